@@ -1,0 +1,128 @@
+"""``NumpyBackend``: the class, to which the families' functions are attached."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES, DType
+from backburn.base.errors import BackendMismatchError, DTypeError
+from backburn_numpy import (
+    activate,
+    arithmetic,
+    choice,
+    create,
+    functions,
+    index,
+    linalg,
+    logic,
+    loss,
+    normalize,
+    quantize,
+    random,
+    reduce,
+    scan,
+    shape,
+    sort,
+    special,
+)
+from backburn_numpy.quantize import QuantizedArray
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+#: The modules whose functions are the operations, one for each family of the contract.
+FAMILIES = (
+    create,
+    arithmetic,
+    functions,
+    special,
+    logic,
+    choice,
+    reduce,
+    scan,
+    sort,
+    shape,
+    index,
+    linalg,
+    normalize,
+    activate,
+    loss,
+    random,
+    quantize,
+)
+
+
+class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
+    """Arrays in host memory, computed by NumPy. There is one object.
+
+    >>> k = NumpyBackend()
+    >>> k.add(np.array([1.0, 2.0]), 1.0)
+    array([2., 3.])
+    """
+
+    _instance: NumpyBackend | None = None
+
+    def __new__(cls) -> NumpyBackend:  # noqa: PYI034 - one object for all
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    @property
+    def spec(self) -> str:
+        """``"numpy"``."""
+        return "numpy"
+
+    @property
+    def device(self) -> str:
+        """``"cpu"``."""
+        return "cpu"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Every dtype of backburn; bfloat16 where ``ml_dtypes`` is installed."""
+        return _capabilities()
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of an array; what is no array is refused."""
+        if x.__class__ is np.ndarray:
+            known = _DTYPES.get(x.dtype)
+            if known is None:
+                raise DTypeError(f"arrays of {x.dtype} are not tensors of backburn")
+            return known
+        if x.__class__ is QuantizedArray:
+            return x.dtype  # type: ignore[no-any-return]
+        raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend")
+
+
+def _host_dtypes() -> dict[np.dtype[Any], DType]:
+    """Our dtype for each of NumPy's."""
+    result = {}
+    for dtype in DTYPES.values():
+        if dtype.kind != "quantized":
+            try:
+                result[dtype.dtype] = dtype
+            except DTypeError:  # bfloat16 needs a package that is not there
+                continue
+    return result
+
+
+_DTYPES = _host_dtypes()
+
+
+def _capabilities() -> Capabilities:
+    uses = frozenset({"storage", "arithmetic"})
+    fast = uses | {"accelerated"}
+    dtypes = {d: fast if d.name in ("float32", "float64") else uses for d in _DTYPES.values()}
+    return Capabilities({**dtypes, DTYPES["qint8_symmetric_tensor_float32"]: frozenset({"storage"})})
+
+
+for _module in FAMILIES:
+    for _name, _function in vars(_module).items():
+        if _name in OPERATIONS:
+            setattr(NumpyBackend, _name, staticmethod(_function))

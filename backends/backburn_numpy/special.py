@@ -1,0 +1,137 @@
+"""Special functions on NumPy: the bodies of the contract, evaluated block by block.
+
+A block and its temporaries stay in the processor's cache; polynomials are evaluated in place; a piece of a function
+that no element of a block needs is not computed. Every function takes a float array of any shape and layout, 0-d and
+empty ones included, and returns a new array of its shape and dtype (``out``, if given: C-contiguous, of that shape and
+dtype). Nothing warns: infinities and NaN are values.
+
+    >>> erf(np.array([0.0, 0.5, np.inf]))
+    array([0.        , 0.52049988, 1.        ])
+    >>> lgamma(np.array(5.0)), digamma(np.float32([[1]]))
+    (array(3.17805383), array([[-0.5772157]], dtype=float32))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend import special as bodies
+from backburn.base import dtypes
+
+Array = NDArray[Any]
+
+# Bytes of one temporary: a dozen of them fit into the second-level cache, and one is long enough to hide the cost of
+# the calls.
+BLOCK_BYTES = 1 << 16
+
+
+class _Lanes(bodies.Blocks):
+    """NumPy's functions under the contract's names, for one block of float32 or float64."""
+
+    abs, sign, neg = np.absolute, np.sign, np.negative
+    add, sub, mul, div = np.add, np.subtract, np.multiply, np.divide
+    maximum, minimum, where = np.maximum, np.minimum, np.where
+    sqrt, reciprocal, exp, log = np.sqrt, np.reciprocal, np.exp, np.log
+    sin, cos, tan = np.sin, np.cos, np.tan
+    floor, round = np.floor, np.rint
+    equal, less = np.equal, np.less
+
+    @staticmethod
+    def dtype(x: Array) -> dtypes.DType:
+        return dtypes.float64 if x.dtype == np.float64 else dtypes.float32
+
+    @staticmethod
+    def horner(x: Array, coefficients: tuple[float, ...]) -> Array:
+        *rest, second, first = coefficients
+        if first == 1.0:
+            total = np.add(x, second)
+        else:
+            total = np.multiply(x, first)
+            np.add(total, second, out=total)
+        for coefficient in reversed(rest):
+            np.multiply(total, x, out=total)
+            np.add(total, coefficient, out=total)
+        return total
+
+    @staticmethod
+    def select(condition: Array, then: Callable[[], Array], otherwise: Callable[[], Array]) -> Array:
+        if condition.all():
+            return then()
+        if not condition.any():
+            return otherwise()
+        return np.where(condition, then(), otherwise())
+
+
+def blockwise(body: Callable[[Any, Array], Array], x: Array, out: Array | None = None) -> Array:
+    """``body`` of ``x``, one block of its elements after the other; 16-bit floats are computed in float32."""
+    if out is None:
+        if x.flags.f_contiguous and not x.flags.c_contiguous:
+            return blockwise(body, x.T).T
+        out = np.empty(x.shape, x.dtype)
+    source, target = x.reshape(-1), out.reshape(-1)
+    width = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+    size = BLOCK_BYTES // width.itemsize
+    with np.errstate(all="ignore"):
+        for start in range(0, source.size, size):
+            block = source[start : start + size].astype(width, copy=False)
+            target[start : start + size] = body(_Lanes, block)
+    return out
+
+
+def erf(x: Array, out: Array | None = None) -> Array:
+    """The error function. See :func:`backburn.backend.special.erf`."""
+    return blockwise(bodies.erf, x, out)
+
+
+def erfc(x: Array, out: Array | None = None) -> Array:
+    """The complementary error function. See :func:`backburn.backend.special.erfc`."""
+    return blockwise(bodies.erfc, x, out)
+
+
+def erfinv(x: Array, out: Array | None = None) -> Array:
+    """The inverse of the error function. See :func:`backburn.backend.special.erfinv`."""
+    return blockwise(bodies.erfinv, x, out)
+
+
+def lgamma(x: Array, out: Array | None = None) -> Array:
+    """The logarithm of the absolute value of the gamma function. See :func:`backburn.backend.special.lgamma`."""
+    return blockwise(bodies.lgamma, x, out)
+
+
+def digamma(x: Array, out: Array | None = None) -> Array:
+    """The derivative of :func:`lgamma`. See :func:`backburn.backend.special.digamma`."""
+    return blockwise(bodies.digamma, x, out)
+
+
+def polygamma(x: Array, n: int = 1, out: Array | None = None) -> Array:
+    """The n-th derivative of :func:`digamma`. See :func:`backburn.backend.special.polygamma`."""
+    return blockwise(lambda k, block: bodies.polygamma(k, block, n), x, out)
+
+
+def sinc(x: Array, out: Array | None = None) -> Array:
+    """``sin(pi x) / (pi x)``. See :func:`backburn.backend.special.sinc`."""
+    return blockwise(bodies.sinc, x, out)
+
+
+def i0(x: Array, out: Array | None = None) -> Array:
+    """The modified Bessel function of the first kind and order 0. See :func:`backburn.backend.special.i0`."""
+    return blockwise(bodies.i0, x, out)
+
+
+def i0e(x: Array, out: Array | None = None) -> Array:
+    """``exp(-|x|) * i0(x)``. See :func:`backburn.backend.special.i0e`."""
+    return blockwise(bodies.i0e, x, out)
+
+
+def i1(x: Array, out: Array | None = None) -> Array:
+    """The modified Bessel function of the first kind and order 1. See :func:`backburn.backend.special.i1`."""
+    return blockwise(bodies.i1, x, out)
+
+
+def i1e(x: Array, out: Array | None = None) -> Array:
+    """``exp(-|x|) * i1(x)``. See :func:`backburn.backend.special.i1e`."""
+    return blockwise(bodies.i1e, x, out)

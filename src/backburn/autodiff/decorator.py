@@ -1,0 +1,281 @@
+"""``Autodiff``: any backend, with gradients."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Generic
+
+from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
+from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
+from backburn.autodiff.recorder import compile_operation
+from backburn.backend.contract import BK, AutodiffBackend, Capabilities, is_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
+
+
+class IntOf(Generic[BK]):
+    """To a type checker, the int primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class BoolOf(Generic[BK]):
+    """To a type checker, the bool primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class QuantizedOf(Generic[BK]):
+    """To a type checker, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class Gradients(Generic[BK]):
+    """What ``backward`` answers: an inner primitive for every leaf that a gradient reached.
+
+    ``len`` counts them. It holds no thread, no context and nothing that changes besides its own entries: it may be
+    made in one thread and read in another. It belongs to one ``backend``; :meth:`Autodiff.grad` reads it.
+    """
+
+    __slots__ = ("_by_node", "backend")
+
+    def __init__(self, by_node: dict[Node, Any], backend: Autodiff[BK]) -> None:
+        self._by_node = by_node
+        self.backend = backend
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self)} tensors on {self.backend.spec}>"
+
+
+class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]):
+    """``inner`` with automatic differentiation: a backend like any other, so that it can be wrapped again.
+
+    Its float primitives are inner float primitives plus a node; int, bool and quantized primitives are the inner
+    backend's, unchanged. ``Autodiff(Autodiff(b))`` computes second derivatives, and so on. The same inner backend
+    always gives the same object.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> import numpy as np
+        >>> k = Autodiff(NumpyBackend())
+        >>> x = k.set_require_grad(k.from_inner(np.array([1.0, 2.0])), True)
+        >>> k.grad(x, k.backward(k.mul(x, x)))
+        array([2., 4.])
+
+    Raises TypeError when ``inner`` is not a backend.
+    """
+
+    _inner: BK
+    _instances: weakref.WeakValueDictionary[int, Autodiff[Any]] = weakref.WeakValueDictionary()
+
+    def __new__(cls, inner: BK) -> Autodiff[BK]:  # noqa: PYI034 - one object for each inner backend
+        if not is_backend(inner):
+            raise DTypeError(f"Autodiff wraps a backend, not {inner!r}. Write Autodiff(NumpyBackend()), for example")
+        known = cls._instances.get(id(inner))
+        if known is None:
+            known = super().__new__(cls)
+            known._inner = inner
+            cls._instances[id(inner)] = known
+        return known
+
+    def __init__(self, inner: BK) -> None:
+        """``__new__`` has done it: the object may be one that exists already."""
+
+    @property
+    def inner_backend(self) -> BK:
+        """The very backend that was wrapped."""
+        return self._inner
+
+    @property
+    def spec(self) -> str:
+        """``autodiff(...)`` around the inner backend's."""
+        return f"autodiff({self._inner.spec})"
+
+    @property
+    def device(self) -> str:
+        """The inner backend's."""
+        return self._inner.device
+
+    @property
+    def float_dtype(self) -> FloatDType:
+        """The inner backend's."""
+        return self._inner.float_dtype
+
+    @property
+    def int_dtype(self) -> IntDType:
+        """The inner backend's."""
+        return self._inner.int_dtype
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The inner backend's."""
+        return self._inner.capabilities
+
+    def synchronize(self) -> None:
+        """Wait for the inner backend."""
+        self._inner.synchronize()
+
+    def memory_stats(self) -> Any:
+        """The inner backend's."""
+        return self._inner.memory_stats()
+
+    def memory_cleanup(self) -> None:
+        """Let the inner backend give memory back."""
+        self._inner.memory_cleanup()
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of a primitive; a float primitive of the inner backend is refused."""
+        if x.__class__ is Tracked:
+            return self._inner.dtype(x.value)
+        dtype = self._inner.dtype(x)
+        if dtype.kind == "float":
+            raise BackendMismatchError(
+                f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
+            )
+        return dtype
+
+    # ---- tracking ----
+
+    def set_require_grad(self, x: Tracked[BK], flag: bool, /) -> Tracked[BK]:
+        """``x`` as a new leaf whose gradient is wanted (or, with False, as an untracked tensor).
+
+        Raises :class:`GraphError` for a tensor that was computed from tracked ones, and
+        :class:`NotDifferentiableError` for an int, bool or quantized one.
+        """
+        node = self._float("set_require_grad", x).node
+        if node is not None and node.backward is not None:
+            advice = "retain_grad() keeps its gradient too" if flag else "detach() gives an untracked tensor"
+            raise GraphError(f"set_require_grad: the tensor was computed from tracked tensors and is no leaf; {advice}")
+        if flag:
+            return x if node is not None else Tracked(x.value, leaf(x.shape))
+        return Tracked(x.value)
+
+    def is_require_grad(self, x: Tracked[BK], /) -> bool:
+        """Whether ``backward`` answers with a gradient for ``x``: leaves that want one, and what retains its own."""
+        return x.__class__ is Tracked and x.node is not None and x.node.keep
+
+    def is_tracked(self, x: Tracked[BK], /) -> bool:
+        """Whether ``x`` is on the graph."""
+        return x.__class__ is Tracked and x.node is not None
+
+    def detach(self, x: Tracked[BK], /) -> Tracked[BK]:
+        """``x`` without its history at this level; inner levels keep theirs."""
+        return Tracked(self._float("detach", x).value)
+
+    def retain_grad(self, x: Tracked[BK], /) -> Tracked[BK]:
+        """``x`` on a node that keeps its gradient, to be read like a leaf's after ``backward``.
+
+        Use the returned tensor in what follows: ``x`` itself is unchanged. An untracked tensor is refused.
+        """
+        node = self._float("retain_grad", x).node
+        if node is None:
+            raise GraphError("retain_grad: the tensor is not on the graph, so no gradient flows to it")
+        return x if node.keep else Tracked(x.value, KeptNode(_identity, (node,), (), x.shape, next_stamp()))
+
+    # ---- the twelve methods ----
+
+    def backward(
+        self, tensor: Tracked[BK], cotangent: Any = None, *, retain_graph: bool = False
+    ) -> Gradients[BK]:
+        """The gradients of ``tensor`` for every leaf that it was computed from.
+
+        ``cotangent``, an inner primitive of ``tensor``'s shape and dtype, weights its elements; without one, all
+        count once (the gradient of the sum). The graph is consumed unless ``retain_graph``. Raises
+        :class:`GraphError` for an untracked tensor, :class:`ConsumedGraphError` for a consumed graph,
+        :class:`NotDifferentiableError` for an int, bool or quantized tensor.
+        """
+        root = self._float("backward", tensor).node
+        if root is None:
+            raise GraphError(
+                "backward: the tensor is not on the graph. Mark what you differentiate for with require_grad(), and "
+                "compute the tensor from it outside of no_grad()"
+            )
+        k = self._inner
+        if cotangent is None:
+            cotangent = k.ones(tensor.shape, k.dtype(tensor.value))
+        else:
+            self._check_gradient("backward", tensor, cotangent)
+        gradients = reverse(k, root, cotangent, retain_graph=retain_graph)
+        return Gradients(gradients, self)
+
+    def grad(self, tensor: Tracked[BK], grads: Gradients[BK]) -> Any:
+        """The gradient of ``tensor`` as an inner primitive, or None where none flowed; changes nothing."""
+        node = self._node(tensor)
+        return None if node is None else grads._by_node.get(node)
+
+    def grad_remove(self, tensor: Tracked[BK], grads: Gradients[BK]) -> Any:
+        """The gradient of ``tensor``, which ``grads`` then no longer holds."""
+        node = self._node(tensor)
+        return None if node is None else grads._by_node.pop(node, None)
+
+    def grad_replace(self, tensor: Tracked[BK], grads: Gradients[BK], grad: Any) -> None:
+        """Make ``grad`` the gradient of ``tensor``; register it where there was none.
+
+        Raises when the shape, dtype or backend of ``grad`` differ from the tensor's, or the tensor is untracked.
+        """
+        node = self._float("grad_replace", tensor).node
+        if node is None:
+            raise GraphError("grad_replace: the tensor is not on the graph; mark it with require_grad() first")
+        self._check_gradient("grad_replace", tensor, grad)
+        grads._by_node[node] = grad
+
+    def inner(self, tensor: Tracked[BK]) -> Any:
+        """The inner float primitive."""
+        return self._float("inner", tensor).value
+
+    def from_inner(self, tensor: Any) -> Tracked[BK]:
+        """An inner float primitive as an untracked leaf."""
+        return Tracked(tensor)
+
+    def _same(self, tensor: Any) -> Any:
+        """The int, bool and quantized primitives of both levels are one."""
+        return tensor
+
+    int_inner = bool_inner = q_inner = int_from_inner = bool_from_inner = q_from_inner = _same
+
+    # ---- checks ----
+
+    def _float(self, operation: str, tensor: Any) -> Tracked[BK]:
+        if tensor.__class__ is not Tracked:
+            try:
+                kind = f"a {self.dtype(tensor).kind} tensor"
+            except Exception:
+                kind = f"{type(tensor).__name__}, which is no float primitive of {self.spec}"
+            raise NotDifferentiableError(f"{operation}: only float tensors have gradients, and this is {kind}")
+        return tensor
+
+    def _node(self, tensor: Any) -> Node | None:
+        return tensor.node if tensor.__class__ is Tracked else None
+
+    def _check_gradient(self, operation: str, tensor: Tracked[BK], gradient: Any) -> None:
+        """Refuse a gradient that could not be one of ``tensor``'s."""
+        k = self._inner
+        try:
+            dtype = k.dtype(gradient)
+        except Exception as cause:
+            raise BackendMismatchError(
+                f"{operation}: the gradient must be a float primitive of {k.spec}, not {type(gradient).__name__}"
+            ) from cause
+        if dtype is not k.dtype(tensor.value):
+            raise DTypeError(f"{operation}: the gradient is {dtype} and the tensor {k.dtype(tensor.value)}")
+        if tuple(gradient.shape) != tuple(tensor.shape):
+            raise ShapeError(
+                f"{operation}: the gradient has shape {list(gradient.shape)} and the tensor {list(tensor.shape)}"
+            )
+
+
+def _identity(k: Any, g: Any, node: Node) -> tuple[Any]:
+    return (g,)
+
+
+def _install(name: str) -> None:
+    """Make the operation ``name`` of ``Autodiff`` at its first call."""
+
+    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
+        compiled = compile_operation(OPERATIONS[name])
+        setattr(Autodiff, name, compiled)
+        return compiled(self, *operands, **attributes)
+
+    setattr(Autodiff, name, first_call)
+
+
+for _name in OPERATIONS:
+    _install(_name)

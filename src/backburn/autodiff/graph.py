@@ -1,0 +1,146 @@
+"""The graph of recorded operations, and the reverse pass over it.
+
+There is no global tape: a node refers to its parents, so dropping the last tensor frees the graph. Nodes are numbered
+in the order of their making, which is an order in which every parent comes before its children; the reverse pass
+follows it backwards with a heap, and holds only what it has still to visit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any, Generic
+
+from backburn.backend.contract import BK
+from backburn.base.contexts import RECORDING, scoped
+from backburn.base.errors import ConsumedGraphError, GraphError
+
+next_stamp = itertools.count().__next__
+
+
+class Node:
+    """One recorded operation: where its gradient goes, and what the rule needs for it.
+
+    ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are
+    inner primitives. ``keep`` says that the gradient is part of the answer: on leaves, and where it was asked for.
+    """
+
+    __slots__ = ("__weakref__", "backward", "parents", "saved", "shape", "stamp")
+    keep = False
+
+    def __init__(
+        self,
+        backward: Callable[[Any, Any, Node], Any] | None,
+        parents: tuple[Node | None, ...],
+        saved: tuple[Any, ...],
+        shape: tuple[int, ...],
+        stamp: int,
+    ) -> None:
+        self.backward = backward
+        self.parents = parents
+        self.saved = saved
+        self.shape = shape
+        self.stamp = stamp
+
+
+class KeptNode(Node):
+    """A node whose gradient is part of the answer of ``backward``."""
+
+    __slots__ = ()
+    keep = True
+
+
+class OutputNode(Node):
+    """One of several outputs of an operation: hands its gradient to its place at the operation's node."""
+
+    __slots__ = ("index",)
+    index: int
+
+
+class Tracked(Generic[BK]):
+    """The float primitive of ``Autodiff[BK]``: an inner float primitive, and its node when it is on the graph."""
+
+    __slots__ = ("node", "value")
+
+    def __init__(self, value: Any, node: Node | None = None) -> None:
+        self.value = value
+        self.node = node
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        shape: tuple[int, ...] = self.value.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype object of the innermost primitive, as its library has it."""
+        return self.value.dtype
+
+    def __repr__(self) -> str:
+        state = "" if self.node is None else ", leaf" if self.node.backward is None else ", recorded"
+        return f"Tracked({self.value!r}{state})"
+
+
+def leaf(shape: tuple[int, ...]) -> Node:
+    """A node to which gradients flow and from which none does."""
+    return KeptNode(None, (), (), shape, next_stamp())
+
+
+def consumed(k: Any, g: Any, node: Node) -> Any:
+    """Stands where a rule was, after a reverse pass has released what the rule had saved."""
+    raise ConsumedGraphError(
+        "backward: the graph was consumed by an earlier backward, and what it had saved is released. "
+        "Pass retain_graph=True to the first backward, or compute the loss again"
+    )
+
+
+def reverse(k: Any, root: Node, seed: Any, *, retain_graph: bool) -> dict[Node, Any]:
+    """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
+
+    ``k`` is the inner backend, which computes the gradients. Time and memory are linear in the part of the graph
+    that receives a gradient.
+    """
+    gradients: dict[Node, Any] = {root: seed}
+    heap = [(-root.stamp, root)]
+    push, pop = heapq.heappush, heapq.heappop
+    with scoped(RECORDING, True):
+        while heap:
+            node = pop(heap)[1]
+            backward = node.backward
+            g = gradients[node] if node.keep else gradients.pop(node)
+            if backward is None:
+                continue
+            for parent, gradient in zip(node.parents, backward(k, g, node), strict=True):
+                if gradient is None or parent is None:
+                    continue
+                if gradient.__class__ is not list and gradient.shape != parent.shape:
+                    gradient = sum_to(k, gradient, parent.shape)
+                known = gradients.get(parent)
+                if known is None:
+                    gradients[parent] = gradient
+                    push(heap, (-parent.stamp, parent))
+                else:
+                    gradients[parent] = accumulate(k, known, gradient)
+            if not retain_graph:
+                node.backward, node.saved, node.parents = consumed, (), ()
+    return gradients
+
+
+def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
+    """Undo broadcasting: sum ``gradient`` to ``shape``; a gradient that did not come from broadcasting is an error."""
+    extra = len(gradient.shape) - len(shape)
+    axes = tuple(range(extra)) if extra >= 0 else ()
+    axes += tuple(extra + i for i, n in enumerate(shape) if n == 1 and gradient.shape[extra + i] != 1) if extra >= 0 else ()
+    result = k.reshape(k.sum(gradient, axes, False), shape) if axes else gradient
+    if result.shape != shape:
+        raise GraphError(f"a gradient rule returned shape {gradient.shape} for an operand of shape {shape}")
+    return result
+
+
+def accumulate(k: Any, known: Any, gradient: Any) -> Any:
+    """The sum of two gradients of one node; for an operation of several outputs, output by output."""
+    if known.__class__ is not list:
+        return k.add(known, gradient)
+    return [b if a is None else a if b is None else k.add(a, b) for a, b in zip(known, gradient, strict=True)]

@@ -1,0 +1,69 @@
+"""The table of gradient rules.
+
+A rule is a function of what it names. ``k`` is the inner backend, in whose operations every rule is written (and
+which may record them in turn: that is how second derivatives come about), ``g`` the gradient of the output, ``out``
+the output. An operand's or an attribute's own name is its value, ``x_shape`` and ``x_dtype`` describe operand ``x``
+without keeping it. What no rule names is not saved::
+
+    gradient(Backend.mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
+    gradient(Backend.tanh, x=lambda k, g, out: k.mul(g, k.sub(1.0, k.square(out))))
+
+The engine undoes broadcasting, sums over uses and skips operands that need nothing, so that no rule does. A rule
+that serves several operands at once, to share work, takes their names first and returns a tuple in that order;
+``needs`` then tells which are wanted::
+
+    gradient(Backend.layer_norm, ("x", "scale", "bias"), layer_norm_gradients)
+
+The rule of an operand that is a list of tensors returns a list. Where an operation has several outputs, ``g`` is a
+list, with None where nothing flowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from backburn.backend.table import OPERATIONS, RESERVED
+
+Rule = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class GradientRule:
+    """One rule: the operands it serves, the function, and the names of what the function takes."""
+
+    operands: tuple[str, ...]
+    function: Rule
+    takes: tuple[str, ...]
+    grouped: bool
+
+
+#: The rules of each operation, by its name.
+RULES: dict[str, list[GradientRule]] = {}
+
+
+def gradient(
+    operation: Callable[..., Any] | str, operands: tuple[str, ...] = (), rule: Rule | None = None, /, **rules: Rule
+) -> None:
+    """Attach gradient rules to an operation, given as ``Backend.name`` or by its name.
+
+    Raises ValueError when the operation, an operand or something that a rule takes does not exist, or when an operand
+    has a rule already.
+    """
+    name = operation if isinstance(operation, str) else operation.__name__
+    entry = OPERATIONS[name]
+    known = RULES.setdefault(name, [])
+    served = {o for r in known for o in r.operands}
+    groups: list[tuple[tuple[str, ...], Rule, bool]] = [((o,), r, False) for o, r in rules.items()]
+    if rule is not None:
+        groups.append((operands, rule, True))
+    knows = {*RESERVED, *entry.parameters, *(f"{o}_{m}" for o in entry.operands for m in ("shape", "dtype"))}
+    for names, function, grouped in groups:
+        takes = function.__code__.co_varnames[: function.__code__.co_argcount]
+        for unknown in (set(names) - set(entry.operands)) | (set(takes) - knows):
+            raise ValueError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
+        if served & set(names):
+            raise ValueError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
+        served |= set(names)
+        known.append(GradientRule(names, function, takes, grouped))

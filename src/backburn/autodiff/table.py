@@ -1,0 +1,18 @@
+"""All gradient rules: importing this module fills the table."""
+
+from backburn.autodiff import (  # noqa: F401 - each attaches its rules
+    activate,
+    arithmetic,
+    choice,
+    create,
+    functions,
+    index,
+    kinds,
+    linalg,
+    loss,
+    normalize,
+    reduce,
+    scan,
+    shape,
+    sort,
+)

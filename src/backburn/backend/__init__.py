@@ -1,0 +1,40 @@
+"""The contract: what a backend is, the table of its operations, and how backends are found."""
+
+from backburn.backend.contract import (
+    AUTODIFF_METHODS,
+    CONTRACT_VERSION,
+    AnyBackend,
+    AutodiffBackend,
+    Backend,
+    Capabilities,
+    is_autodiff,
+    is_backend,
+)
+from backburn.backend.registry import (
+    BackendInfo,
+    BackendWarning,
+    check_autodiff_backend,
+    list_backends,
+    load_backend,
+    register_backend,
+)
+from backburn.backend.table import OPERATIONS, Operation
+
+__all__ = [
+    "AUTODIFF_METHODS",
+    "CONTRACT_VERSION",
+    "OPERATIONS",
+    "AnyBackend",
+    "AutodiffBackend",
+    "Backend",
+    "BackendInfo",
+    "BackendWarning",
+    "Capabilities",
+    "Operation",
+    "check_autodiff_backend",
+    "is_autodiff",
+    "is_backend",
+    "list_backends",
+    "load_backend",
+    "register_backend",
+]

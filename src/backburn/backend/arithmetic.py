@@ -1,0 +1,172 @@
+"""Arithmetic on each element.
+
+Operands broadcast. Either operand of a binary operation may be a Python scalar, never both; operands of one call have
+one dtype (promotion happens above the contract).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, overload
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.shapes import broadcast, unchanged
+from backburn.backend.table import missing, operation
+from backburn.backend.types import B, F, I, Q
+
+
+class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Sums, products, quotients, signs and bounds."""
+
+    @overload
+    def add(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def add(self, x: float, y: F, /) -> F: ...
+    @overload
+    def add(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def add(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def add(self, x: Any, y: Any, /) -> Any:
+        """``x + y``."""
+        return missing("add")
+
+    @overload
+    def sub(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def sub(self, x: float, y: F, /) -> F: ...
+    @overload
+    def sub(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def sub(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def sub(self, x: Any, y: Any, /) -> Any:
+        """``x - y``."""
+        return missing("sub")
+
+    @overload
+    def mul(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def mul(self, x: float, y: F, /) -> F: ...
+    @overload
+    def mul(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def mul(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def mul(self, x: Any, y: Any, /) -> Any:
+        """``x * y``."""
+        return missing("mul")
+
+    @overload
+    def div(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def div(self, x: float, y: F, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, required=True, differentiable=True)
+    def div(self, x: Any, y: Any, /) -> Any:
+        """``x / y``; a zero divisor gives an infinity or NaN."""
+        return missing("div")
+
+    @overload
+    def floor_divide(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def floor_divide(self, x: float, y: F, /) -> F: ...
+    @overload
+    def floor_divide(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def floor_divide(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True)
+    def floor_divide(self, x: Any, y: Any, /) -> Any:
+        """The largest integral value not above ``x / y``; an integer zero divisor gives 0."""
+        return missing("floor_divide")
+
+    @overload
+    def remainder(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def remainder(self, x: float, y: F, /) -> F: ...
+    @overload
+    def remainder(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def remainder(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def remainder(self, x: Any, y: Any, /) -> Any:
+        """``x - floor(x / y) * y``, with the sign of ``y``; an integer zero divisor gives 0."""
+        return missing("remainder")
+
+    @overload
+    def fmod(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def fmod(self, x: float, y: F, /) -> F: ...
+    @overload
+    def fmod(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def fmod(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, differentiable=True)
+    def fmod(self, x: Any, y: Any, /) -> Any:
+        """The remainder of truncated division, with the sign of ``x``."""
+        return self.mul(self.sign(x), self.remainder(self.abs(x), self.abs(y)))
+
+    @overload
+    def neg(self, x: F, /) -> F: ...
+    @overload
+    def neg(self, x: I, /) -> I: ...
+    @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
+    def neg(self, x: Any, /) -> Any:
+        """``-x``."""
+        return missing("neg")
+
+    @overload
+    def abs(self, x: F, /) -> F: ...
+    @overload
+    def abs(self, x: I, /) -> I: ...
+    @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
+    def abs(self, x: Any, /) -> Any:
+        """``|x|``; the derivative at 0 is 0."""
+        return missing("abs")
+
+    @overload
+    def sign(self, x: F, /) -> F: ...
+    @overload
+    def sign(self, x: I, /) -> I: ...
+    @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
+    def sign(self, x: Any, /) -> Any:
+        """-1, 0 or 1; NaN stays NaN."""
+        return missing("sign")
+
+    @overload
+    def maximum(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def maximum(self, x: float, y: F, /) -> F: ...
+    @overload
+    def maximum(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def maximum(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def maximum(self, x: Any, y: Any, /) -> Any:
+        """The larger of both; NaN if either is. The gradient of a tie is shared equally."""
+        return missing("maximum")
+
+    @overload
+    def minimum(self, x: F, y: F | float, /) -> F: ...
+    @overload
+    def minimum(self, x: float, y: F, /) -> F: ...
+    @overload
+    def minimum(self, x: I, y: I | int, /) -> I: ...
+    @overload
+    def minimum(self, x: int, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
+    def minimum(self, x: Any, y: Any, /) -> Any:
+        """The smaller of both; NaN if either is. The gradient of a tie is shared equally."""
+        return missing("minimum")
+
+    @overload
+    def square(self, x: F, /) -> F: ...
+    @overload
+    def square(self, x: I, /) -> I: ...
+    @operation(kinds="FI", shape=unchanged, differentiable=True)
+    def square(self, x: Any, /) -> Any:
+        """``x * x``."""
+        return self.mul(x, x)
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
+    def reciprocal(self, x: F, /) -> F:
+        """``1 / x``."""
+        return self.div(1.0, x)

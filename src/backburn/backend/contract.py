@@ -1,0 +1,232 @@
+"""The contract: :class:`Backend`, and :class:`AutodiffBackend` which extends it with the twelve methods of the trait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
+
+from backburn.backend.activate import Activate
+from backburn.backend.arithmetic import Arithmetic
+from backburn.backend.choice import Choice
+from backburn.backend.create import Create
+from backburn.backend.functions import Functions
+from backburn.backend.index import Index
+from backburn.backend.kinds import Kinds
+from backburn.backend.linalg import LinearAlgebra
+from backburn.backend.logic import Logic
+from backburn.backend.loss import Loss
+from backburn.backend.normalize import Normalize
+from backburn.backend.random import Random
+from backburn.backend.reduce import Reduce
+from backburn.backend.scan import Scan
+from backburn.backend.shape import ShapeOperations
+from backburn.backend.sort import Sort
+from backburn.backend.table import OPERATIONS, missing
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import DType, FloatDType, IntDType, float32, int64
+
+#: The version of the contract. Operations that are added after 1.0 are always derived, so that a backend written for
+#: an older version of the same major number keeps working.
+CONTRACT_VERSION = "0.1"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend declares that it can do; what it does not declare must raise ``Unsupported``.
+
+    ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
+    ``groups`` names optional groups of operations, ``deterministic`` whether equal calls give equal bits.
+    """
+
+    dtypes: Mapping[DType, frozenset[str]]
+    groups: frozenset[str] = field(default_factory=frozenset)
+    deterministic: bool = True
+
+    def supports(self, dtype: DType, use: str = "arithmetic") -> bool:
+        """Whether ``dtype`` may be used so."""
+        return use in self.dtypes.get(dtype, ())
+
+
+class Backend(
+    Create[F, I, B, Q],
+    Arithmetic[F, I, B, Q],
+    Functions[F, I, B, Q],
+    Logic[F, I, B, Q],
+    Choice[F, I, B, Q],
+    Reduce[F, I, B, Q],
+    Scan[F, I, B, Q],
+    Sort[F, I, B, Q],
+    ShapeOperations[F, I, B, Q],
+    Index[F, I, B, Q],
+    LinearAlgebra[F, I, B, Q],
+    Normalize[F, I, B, Q],
+    Activate[F, I, B, Q],
+    Loss[F, I, B, Q],
+    Random[F, I, B, Q],
+    Protocol[F, I, B, Q],
+):
+    """A bag of functions over opaque primitives of four kinds: float, int, bool and quantized.
+
+    A primitive has ``shape`` and ``dtype``; no operation changes one. To write a backend, subclass with the four types
+    and implement the required operations (``backburn info --required`` lists them); every other operation has a
+    default body, which may be overridden for speed. A backend is an immutable value: one object is one device, equal
+    to every other of the same :attr:`spec`.
+    """
+
+    @property
+    def spec(self) -> str:
+        """The expression that ``load_backend`` reads back as this backend, such as ``"numpy"`` or ``"cupy:1"``."""
+        return missing("spec")
+
+    @property
+    def device(self) -> str:
+        """The device that holds the primitives, such as ``"cpu"`` or ``"cuda:1"``."""
+        return missing("device")
+
+    @property
+    def float_dtype(self) -> FloatDType:
+        """The dtype of float tensors that are made without naming one."""
+        return float32
+
+    @property
+    def int_dtype(self) -> IntDType:
+        """The dtype of int tensors that are made without naming one, and of indices."""
+        return int64
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend can do."""
+        return missing("capabilities")
+
+    def synchronize(self) -> None:
+        """Wait until everything asked for has been computed; nothing to do where calls return when done."""
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """Bytes in use and held, by name; empty where nothing is known."""
+        return {}
+
+    def memory_cleanup(self) -> None:
+        """Give memory that is held for reuse back to the system, where a backend holds any."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, type(self)) and self.spec == other.spec)
+
+    def __hash__(self) -> int:
+        return hash(self.spec)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.spec}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from backburn.backend.registry import load_backend
+
+        return (load_backend, (self.spec,))
+
+
+AnyBackend: TypeAlias = Backend[Any, Any, Any, Any]
+BK = TypeVar("BK", bound=AnyBackend)
+BK_co = TypeVar("BK_co", bound=AnyBackend, covariant=True)
+G = TypeVar("G")
+T_co = TypeVar("T_co", covariant=True)
+FI = TypeVar("FI")
+II = TypeVar("II")
+BI = TypeVar("BI")
+QI = TypeVar("QI")
+
+
+class Wraps(Protocol[T_co]):
+    """What has an inner backend; the types of the inner primitives are read through it."""
+
+    @property
+    def inner_backend(self) -> T_co: ...
+
+
+FloatsOf: TypeAlias = Wraps[Kinds[FI, Any, Any, Any]]
+IntsOf: TypeAlias = Wraps[Kinds[Any, II, Any, Any]]
+BoolsOf: TypeAlias = Wraps[Kinds[Any, Any, BI, Any]]
+QuantizedsOf: TypeAlias = Wraps[Kinds[Any, Any, Any, QI]]
+
+
+class AutodiffBackend(Backend[F, I, B, Q], Protocol[F, I, B, Q, BK_co, G]):
+    """A backend that differentiates: Burn's trait of the same name, method for method.
+
+    The inner backend has the outer's device, float type and int type (:func:`check_autodiff_backend`). Gradients are
+    inner primitives, held in a container of type ``G`` and never on the tensors.
+    """
+
+    @property
+    def inner_backend(self) -> BK_co:
+        """The backend that computes."""
+        return missing("inner_backend")
+
+    def backward(self, tensor: F) -> G:
+        """The gradients of ``tensor`` with respect to every leaf that it was computed from."""
+        return missing("backward")
+
+    def grad(self: FloatsOf[FI], tensor: F, grads: G) -> FI | None:
+        """The gradient of ``tensor``, or None where none flowed; changes nothing."""
+        return missing("grad")
+
+    def grad_remove(self: FloatsOf[FI], tensor: F, grads: G) -> FI | None:
+        """The gradient of ``tensor``, which ``grads`` then no longer holds."""
+        return missing("grad_remove")
+
+    def grad_replace(self: FloatsOf[FI], tensor: F, grads: G, grad: FI) -> None:
+        """Make ``grad`` the gradient of ``tensor``, whether it had one or not."""
+        missing("grad_replace")
+
+    def inner(self: FloatsOf[FI], tensor: F) -> FI:
+        """The inner float primitive."""
+        return missing("inner")
+
+    def int_inner(self: IntsOf[II], tensor: I) -> II:
+        """The inner int primitive."""
+        return missing("int_inner")
+
+    def bool_inner(self: BoolsOf[BI], tensor: B) -> BI:
+        """The inner bool primitive."""
+        return missing("bool_inner")
+
+    def q_inner(self: QuantizedsOf[QI], tensor: Q) -> QI:
+        """The inner quantized primitive."""
+        return missing("q_inner")
+
+    def from_inner(self: FloatsOf[FI], tensor: FI) -> F:
+        """An inner float primitive as an untracked leaf."""
+        return missing("from_inner")
+
+    def int_from_inner(self: IntsOf[II], tensor: II) -> I:
+        """An inner int primitive."""
+        return missing("int_from_inner")
+
+    def bool_from_inner(self: BoolsOf[BI], tensor: BI) -> B:
+        """An inner bool primitive."""
+        return missing("bool_from_inner")
+
+    def q_from_inner(self: QuantizedsOf[QI], tensor: QI) -> Q:
+        """An inner quantized primitive."""
+        return missing("q_from_inner")
+
+
+AUTODIFF_METHODS = (
+    "backward", "grad", "grad_remove", "grad_replace",
+    "inner", "int_inner", "bool_inner", "q_inner",
+    "from_inner", "int_from_inner", "bool_from_inner", "q_from_inner",
+)  # fmt: skip
+
+
+def is_backend(value: object) -> bool:
+    """Whether ``value`` satisfies the contract: by subclassing :class:`Backend`, or by having its required members."""
+    kind = type(value)
+    if Backend in kind.__mro__:
+        return True
+    required = (e.name for e in OPERATIONS.values() if e.required)
+    return all(hasattr(kind, name) for name in ("spec", "dtype", "capabilities", *required))
+
+
+def is_autodiff(value: object) -> bool:
+    """Whether ``value`` is a backend that differentiates, ours or somebody else's."""
+    return is_backend(value) and all(hasattr(type(value), name) for name in AUTODIFF_METHODS)

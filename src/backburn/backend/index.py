@@ -1,0 +1,12 @@
+"""Reading and writing by position."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.types import B, F, I, Q
+
+
+class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Reading and writing by position."""

@@ -1,0 +1,66 @@
+"""Tracking and quantization: the members that tie the four kinds of primitive together.
+
+Every family of the contract extends :class:`Kinds`. Its members mention each kind as an argument and as a result, so
+that a type checker can read the four types off any backend, also one that satisfies the contract structurally.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from backburn.backend.shapes import unchanged
+from backburn.backend.table import missing, operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
+
+
+class Kinds(Protocol[F, I, B, Q]):
+    """What every family knows of the four kinds."""
+
+    def set_require_grad(self, x: F, flag: bool, /) -> F:
+        """``x`` as a leaf whose gradient is wanted, or not; a plain backend tracks nothing and returns ``x``."""
+        return x
+
+    def is_require_grad(self, x: F, /) -> bool:
+        """Whether ``backward`` answers with a gradient for ``x``; always False on a plain backend."""
+        return False
+
+    def is_tracked(self, x: F, /) -> bool:
+        """Whether operations on ``x`` are recorded; always False on a plain backend."""
+        return False
+
+    def detach(self, x: F, /) -> F:
+        """``x`` without its history; ``x`` itself on a plain backend."""
+        return x
+
+    def dtype(self, x: F | I | B | Q, /) -> DType:
+        """The dtype of a primitive, whose kind is the primitive's kind."""
+        return missing("dtype")
+
+    @operation(kinds="I", shape=unchanged, required=True)
+    def bitwise_invert(self, x: I, /) -> I:
+        """All bits flipped: ``-x - 1`` for signed integers."""
+        return missing("bitwise_invert")
+
+    @operation(kinds="B", shape=unchanged, required=True)
+    def logical_not(self, x: B, /) -> B:
+        """The opposite truth value."""
+        return missing("logical_not")
+
+    @operation(kinds="F", shape=unchanged, result="dtype", required=True)
+    def quantize(self, x: F, /, dtype: QuantizedDType = qint8) -> Q:
+        """``x`` rounded to integer multiples of one stored step, ``max(abs(x)) / 127`` for int8.
+
+        The error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
+        """
+        return missing("quantize")
+
+    @operation(kinds="Q", shape=unchanged, result="dtype", required=True)
+    def dequantize(self, x: Q, /, dtype: DType = float32) -> F:
+        """The stored integers times their step."""
+        return missing("dequantize")
+
+    @operation(kinds="FIB", shape=None, result="data", required=True)
+    def from_numpy(self, array: Any) -> Any:
+        """A primitive with a copy of a host array's shape, dtype and values."""
+        return missing("from_numpy")

@@ -1,0 +1,12 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.types import B, F, I, Q
+
+
+class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Products of matrices and vectors."""

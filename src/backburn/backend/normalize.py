@@ -1,0 +1,12 @@
+"""Softmax and the normalizations."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.types import B, F, I, Q
+
+
+class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Softmax and the normalizations."""

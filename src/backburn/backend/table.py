@@ -1,0 +1,139 @@
+"""The operation table: one entry per operation, made by the decorator on its declaration in the contract.
+
+Everything that walks over operations reads it: the decorators (``Autodiff``), the completeness tests, the conformance
+suite and the documentation. Gradient rules and samples are attached to an entry by name, on the floors that know them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn, TypeVar
+
+from backburn.base.dtypes import DType, as_dtype
+from backburn.base.errors import Unsupported
+
+C = TypeVar("C", bound=Callable[..., Any])
+ShapeRule = Callable[..., Any]
+
+KINDS = {"F": "float", "I": "int", "B": "bool", "Q": "quantized"}
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation of the contract.
+
+    ``operands`` are its tensors (positional-only in the declaration), ``attributes`` its options in order, with their
+    defaults (``inspect.Parameter.empty`` where there is none). ``lists`` names operands that are sequences of tensors,
+    ``optional`` those that may be None. ``shape`` is a rule: called with the operands' shapes (None for a Python scalar
+    or an absent operand) and the attributes, it returns that of the result, one for each output, or raises our error;
+    it is None where the result's shape depends on data. ``results`` tells the dtype of each output: ``"same"`` is the
+    dtype of the operands named in ``like``, ``"dtype"`` that of the attribute of this name, ``"data"`` that of the host
+    array, anything else is a dtype's name.
+    """
+
+    name: str
+    family: str
+    kinds: str
+    required: bool
+    differentiable: bool
+    shape: ShapeRule | None
+    results: tuple[str, ...]
+    like: tuple[str, ...]
+    lists: tuple[str, ...]
+    body: Callable[..., Any]
+
+    @cached_property
+    def doc(self) -> str:
+        """The docstring of the declaration."""
+        return inspect.cleandoc(self.body.__doc__ or "")
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Operands and attributes in order, without ``self``."""
+        parameters = dict(inspect.signature(self.body).parameters)
+        parameters.pop("self")
+        return parameters
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The names of the tensor operands."""
+        return tuple(n for n, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY)
+
+    def dtypes(self, dtypes: Mapping[str, DType | None], attributes: Mapping[str, Any]) -> tuple[DType | None, ...]:
+        """The dtype of each output, from those of the operands by name (None for scalars); None where data decide."""
+        like = self.like or tuple(self.operands)
+        common = next((d for name in like if (d := dtypes.get(name)) is not None), None)
+        chosen = attributes.get("dtype", self.attributes.get("dtype"))
+        special = {"same": common, "dtype": chosen, "data": None}
+        return tuple(special[r] if r in special else as_dtype(r) for r in self.results)
+
+    @cached_property
+    def optional(self) -> tuple[str, ...]:
+        """The operands that may be absent (None)."""
+        return tuple(n for n in self.operands if self.parameters[n].default is None)
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """The options and their defaults."""
+        return {n: p.default for n, p in self.parameters.items() if p.kind is not p.POSITIONAL_ONLY}
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (OPERATIONS.__getitem__, (self.name,))
+
+
+#: Every operation by name, in the order of declaration.
+OPERATIONS: dict[str, Operation] = {}
+
+#: Operand and attribute names that gradient rules use for themselves.
+RESERVED = frozenset({"k", "g", "out", "needs"})
+
+
+def operation(
+    *,
+    kinds: str,
+    shape: ShapeRule | None,
+    result: str | tuple[str, ...] = "same",
+    like: tuple[str, ...] = (),
+    required: bool = False,
+    differentiable: bool = False,
+    lists: tuple[str, ...] = (),
+) -> Callable[[C], C]:
+    """Enter the decorated declaration into the operation table.
+
+    ``kinds`` are the kinds of the main operand (a subset of ``"FIBQ"``); the family is the module's name; ``result``
+    is one string for each output (see :class:`Operation`). A required operation's body is ``return missing("name")``.
+    """
+
+    def enter(body: C) -> C:
+        name = body.__name__
+        if name in OPERATIONS:
+            raise ValueError(f"operation {name} is declared twice")
+        family = body.__module__.rpartition(".")[2]
+        results = (result,) if isinstance(result, str) else result
+        OPERATIONS[name] = Operation(
+            name, family, kinds, required, differentiable, shape, results, like, lists, body
+        )
+        return body
+
+    return enter
+
+
+def missing(name: str) -> NoReturn:
+    """The body of a required member: a backend that lacks it says so by name."""
+    entry = OPERATIONS.get(name)
+    signature = inspect.signature(entry.body) if entry else "()"
+    raise Unsupported(f"{name}{signature}: this backend does not implement {name}, which the contract requires")
+
+
+def families() -> Iterator[tuple[str, list[Operation]]]:
+    """Operations grouped by family, in the order of declaration."""
+    groups: dict[str, list[Operation]] = {}
+    for entry in OPERATIONS.values():
+        groups.setdefault(entry.family, []).append(entry)
+    yield from groups.items()

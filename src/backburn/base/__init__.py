@@ -1,0 +1,1 @@
+"""The bottom floor: errors, dtypes, trees and scoped settings. Imports nothing else of backburn."""

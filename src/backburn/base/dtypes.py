@@ -1,0 +1,217 @@
+"""Data types, and how they combine.
+
+A :class:`DType` is a small immutable value, one object per type, so that ``is`` compares. It equals its own name and
+the NumPy dtype of that name::
+
+    >>> from backburn.base.dtypes import float32, promote
+    >>> float32 == "float32", float32.bits, promote(float32, "int64")
+    (True, 32, float32)
+
+Promotion is that of the Array API standard, with the cases which it leaves open decided: a float wins over integers
+and booleans with its own width, an integer wins over a boolean, and Python scalars are weak.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from backburn.base.errors import DTypeError, hint_for
+
+Scalar = bool | int | float
+
+
+class DType:
+    """A data type: ``name``, ``kind`` (``"float"``, ``"int"``, ``"bool"`` or ``"quantized"``) and ``bits``.
+
+    Equal to its name and to NumPy's dtype of that name; hashable as its name. ``np.dtype(bb.float32)`` works.
+    """
+
+    __slots__ = ("bits", "name")
+    kind: ClassVar[str] = ""
+    name: str
+    bits: int
+
+    def __init__(self, name: str, bits: int) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "bits", bits)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a dtype is immutable: {self.name}.{name} cannot be set")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return (self.bits + 7) // 8
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the same name, so that ``np.dtype(bb.float32)`` works."""
+        if self.name == "bfloat16":
+            try:
+                import ml_dtypes
+            except ImportError as cause:
+                raise DTypeError("bfloat16 on the host needs the package ml_dtypes: pip install 'backburn[bfloat16]'") from cause
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, str):
+            return self.name == other
+        if isinstance(other, np.dtype):
+            return self.name == other.name
+        if isinstance(other, type) and issubclass(other, np.generic):
+            return self.name == np.dtype(other).name
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (as_dtype, (self.name,))
+
+
+class FloatDType(DType):
+    """A floating-point type."""
+
+    __slots__ = ()
+    kind = "float"
+
+
+class IntDType(DType):
+    """A signed or unsigned integer type."""
+
+    __slots__ = ()
+    kind = "int"
+
+    @property
+    def signed(self) -> bool:
+        """Whether negative values exist."""
+        return not self.name.startswith("u")
+
+
+class BoolDType(DType):
+    """The type of truth values."""
+
+    __slots__ = ()
+    kind = "bool"
+
+
+class QuantizedDType(DType):
+    """The type of a quantized tensor: its scheme.
+
+    ``storage`` is the dtype of a stored value, ``scale`` that of the step, ``mode`` is ``"symmetric"`` (no zero
+    point) and ``granularity`` ``"tensor"`` (one scale for all values).
+    """
+
+    __slots__ = ("granularity", "mode", "scale", "storage")
+    kind = "quantized"
+    storage: IntDType
+    scale: FloatDType
+    mode: str
+    granularity: str
+
+    def __init__(
+        self, storage: IntDType, scale: FloatDType, mode: str = "symmetric", granularity: str = "tensor"
+    ) -> None:
+        super().__init__(f"q{storage.name}_{mode}_{granularity}_{scale.name}", storage.bits)
+        object.__setattr__(self, "storage", storage)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "mode", mode)
+        object.__setattr__(self, "granularity", granularity)
+
+
+float16: Final = FloatDType("float16", 16)
+bfloat16: Final = FloatDType("bfloat16", 16)
+float32: Final = FloatDType("float32", 32)
+float64: Final = FloatDType("float64", 64)
+int8: Final = IntDType("int8", 8)
+int16: Final = IntDType("int16", 16)
+int32: Final = IntDType("int32", 32)
+int64: Final = IntDType("int64", 64)
+uint8: Final = IntDType("uint8", 8)
+uint16: Final = IntDType("uint16", 16)
+uint32: Final = IntDType("uint32", 32)
+uint64: Final = IntDType("uint64", 64)
+bool_: Final = BoolDType("bool", 8)
+qint8: Final = QuantizedDType(int8, float32)
+
+FLOATS: Final = (float16, bfloat16, float32, float64)
+INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *INTS, bool_, qint8)}
+
+_PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
+
+
+def as_dtype(dtype: Any) -> DType:
+    """The :class:`DType` named by a ``DType``, a string, a NumPy dtype or scalar type, or ``float``/``int``/``bool``.
+
+    ``float`` is float32 and ``int`` int64. Raises :class:`DTypeError` for anything else, complex types included.
+
+        >>> as_dtype("int8"), as_dtype(np.float64), as_dtype(bool)
+        (int8, float64, bool)
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str):
+        name = dtype
+    elif isinstance(dtype, type) and dtype in _PYTHON:
+        return _PYTHON[dtype]
+    else:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = repr(dtype)
+    found = DTYPES.get(name)
+    if found is None:
+        raise DTypeError(f"{name} is not a dtype of backburn. {hint_for(name, DTYPES)}")
+    return found
+
+
+def _promote_ints(a: IntDType, b: IntDType) -> IntDType:
+    if a.signed == b.signed:
+        return a if a.bits >= b.bits else b
+    signed, unsigned = (a, b) if a.signed else (b, a)
+    if unsigned.bits < signed.bits:
+        return signed
+    if unsigned.bits == 64:
+        raise DTypeError(f"{a.name} and {b.name} have no common integer type: cast one of them first")
+    return {8: int16, 16: int32, 32: int64}[unsigned.bits]
+
+
+def promote(a: Any, b: Any) -> DType:
+    """The dtype of an operation on ``a`` and ``b``; raises :class:`DTypeError` where there is none.
+
+        >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
+        (int16, float32, int8)
+    """
+    a, b = as_dtype(a), as_dtype(b)
+    if a is b:
+        return a
+    if isinstance(a, FloatDType) and isinstance(b, FloatDType):
+        return float32 if a.bits == b.bits else a if a.bits > b.bits else b
+    if isinstance(a, IntDType) and isinstance(b, IntDType):
+        return _promote_ints(a, b)
+    order = ("bool", "int", "float")
+    if a.kind in order and b.kind in order:
+        return a if order.index(a.kind) > order.index(b.kind) else b
+    raise DTypeError(f"{a.name} and {b.name} do not combine: dequantize the quantized operand first")
+
+
+def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType, default_int: DType = int64) -> DType:
+    """The dtype of an operation on a tensor of ``dtype`` and a (weak) Python scalar.
+
+        >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
+        (float32, float16)
+    """
+    if isinstance(scalar, float):
+        return dtype if dtype.kind == "float" else default_float
+    if isinstance(scalar, bool) or dtype.kind != "bool":
+        return dtype
+    return default_int

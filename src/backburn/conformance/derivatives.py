@@ -1,0 +1,120 @@
+"""Derivatives of an operation along directions, to any order, by nested ``Autodiff``; what gradients are checked with.
+
+The directional derivative of order n, computed by n levels of ``Autodiff``, is compared with one central difference
+of the directional derivative of order n - 1, in float64 (after Chainer's and HIPS autograd's gradient checks).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.autodiff import Autodiff
+from backburn.backend.table import OPERATIONS
+from backburn.conformance.samples import Sample
+
+Array = NDArray[Any]
+STEP = 2.0**-17
+
+
+def is_float(operand: Any) -> bool:
+    """Whether an operand of a sample is a float array, which has a gradient."""
+    return isinstance(operand, np.ndarray) and operand.dtype.kind == "f"
+
+
+def leaves(sample: Sample) -> list[Array]:
+    """The float arrays of a sample, those in lists too, in order."""
+    found: list[Array] = []
+    for operand in sample.operands:
+        found.extend(o for o in (operand if isinstance(operand, list) else [operand]) if is_float(o))
+    return found
+
+
+def with_leaves(sample: Sample, values: list[Any], other: Any) -> list[Any]:
+    """The operands of ``sample`` with ``values`` in place of its float arrays and ``other(array)`` of its others."""
+    remaining = iter(values)
+
+    def one(operand: Any) -> Any:
+        if is_float(operand):
+            return next(remaining)
+        return other(operand) if isinstance(operand, np.ndarray) else operand
+
+    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
+
+
+def directional(name: str, sample: Sample, base: Any, directions: list[list[Array]], at: list[Array]) -> float:
+    """The derivative of ``sum(cotangent * operation(at))`` along ``directions``, one list of arrays for each order."""
+    order = len(directions)
+    tower = [base]
+    for _ in range(order):
+        tower.append(Autodiff(tower[-1]))
+    inputs = []
+    for value in at:
+        x = base.from_numpy(np.asarray(value))
+        for k in tower[1:]:
+            x = k.set_require_grad(k.from_inner(x), True)
+        inputs.append(x)
+    top = tower[-1]
+    outputs = getattr(top, name)(*with_leaves(sample, inputs, base.from_numpy), **sample.attributes)
+    scalar = _weighted_sum(top, base, outputs)
+    for level, direction in zip(range(order, 0, -1), directions, strict=True):
+        k, below = tower[level], tower[level - 1]
+        if not k.is_tracked(scalar):
+            return 0.0
+        gradients = k.backward(scalar)
+        total: Any = below.full((), 0.0, base.dtype(base.from_numpy(np.asarray(at[0]))))
+        for index, along in enumerate(direction):
+            g = k.grad(inputs[index], gradients)
+            inputs[index] = k.inner(inputs[index])
+            if g is not None:
+                product = below.mul(g, _constant(below, base, along))
+                total = below.add(total, below.sum(product, tuple(range(along.ndim)), False))
+        scalar = total
+    result = base.to_numpy(scalar)
+    return float(result)
+
+
+def _constant(k: Any, base: Any, array: Array) -> Any:
+    """A host array as an untracked primitive of ``k``, which stands some levels above ``base``."""
+    return base.from_numpy(array) if k is base else k.from_inner(_constant(k.inner_backend, base, array))
+
+
+def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
+    """``sum(w * output)`` over the float outputs, with fixed uneven weights, so that no two elements can be swapped."""
+    total = None
+    for output in outputs if isinstance(outputs, tuple) else (outputs,):
+        if k.dtype(output).kind != "float":
+            continue
+        shape = tuple(output.shape)
+        weights = np.cos(np.arange(int(np.prod(shape)), dtype=np.float64) + 0.7).reshape(shape) + 1.5
+        term = k.sum(k.mul(output, _constant(k, base, weights)), tuple(range(len(shape))), False)
+        total = term if total is None else k.add(total, term)
+    return total
+
+
+def check_derivative(name: str, sample: Sample, base: Any, order: int, tolerance: float = 1e-6) -> None:
+    """Compare the derivative of ``order`` with a central difference; raises AssertionError where they differ."""
+    at = [np.asarray(a, np.float64) for a in leaves(sample)]
+    if not at or not OPERATIONS[name].differentiable:
+        return
+    generator = np.random.default_rng(order)
+    directions = [[_direction(generator, a) for a in at] for _ in range(order)]
+    got = directional(name, sample, base, directions, at)
+    last = directions[-1]
+    difference = [
+        directional(name, sample, base, directions[:-1], [a + sign * STEP * d for a, d in zip(at, last, strict=True)])
+        for sign in (1, -1)
+    ]
+    expected = (difference[0] - difference[1]) / (2 * STEP)
+    size = max(1.0, abs(expected), *(abs(d) for d in difference))
+    if not abs(got - expected) <= tolerance * 10 ** (order - 1) * size:
+        raise AssertionError(
+            f"{name}, derivative of order {order}: got {got!r}, central difference {expected!r}; sample {sample}"
+        )
+
+
+def _direction(generator: np.random.Generator, like: Array) -> Array:
+    """A direction whose components are all well away from 0, so that no element goes unchecked."""
+    return generator.uniform(0.3, 1.0, like.shape) * generator.choice([-1.0, 1.0], like.shape)

@@ -1,0 +1,110 @@
+"""Samples: for each operation a float64 reference and the calls to try, as data.
+
+Every check of an operation is driven by them: values, dtypes, shapes, gradients of every order, inputs that are not
+contiguous, mutation. They are written once, with NumPy arrays in float64, and cast to the dtype that is tested::
+
+    samples("hypot", np.hypot, case(real(2, 3), real(3)), case(real(4), 2.0), case(real(0), real(0)))
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.table import OPERATIONS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: ``operands`` are arrays (float64 ones are cast to the dtype under test), Python scalars, None, or lists
+    of arrays; ``attributes`` are the options in their canonical form.
+
+    ``smooth`` is how many derivatives exist at this point, for comparison with central differences (0: none; the
+    first derivative by convention is then given in ``gradients``, one array or None for each operand, for a cotangent
+    of ones). ``exact`` says that the result has no rounding.
+    """
+
+    operands: tuple[Any, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    smooth: int = 3
+    gradients: tuple[Any, ...] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """All samples of one operation, its ``reference`` on float64 arrays, and what is particular to it.
+
+    ``tolerance`` multiplies the common tolerance of values, ``gradient_tolerance`` that of gradients, with a reason in
+    ``because``. ``dtypes`` limits the float dtypes where an operation does not exist in all of them.
+    """
+
+    name: str
+    reference: Callable[..., Any]
+    cases: tuple[Sample, ...]
+    tolerance: float = 1.0
+    gradient_tolerance: float = 1.0
+    because: str = ""
+    dtypes: tuple[str, ...] = ("float64", "float32", "float16")
+
+
+SAMPLES: dict[str, SampleSet] = {}
+
+
+def samples(name: str, reference: Callable[..., Any], *cases: Sample, **particulars: Any) -> None:
+    """Give the operation ``name`` its reference and samples. Raises for an unknown operation or a second set."""
+    if name not in OPERATIONS or name in SAMPLES:
+        raise ValueError(f"{name} is no operation, or has samples already")
+    SAMPLES[name] = SampleSet(name, reference, cases, **particulars)
+
+
+def case(
+    *operands: Any, smooth: int = 3, gradients: tuple[Any, ...] | None = None, note: str = "", **attributes: Any
+) -> Sample:
+    """A :class:`Sample`: the operands in order, the operation's attributes by name."""
+    return Sample(operands, attributes, smooth, gradients, note)
+
+
+def _random(tag: str, shape: tuple[int, ...]) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(f"{tag}{shape}".encode()))
+
+
+def real(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Array:
+    """Float64 values between ``low`` and ``high``, none nearer to 0 than 0.1, and no two alike.
+
+    They are spread evenly and shuffled, so that no two are nearer than a central difference reaches.
+    """
+    size = int(np.prod(shape))
+    values = np.linspace(low, high, 2 * size + 1)[1::2] if size else np.zeros(0)
+    generator = _random(f"real{low}{high}{seed}", shape)
+    values = values + generator.uniform(-0.2, 0.2, size) * (high - low) / max(2 * size, 1)
+    if low < 0 < high:
+        values = np.where(np.abs(values) < 0.1, np.where(values < 0, values - 0.1, values + 0.1), values)
+    return generator.permutation(values).reshape(shape)
+
+
+def positive(*shape: int, seed: int = 0) -> Array:
+    """Float64 values between 0.3 and 3."""
+    return real(*shape, low=0.3, high=3.0, seed=seed)
+
+
+def unit(*shape: int, seed: int = 0) -> Array:
+    """Float64 values between -0.9 and 0.9."""
+    return real(*shape, low=-0.9, high=0.9, seed=seed)
+
+
+def integers(*shape: int, low: int = -5, high: int = 6, seed: int = 0) -> Array:
+    """Int64 values from ``low`` up to and without ``high``."""
+    return _random(f"int{low}{high}{seed}", shape).integers(low, high, shape)
+
+
+def booleans(*shape: int, seed: int = 0) -> Array:
+    """Truth values, some of each where there are several."""
+    return _random(f"bool{seed}", shape).permutation(np.arange(int(np.prod(shape))) % 2 == 0).reshape(shape)

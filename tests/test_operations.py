@@ -1,0 +1,198 @@
+"""Every operation of the contract on the NumPy backend, driven by its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.autodiff import Autodiff
+from backburn.autodiff.rules import RULES
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import as_dtype
+from backburn.conformance import SAMPLES, Sample, SampleSet
+from backburn.conformance.derivatives import check_derivative, is_float, leaves
+from backburn.conformance.tolerances import compare
+
+BASE = load_backend("numpy")
+OUTER = Autodiff(BASE)
+CASES = [
+    pytest.param(s, c, id=f"{name}-{i}") for name, s in SAMPLES.items() for i, c in enumerate(s.cases)
+]
+
+
+def arrays(sample: Sample, dtype: str, change: Any = lambda a: a) -> list[Any]:
+    """The operands with float arrays in ``dtype``, each array passed through ``change``."""
+
+    def one(operand: Any) -> Any:
+        if not isinstance(operand, np.ndarray):
+            return operand
+        return change(operand.astype(dtype) if is_float(operand) else operand)
+
+    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
+
+
+def lifted(operands: list[Any]) -> list[Any]:
+    """Operands as primitives of ``Autodiff``, floats tracked."""
+
+    def one(operand: Any) -> Any:
+        return OUTER.set_require_grad(OUTER.from_inner(operand), True) if is_float(operand) else operand
+
+    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
+    """The reference in float64, for the values that the operands have in their dtype."""
+
+    def wide(operand: Any) -> Any:
+        return operand.astype(np.float64) if is_float(operand) else operand
+
+    inputs = [[wide(o) for o in op] if isinstance(op, list) else wide(op) for op in operands]
+    with np.errstate(all="ignore"):
+        return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
+
+
+@pytest.mark.parametrize(("samples", "sample"), CASES)
+def test_value_dtype_and_shape(samples: SampleSet, sample: Sample) -> None:
+    operation = OPERATIONS[samples.name]
+    for dtype in samples.dtypes if leaves(sample) else ("float64",):
+        operands = arrays(sample, dtype)
+        before = [np.copy(o) for o in operands if isinstance(o, np.ndarray)]
+        results = as_tuple(getattr(BASE, samples.name)(*operands, **sample.attributes))
+        expected = expected_of(samples, sample, operands)
+        known = {
+            n: None if not isinstance(o, np.ndarray) else BASE.dtype(o)
+            for n, o in zip(operation.operands, [x[0] if isinstance(x, list) else x for x in operands], strict=False)
+        }
+        dtypes = operation.dtypes(known, sample.attributes)
+        assert len(results) == len(expected) == len(dtypes)
+        for result, reference, promised in zip(results, expected, dtypes, strict=True):
+            got = BASE.to_numpy(result)
+            if promised is not None:
+                assert BASE.dtype(result) is promised, f"dtype {BASE.dtype(result)}, the table says {promised}"
+            name = got.dtype.name
+            compare(got, reference, name if got.dtype.kind == "f" else "", samples.tolerance)
+        for old, operand in zip(before, [o for o in operands if isinstance(o, np.ndarray)], strict=True):
+            np.testing.assert_array_equal(old, operand, err_msg="an input was changed")
+
+
+@pytest.mark.parametrize(("samples", "sample"), CASES)
+def test_shape_rule(samples: SampleSet, sample: Sample) -> None:
+    operation = OPERATIONS[samples.name]
+    if operation.shape is None:
+        pytest.skip("the shape depends on data")
+    operands = arrays(sample, "float64")
+    shapes = [
+        [np.shape(x) for x in o] if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
+        for o in operands
+    ]
+    attributes = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
+    promised = operation.shape(*shapes, **{**attributes, **sample.attributes})
+    got = tuple(tuple(r.shape) for r in as_tuple(getattr(BASE, samples.name)(*operands, **sample.attributes)))
+    assert got == (promised if len(operation.results) > 1 else (tuple(promised),))
+
+
+@pytest.mark.parametrize(("samples", "sample"), CASES)
+def test_layouts_that_are_not_contiguous(samples: SampleSet, sample: Sample) -> None:
+    def strided(a: Any) -> Any:
+        wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype) if a.ndim else np.zeros((2,), a.dtype)
+        view = wide[..., ::-2] if a.ndim else wide[1:].reshape(())
+        view[...] = a
+        return view
+
+    plain = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64"), **sample.attributes))
+    other = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64", strided), **sample.attributes))
+    for a, b in zip(plain, other, strict=True):
+        np.testing.assert_allclose(BASE.to_numpy(b), BASE.to_numpy(a), rtol=1e-12, atol=1e-13, strict=True)
+
+
+@pytest.mark.parametrize(("samples", "sample"), CASES)
+def test_autodiff_computes_the_same(samples: SampleSet, sample: Sample) -> None:
+    """Recorded, and with recording of untracked operands: the inner backend's numbers, in the right kind."""
+    plain = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64"), **sample.attributes))
+    for result, reference in zip(
+        as_tuple(getattr(OUTER, samples.name)(*lifted(arrays(sample, "float64")), **sample.attributes)), plain, strict=True
+    ):
+        if samples.name == "to_numpy":
+            value = result
+        else:
+            is_f = OUTER.dtype(result).kind == "float"
+            value = BASE.to_numpy(OUTER.inner(result)) if is_f else BASE.to_numpy(result)
+        np.testing.assert_allclose(value, BASE.to_numpy(reference), rtol=1e-12, atol=1e-13, strict=True)
+
+
+@pytest.mark.parametrize(("samples", "sample"), [c for c in CASES if OPERATIONS[c.values[0].name].differentiable])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_derivatives(samples: SampleSet, sample: Sample, order: int) -> None:
+    if not leaves(sample):
+        pytest.skip("no float operand")
+    if order > sample.smooth:
+        pytest.skip(f"not differentiable {order} times here")
+    if order == 3 and sample is not next(s for s in samples.cases if leaves(s) and s.smooth >= 3):
+        pytest.skip("the third order is checked at one point")
+    check_derivative(samples.name, sample, BASE, order, 1e-6 * samples.gradient_tolerance)
+
+
+@pytest.mark.parametrize(("samples", "sample"), [c for c in CASES if c.values[1].gradients is not None])
+def test_conventional_gradients(samples: SampleSet, sample: Sample) -> None:
+    """Where there is no derivative, or a choice of them, the documented one, for a cotangent of ones."""
+    operands = lifted(arrays(sample, "float64"))
+    result = as_tuple(getattr(OUTER, samples.name)(*operands, **sample.attributes))[0]
+    gradients = OUTER.backward(result)
+    assert sample.gradients is not None
+    for operand, expected in zip(operands, sample.gradients, strict=True):
+        if expected is None:
+            continue
+        got = OUTER.grad(operand, gradients)
+        assert got is not None
+        compare(BASE.to_numpy(got), np.asarray(expected, np.float64), "float64", 100.0)
+
+
+@pytest.mark.parametrize(("samples", "sample"), CASES)
+def test_gradients_have_the_dtype_and_shape_of_their_inputs(samples: SampleSet, sample: Sample) -> None:
+    operation = OPERATIONS[samples.name]
+    if not operation.differentiable or not leaves(sample) or "float32" not in samples.dtypes:
+        pytest.skip("nothing to differentiate")
+    operands = lifted(arrays(sample, "float32"))
+    result = next(
+        r
+        for r in as_tuple(getattr(OUTER, samples.name)(*operands, **sample.attributes))
+        if OUTER.dtype(r).kind == "float"
+    )
+    if not OUTER.is_tracked(result):
+        pytest.skip("nothing was recorded")
+    gradients = OUTER.backward(result)
+    for operand in [o for op in operands for o in (op if isinstance(op, list) else [op])]:
+        if type(operand).__name__ == "Tracked" and (got := OUTER.grad(operand, gradients)) is not None:
+            assert BASE.dtype(got) is as_dtype("float32")
+            assert got.shape == operand.shape
+
+
+def test_every_operation_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    """An operation needs a doc, samples, and a rule or a body that decomposes; a required one is implemented."""
+    lacking: dict[str, list[str]] = {"doc": [], "samples": [], "rule": [], "implementation": []}
+    for name, operation in OPERATIONS.items():
+        if len(operation.doc) < 10:
+            lacking["doc"].append(name)
+        if name not in SAMPLES and operation.operands:
+            lacking["samples"].append(name)
+        if operation.differentiable and operation.required and name not in RULES:
+            lacking["rule"].append(name)
+        if operation.required and getattr(type(BASE), name) is operation.body:
+            lacking["implementation"].append(name)
+    required = sum(o.required for o in OPERATIONS.values())
+    differentiable = [o for o in OPERATIONS.values() if o.differentiable]
+    with capsys.disabled():
+        print(
+            f"\n{len(OPERATIONS)} operations: {required} required, {len(OPERATIONS) - required} derived; "
+            f"{len(differentiable)} differentiable, {sum(o.name in RULES for o in differentiable)} by a rule and "
+            f"{sum(o.name not in RULES for o in differentiable)} by their body; "
+            f"{sum(len(s.cases) for s in SAMPLES.values())} samples"
+        )
+    assert not any(lacking.values()), lacking
