@@ -1,0 +1,58 @@
+"""Development tasks: `nox` runs tests, lint, types and docs; `nox -s NAME` runs one; `nox -l` lists them."""
+
+import nox
+
+nox.options.sessions = ["tests", "lint", "types", "docs"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+def install(session: nox.Session, extras: str) -> None:
+    """Install the checkout itself, editable, with the named extras of pyproject.toml."""
+    session.install("-e", f".[{extras}]")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the test suite and the examples in docstrings; arguments after -- go to pytest."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
+    session.run("python", "-m", "pytest", "--doctest-modules", "src/backburn", "backends/backburn_numpy")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style with ruff; arguments after -- go to ruff (as in `nox -s lint -- --fix`)."""
+    install(session, "test")
+    session.run("ruff", "check", ".", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy in strict mode and with pyright."""
+    install(session, "test")
+    session.run("mypy")
+    session.run("pyright")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into docs/_build/html and run its examples; any warning is an error."""
+    install(session, "docs")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "doctest", "docs", "docs/_build/doctest")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against peers, in turns, and print ratios; arguments after -- choose benchmarks."""
+    install(session, "train,bench")
+    session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run the tests and benchmarks that need a CUDA device (`nox -s gpu -- cuda13` for CUDA 13)."""
+    cuda = session.posargs[0] if session.posargs else "cuda12"
+    install(session, f"test,{cuda}")
+    session.run("python", "-m", "pytest", "-m", "gpu")
+    session.run("python", "-m", "benchmarks.gpu")

@@ -1,0 +1,36 @@
+"""What every test shares: a clean environment, and the markers' meaning."""
+
+import os
+
+import hypothesis
+import pytest
+
+# What the developer has chosen for their own runs must not choose what is tested.
+for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
+    del os.environ[variable]
+os.environ["MPLBACKEND"] = "Agg"
+
+# No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
+hypothesis.settings.register_profile("backburn", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("backburn")
+
+
+def why_no_gpu() -> str | None:
+    """Return the reason why no CUDA device can be used, or None if one can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy is not installed ({error})"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no usable CUDA device ({error})"
+    return None if count else "no CUDA device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu`, with the reason, on a machine that cannot run them."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and (reason := why_no_gpu()):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
