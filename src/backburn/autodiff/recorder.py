@@ -160,6 +160,8 @@ class _Source:
             return f'{float_value} if dtype.kind == "float" else {value}'
         if result == "data":
             return f"wrap(k, {value})"
+        if result == "host":
+            return value
         return float_value if result.startswith(("float", "bfloat")) else value
 
     def untracked(self) -> str:

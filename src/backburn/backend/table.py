@@ -31,7 +31,7 @@ class Operation:
     or an absent operand) and the attributes, it returns that of the result, one for each output, or raises our error;
     it is None where the result's shape depends on data. ``results`` tells the dtype of each output: ``"same"`` is the
     dtype of the operands named in ``like``, ``"dtype"`` that of the attribute of this name, ``"data"`` that of the host
-    array, anything else is a dtype's name.
+    array, ``"host"`` says that the result is for the host and no primitive; anything else is a dtype's name.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Operation:
         like = self.like or tuple(self.operands)
         common = next((d for name in like if (d := dtypes.get(name)) is not None), None)
         chosen = attributes.get("dtype", self.attributes.get("dtype"))
-        special = {"same": common, "dtype": chosen, "data": None}
+        special = {"same": common, "dtype": chosen, "data": None, "host": None}
         return tuple(special[r] if r in special else as_dtype(r) for r in self.results)
 
     @cached_property

@@ -1,0 +1,14 @@
+"""backburn: a tensor framework in which the backend is an object and autodiff a decorator around it."""
+
+from backburn.autodiff import Autodiff, Gradients
+from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
+from backburn.base.dtypes import (
+    DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from backburn.base.dtypes import bool_ as bool  # noqa: A004 - the Array API's name
+from backburn.tensor.arithmetic import abs, add, neg  # noqa: A004
+from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
+from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
+from backburn.tensor.host import asarray, from_inner, to
+
+__version__ = "0.1.0"

@@ -1,0 +1,459 @@
+"""``Tensor`` and its four kinds: what users hold.
+
+A tensor is a primitive and the backend that made it. Its methods are the functions of this floor, one line each: the
+function's first argument is the tensor. The class is the kind; operators and methods are all on :class:`Tensor` and
+refuse kinds for which they mean nothing, the kinds only narrow types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.dtypes import DType
+from backburn.base.errors import (
+    ArgumentError,
+    BackendMismatchError,
+    GraphError,
+    ImmutableError,
+    NotDifferentiableError,
+    ShapeError,
+)
+from backburn.tensor import arithmetic, host
+from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
+from backburn.tensor.repr import tensor_repr
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from backburn.autodiff import Gradients
+
+
+class Tensor:
+    """An immutable array of one dtype on one backend.
+
+    Made by :func:`asarray` and the other creation functions. It knows its :attr:`backend`, is never changed
+    (``x.at[i].set(v)`` makes a changed copy), and compares elementwise.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend="numpy")
+        >>> x.shape, x.dtype
+        ((2, 2), float32)
+    """
+
+    __slots__ = ("__weakref__", "_primitive", "backend", "dtype")
+    __array_ufunc__ = None  # so that ``array * tensor`` asks the tensor
+    _primitive: Any
+    backend: AnyBackend
+    dtype: DType
+
+    def __init__(self, primitive: Any, backend: AnyBackend, dtype: DType) -> None:
+        """A tensor over a primitive; use :func:`asarray` for data."""
+        self._primitive = primitive
+        self.backend = backend
+        self.dtype = dtype
+
+    # ---- what it is ----
+
+    @property
+    def primitive(self) -> Any:
+        """The backend's own primitive."""
+        return self._primitive
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return tuple(self._primitive.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._primitive.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        size = 1
+        for n in self._primitive.shape:
+            size *= n
+        return size
+
+    @property
+    def device(self) -> AnyBackend:
+        """The Array API's name for :attr:`backend`: one backend object is one device."""
+        return self.backend
+
+    @property
+    def is_autodiff(self) -> bool:
+        """Whether the tensor is on an autodiff backend, so that it could be tracked."""
+        return is_autodiff(self.backend)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether operations on the tensor are recorded."""
+        return self.dtype.kind == "float" and self.backend.is_tracked(self._primitive)
+
+    @property
+    def is_require_grad(self) -> bool:
+        """Whether ``backward`` answers with a gradient for this tensor."""
+        return self.dtype.kind == "float" and self.backend.is_require_grad(self._primitive)
+
+    def __repr__(self) -> str:
+        return tensor_repr(self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # ---- gradients ----
+
+    def require_grad(self) -> FloatTensor:
+        """A leaf with this tensor's values whose gradient ``backward`` computes; the tensor itself is unchanged.
+
+        Raises :class:`NotDifferentiableError` for int, bool and quantized tensors, :class:`GraphError` on a plain
+        backend and for a tensor that was computed from tracked ones.
+
+            >>> import backburn as bb
+            >>> w = bb.asarray([1.0, 2.0]).require_grad()
+            >>> w.grad((w * w).sum().backward())
+            Tensor([2., 4.], dtype=float32, backend=numpy)
+        """
+        return self._tracking("require_grad", lambda k: k.set_require_grad(self._primitive, True))
+
+    def detach(self) -> FloatTensor:
+        """The same values without their history at this level of autodiff."""
+        return self._tracking("detach", lambda k: k.detach(self._primitive), plain=True)
+
+    def retain_grad(self) -> FloatTensor:
+        """This tensor with its gradient kept by ``backward``, though it is no leaf. Use the returned tensor."""
+        return self._tracking("retain_grad", lambda k: k.retain_grad(self._primitive))
+
+    def _tracking(self, name: str, function: Any, plain: bool = False) -> FloatTensor:
+        self._check_float(name)
+        if not plain and not is_autodiff(self.backend):
+            raise GraphError(
+                f"{name}: {self.backend.spec} does not differentiate: make the tensor on "
+                f"'autodiff({self.backend.spec})', or move it there with .to('autodiff({self.backend.spec})')"
+            )
+        return FloatTensor(function(self.backend), self.backend, self.dtype)
+
+    def _check_float(self, name: str) -> None:
+        if self.dtype.kind != "float":
+            raise NotDifferentiableError(
+                f"{name}: only float tensors have gradients, and this is {describe((self,))}; "
+                f"astype('float32') makes a float tensor"
+            )
+
+    def backward(self, cotangent: Tensor | None = None, *, retain_graph: bool = False) -> Gradients[Any]:
+        """The gradients of this tensor for every leaf it was computed from, in a container.
+
+        ``cotangent``, a tensor of this shape on the inner backend, weights the elements; without one, all count once.
+        The graph is consumed unless ``retain_graph``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads.
+        Raises :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
+        """
+        self._check_float("backward")
+        k = self._autodiff("backward")
+        options: dict[str, Any] = {}
+        if cotangent is not None:
+            options["cotangent"] = lift(self._inner_tensor("backward", cotangent), k.inner_backend)
+        if retain_graph:
+            options["retain_graph"] = True
+        return k.backward(self._primitive, **options)  # type: ignore[no-any-return]
+
+    def grad(self, gradients: Gradients[Any]) -> FloatTensor | None:
+        """This tensor's gradient, a tensor of the inner backend; None where none flowed."""
+        return self._read("grad", gradients)
+
+    def grad_remove(self, gradients: Gradients[Any]) -> FloatTensor | None:
+        """This tensor's gradient, taken out of ``gradients``."""
+        return self._read("grad_remove", gradients)
+
+    def grad_replace(self, gradients: Gradients[Any], grad: Tensor) -> None:
+        """Make ``grad``, a tensor of the inner backend, this tensor's gradient."""
+        self._check_float("grad_replace")
+        k = self._autodiff("grad_replace", gradients)
+        k.grad_replace(self._primitive, gradients, lift(self._inner_tensor("grad_replace", grad), k.inner_backend))
+
+    def _read(self, name: str, gradients: Any) -> FloatTensor | None:
+        self._check_float(name)
+        k = self._autodiff(name, gradients)
+        found = getattr(k, name)(self._primitive, gradients)
+        return None if found is None else FloatTensor(found, k.inner_backend, self.dtype)
+
+    def _autodiff(self, name: str, gradients: Any = None) -> Any:
+        """This tensor's backend, which must differentiate and, where gradients are given, be theirs."""
+        if not is_autodiff(self.backend):
+            raise GraphError(f"{name}: {self.backend.spec} does not differentiate; 'autodiff({self.backend.spec})' does")
+        theirs = getattr(gradients, "backend", self.backend)
+        if theirs is not self.backend:
+            raise BackendMismatchError(
+                f"{name}: the gradients belong to {theirs.spec} and the tensor lives on {self.backend.spec}"
+            )
+        return self.backend
+
+    def _inner_tensor(self, name: str, value: Any) -> Any:
+        inner = self._autodiff(name).inner_backend
+        if not isinstance(value, Tensor) or value.backend != inner:
+            what = describe((value,)) if isinstance(value, Tensor) else type(value).__name__
+            raise BackendMismatchError(f"{name}: gradients are tensors of {inner.spec}, and this is {what}")
+        return value
+
+    def inner(self) -> Self:
+        """This tensor on the inner backend, where operations are not recorded at this level."""
+        k = self._autodiff("inner")
+        name = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}.get(self.dtype.kind, "q_inner")
+        return type(self)(getattr(k, name)(self._primitive), k.inner_backend, self.dtype)
+
+    # ---- to the host and between backends ----
+
+    def numpy(self) -> Any:
+        """The values as a new NumPy array; history is left behind."""
+        return host.to_host(self)
+
+    def to(self, backend: AnyBackend | str) -> Self:
+        """This tensor on another backend; see :func:`backburn.to`."""
+        return host.to(self, backend)  # type: ignore[no-any-return]
+
+    to_device = to
+
+    def item(self) -> Scalar:
+        """The only element, as a Python number. Raises :class:`ShapeError` unless there is exactly one."""
+        if self.size != 1:
+            raise ShapeError(f"item: needs exactly one element, and there are {self.size}: {describe((self,))}")
+        return self.numpy().item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ArgumentError("__array__: a tensor's memory is not shared with NumPy; copy=False cannot be met")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(f"the truth of {self.size} elements is ambiguous: use any() or all(). {describe((self,))}")
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind != "int" or self.ndim:
+            raise NotAnIndexError(f"only a 0-d int tensor is an index, not {describe((self,))}")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ShapeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:
+            raise ShapeError("a 0-d tensor cannot be iterated over")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: object) -> bool:
+        return bool((self == value).any())
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise ImmutableError("tensors are never changed: x = x.at[i].set(v) makes a changed copy")
+
+    # ---- operators ----
+
+    def __add__(self, other: Tensor | Scalar) -> Tensor:
+        k = self.backend
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+            try:
+                return FloatTensor(k.add(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+            except Exception as error:
+                explain("add", (self, other), {}, error)
+        return _operator("add", self, other)
+
+    def __sub__(self, other: Tensor | Scalar) -> Tensor:
+        k = self.backend
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+            try:
+                return FloatTensor(k.sub(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+            except Exception as error:
+                explain("sub", (self, other), {}, error)
+        return _operator("sub", self, other)
+
+    def __mul__(self, other: Tensor | Scalar) -> Tensor:
+        k = self.backend
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+            try:
+                return FloatTensor(k.mul(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+            except Exception as error:
+                explain("mul", (self, other), {}, error)
+        return _operator("mul", self, other)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return _operator("matmul", self, other)
+
+    def __truediv__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("div", self, other)
+
+    def __floordiv__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("floor_divide", self, other)
+
+    def __mod__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("remainder", self, other)
+
+    def __pow__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("pow", self, other)
+
+    def __and__(self, other: Tensor | Scalar) -> Tensor:
+        return _bits("and", self, other)
+
+    def __or__(self, other: Tensor | Scalar) -> Tensor:
+        return _bits("or", self, other)
+
+    def __xor__(self, other: Tensor | Scalar) -> Tensor:
+        return _bits("xor", self, other)
+
+    def __lshift__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("bitwise_left_shift", self, other)
+
+    def __rshift__(self, other: Tensor | Scalar) -> Tensor:
+        return _operator("bitwise_right_shift", self, other)
+
+    def __radd__(self, other: Scalar) -> Tensor:
+        return _operator("add", other, self)
+
+    def __rsub__(self, other: Scalar) -> Tensor:
+        return _operator("sub", other, self)
+
+    def __rmul__(self, other: Scalar) -> Tensor:
+        return _operator("mul", other, self)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _operator("matmul", other, self)
+
+    def __rtruediv__(self, other: Scalar) -> Tensor:
+        return _operator("div", other, self)
+
+    def __rfloordiv__(self, other: Scalar) -> Tensor:
+        return _operator("floor_divide", other, self)
+
+    def __rmod__(self, other: Scalar) -> Tensor:
+        return _operator("remainder", other, self)
+
+    def __rpow__(self, other: Scalar) -> Tensor:
+        return _operator("pow", other, self)
+
+    def __rand__(self, other: Scalar) -> Tensor:
+        return _bits("and", other, self)
+
+    def __ror__(self, other: Scalar) -> Tensor:
+        return _bits("or", other, self)
+
+    def __rxor__(self, other: Scalar) -> Tensor:
+        return _bits("xor", other, self)
+
+    def __rlshift__(self, other: Scalar) -> Tensor:
+        return _operator("bitwise_left_shift", other, self)
+
+    def __rrshift__(self, other: Scalar) -> Tensor:
+        return _operator("bitwise_right_shift", other, self)
+
+    def __eq__(self, other: object) -> BoolTensor:  # type: ignore[override]
+        return _operator("equal", self, other)  # type: ignore[return-value]
+
+    def __ne__(self, other: object) -> BoolTensor:  # type: ignore[override]
+        return _operator("not_equal", self, other)  # type: ignore[return-value]
+
+    def __lt__(self, other: Tensor | Scalar) -> BoolTensor:
+        return _operator("less", self, other)  # type: ignore[return-value]
+
+    def __le__(self, other: Tensor | Scalar) -> BoolTensor:
+        return _operator("less_equal", self, other)  # type: ignore[return-value]
+
+    def __gt__(self, other: Tensor | Scalar) -> BoolTensor:
+        return _operator("greater", self, other)  # type: ignore[return-value]
+
+    def __ge__(self, other: Tensor | Scalar) -> BoolTensor:
+        return _operator("greater_equal", self, other)  # type: ignore[return-value]
+
+    # ---- methods: the functions of this floor, by family ----
+
+    # ---- operators of one operand ----
+
+    def __neg__(self) -> Self:
+        return arithmetic.neg(self)  # type: ignore[return-value]
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return arithmetic.abs(self)  # type: ignore[return-value]
+
+
+class NotAnIndexError(ShapeError, TypeError):
+    """A tensor that is no integer scalar stands where Python wants an index."""
+
+
+class FloatTensor(Tensor):
+    """A tensor of floating-point numbers: the kind that has gradients."""
+
+    __slots__ = ()
+
+
+class IntTensor(Tensor):
+    """A tensor of integers."""
+
+    __slots__ = ()
+
+
+class BoolTensor(Tensor):
+    """A tensor of truth values."""
+
+    __slots__ = ()
+
+
+class QuantizedTensor(Tensor):
+    """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for."""
+
+    __slots__ = ()
+
+
+for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):
+    register_class(_kind, _class)
+
+
+def _operator(name: str, x: Any, y: Any) -> Tensor:
+    return binary(name, x, y)  # type: ignore[no-any-return]
+
+
+def _bits(name: str, x: Any, y: Any) -> Tensor:
+    """Logic on truth values, bits on integers: which of both the operator means."""
+    kind = next(t.dtype.kind for t in (x, y) if isinstance(t, Tensor))
+    other = y if isinstance(x, Tensor) else x
+    is_bool = kind == "bool" and (isinstance(other, bool) or (isinstance(other, Tensor) and other.dtype.kind == "bool"))
+    return binary(f"logical_{name}" if is_bool else f"bitwise_{name}", x, y)  # type: ignore[no-any-return]
+
+
+def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:
+    """A tensor from its pickled host data."""
+    from backburn.backend.registry import load_backend
+
+    k = load_backend(spec)
+    tensor = host.asarray(array, dtype=dtype if not dtype.startswith("q") else None, backend=k)
+    return tensor.require_grad() if require_grad else tensor
+
+
+__all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor", "wrap"]

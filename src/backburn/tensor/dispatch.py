@@ -1,0 +1,320 @@
+"""The way of every tensor function to its backend: promotion, levels, the call, and the explanation of a failure.
+
+Functions here know operations by name and tensors by their three slots. A call that succeeds pays for nothing that
+only a failing one needs: errors are explained after the backend has raised, from the operation's own shape rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.shapes import check_axes, check_axis
+from backburn.backend.table import KINDS, OPERATIONS
+from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.dtypes import DType, FloatDType, as_dtype, promote, promote_scalar
+from backburn.base.errors import (
+    ArgumentError,
+    AxisError,
+    BackburnError,
+    BackendMismatchError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+Scalar = bool | int | float
+
+#: The class of each kind of tensor, by the kind's name; filled where the classes are made.
+CLASSES: dict[str, type[Any]] = {}
+
+
+def wrap(primitive: Any, backend: AnyBackend) -> Any:
+    """A primitive as a tensor of its kind."""
+    dtype = backend.dtype(primitive)
+    return CLASSES[dtype.kind](primitive, backend, dtype)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor of any kind."""
+    return value.__class__ in _TENSORS
+
+
+_TENSORS: set[type[Any]] = set()
+
+
+def register_class(kind: str, cls: type[Any]) -> None:
+    """Make ``cls`` the class of tensors of ``kind``."""
+    CLASSES[kind] = cls
+    _TENSORS.add(cls)
+
+
+# ---- levels and backends ----
+
+
+def inner_of(backend: AnyBackend) -> AnyBackend | None:
+    """The backend that ``backend`` wraps, or None for one that computes by itself."""
+    return backend.inner_backend if is_autodiff(backend) else None
+
+
+def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:
+    """The decorated backends from just above ``lower`` up to ``upper``; None where ``upper`` does not wrap it."""
+    path: list[AnyBackend] = []
+    level: AnyBackend | None = upper
+    while level is not None:
+        if level is lower or level == lower:
+            return path[::-1]
+        path.append(level)
+        level = inner_of(level)
+    return None
+
+
+def lift(x: Any, backend: AnyBackend) -> Any:
+    """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
+    primitive = x._primitive
+    if x.backend is not backend:
+        name = {"float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner"}.get(x.dtype.kind, "q_from_inner")
+        for level in levels_between(x.backend, backend) or ():
+            primitive = getattr(level, name)(primitive)
+    return primitive
+
+
+def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
+    """The highest of the tensors' backends; they must all be levels over one and the same."""
+    tensors = list(tensors)
+    if not tensors:
+        raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
+    backend: AnyBackend = tensors[0].backend
+    for x in tensors[1:]:
+        if x.backend is backend:
+            continue
+        if levels_between(x.backend, backend) is None:
+            if levels_between(backend, x.backend) is None:
+                raise BackendMismatchError(
+                    f"{name}: the operands live on different backends: {describe(tensors)}. "
+                    f"Nothing is moved by itself: write .to({backend.spec!r}) on those that should move"
+                )
+            backend = x.backend
+    return backend
+
+
+# ---- dtypes ----
+
+
+def scalar_of(value: Any) -> Scalar | None:
+    """``value`` as a plain Python scalar, or None when it is none (NumPy scalars count, complex numbers do not)."""
+    if value.__class__ in (float, int, bool):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (bool, int, float)):
+        return float(value) if isinstance(value, float) else int(value)
+    item = getattr(value, "item", None)
+    if item is not None and not is_tensor(value) and getattr(value, "shape", None) == () and hasattr(value, "dtype"):
+        found = item()
+        return found if isinstance(found, (bool, int, float)) else None
+    return None
+
+
+def fit(scalar: Scalar, dtype: DType) -> Scalar:
+    """A Python scalar as the contract takes it beside operands of ``dtype``."""
+    if dtype.kind == "float":
+        return float(scalar)
+    return int(scalar) if dtype.kind == "int" else bool(scalar)
+
+
+def operand(name: str, value: Any) -> Any:
+    """``value`` as a tensor or a Python scalar; an error of ours for anything else."""
+    if value.__class__ in _TENSORS:
+        return value
+    scalar = scalar_of(value)
+    if scalar is None:
+        raise DTypeError(
+            f"{name}: takes tensors and Python numbers, not {type(value).__name__}. bb.asarray(...) makes a tensor"
+            + (" (complex numbers have no dtype here)" if isinstance(value, complex) else "")
+        )
+    return scalar
+
+
+def common_dtype(name: str, operands: Sequence[Any]) -> DType:
+    """The dtype of an operation on tensors and (weak) Python scalars."""
+    dtypes = [x.dtype for x in operands if is_tensor(x)]
+    try:
+        result: DType = dtypes[0]
+        for dtype in dtypes[1:]:
+            result = promote(result, dtype)
+        for x in operands:
+            if not is_tensor(x):
+                result = promote_scalar(result, x, DEFAULT_FLOAT.get())
+    except DTypeError as error:
+        raise DTypeError(f"{name}: {error}. Operands: {describe(operands)}") from None
+    return result
+
+
+def cast(x: Any, dtype: DType) -> Any:
+    """Tensor ``x`` in another dtype; ``x`` itself when it has it already."""
+    if x.dtype is dtype:
+        return x
+    k = x.backend
+    return CLASSES[dtype.kind](k.cast(x._primitive, dtype), k, dtype)
+
+
+def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
+    """``operands`` in their common dtype, tensors cast and scalars fitted.
+
+    Where the operation takes floats only, integers become the default float; other kinds that it does not take are
+    refused.
+    """
+    values = [operand(name, x) for x in operands]
+    if not any(is_tensor(x) for x in values):
+        raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
+    dtype = accepted(name, common_dtype(name, values), kinds or OPERATIONS[name].kinds, values)
+    return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
+
+
+def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
+    """``dtype``, or the float that stands for it in an operation on floats; other kinds are refused."""
+    if dtype.kind in {KINDS[c] for c in kinds}:
+        return dtype
+    if dtype.kind == "int" and "F" in kinds:
+        return DEFAULT_FLOAT.get()
+    takes = " and ".join(KINDS[c] for c in kinds)
+    advice = "dequantize it first" if dtype.kind == "quantized" else "cast it with astype(...)"
+    raise DTypeError(f"{name}: takes {takes} tensors, not {dtype.kind}; {advice}. Operands: {describe(operands)}")
+
+
+# ---- calls ----
+
+
+def call(name: str, *operands: Any, **attributes: Any) -> Any:
+    """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
+    backend = common_backend(name, (t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)))
+    primitives = [
+        [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x for x in operands
+    ]
+    try:
+        result = getattr(backend, name)(*primitives, **attributes)
+    except Exception as error:
+        explain(name, operands, attributes, error)
+    if result.__class__ is tuple:
+        return tuple(wrap(r, backend) for r in result)
+    return wrap(result, backend)
+
+
+def unary(name: str, x: Any) -> Any:
+    """An operation of one tensor which keeps its dtype; integers become floats where only floats are taken."""
+    try:
+        k, dtype = x.backend, x.dtype
+        if dtype.__class__ is FloatDType:
+            return x.__class__(getattr(k, name)(x._primitive), k, dtype)
+    except Exception as error:
+        if is_tensor(x):
+            explain(name, (x,), {}, error)
+    return call(name, *promoted(name, x))
+
+
+def binary(name: str, x: Any, y: Any) -> Any:
+    """An operation of two tensors, or of a tensor and a Python scalar, after promotion."""
+    if y.__class__ is float and x.__class__ in _TENSORS and x.dtype.__class__ is FloatDType:
+        k = x.backend
+        try:
+            return wrap_like(OPERATIONS[name].results[0], getattr(k, name)(x._primitive, y), x)
+        except Exception as error:
+            explain(name, (x, y), {}, error)
+    return call(name, *promoted(name, x, y))
+
+
+def wrap_like(result: str, primitive: Any, x: Any) -> Any:
+    """The result of an operation on ``x`` whose table entry says what dtype it has."""
+    if result == "same":
+        return x.__class__(primitive, x.backend, x.dtype)
+    return wrap(primitive, x.backend)
+
+
+def axes_of(name: str, x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    """``axis`` of a function as the contract takes it: a sorted tuple; None means all axes."""
+    try:
+        return check_axes(axis, len(x._primitive.shape))
+    except AxisError as error:
+        raise AxisError(f"{name}: {error}. Operand: {describe((x,))}") from None
+
+
+def axis_of(name: str, x: Tensor, axis: int) -> int:
+    """One ``axis`` of a function as the contract takes it: from 0 to rank - 1."""
+    try:
+        return check_axis(axis, len(x._primitive.shape))
+    except AxisError as error:
+        raise AxisError(f"{name}: {error}. Operand: {describe((x,))}") from None
+
+
+def tensor_operand(name: str, value: Any) -> Any:
+    """``value``, which must be a tensor."""
+    if value.__class__ in _TENSORS:
+        return value
+    raise DTypeError(f"{name}: takes a tensor, not {type(value).__name__}. bb.asarray(...) makes one")
+
+
+def float_operand(name: str, value: Any) -> FloatTensor:
+    """``value`` as a float tensor; integers become the default float, other kinds are refused."""
+    x = tensor_operand(name, value)
+    return cast(x, accepted(name, x.dtype, "F", (x,)))  # type: ignore[no-any-return]
+
+
+# ---- errors ----
+
+
+def describe(operands: Iterable[Any]) -> str:
+    """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages."""
+    words = []
+    for x in operands:
+        if x.__class__ is list:
+            words.append(f"[{describe(x)}]")
+        elif is_tensor(x):
+            words.append(f"{x.dtype}[{','.join(map(str, x.shape))}] ({x.backend.spec})")
+        elif x is not None:
+            words.append(repr(x))
+    return ", ".join(words)
+
+
+def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
+    """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words.
+
+    The backend's error stays as the cause. What is nobody's mistake (memory, an interrupt) passes as it is.
+    """
+    where = f" Operands: {describe(operands)}."
+    options = ", ".join(f"{k}={v!r}" for k, v in attributes.items())
+    where += f" Options: {options}." if options else ""
+    entry = OPERATIONS[name]
+    if entry.shape is not None:
+        shapes = [
+            [t.shape for t in x] if x.__class__ is list else x.shape if is_tensor(x) else None for x in operands
+        ]
+        defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+        try:
+            entry.shape(*shapes, **{**defaults, **attributes})
+        except BackburnError as error:
+            raise type(error)(f"{name}: {error}.{where}") from cause
+        except Exception:  # the rule itself could not make sense of the call: the backend's words are better
+            pass
+    if isinstance(cause, BackburnError):
+        if str(cause).startswith(f"{name}:"):
+            raise cause
+        raise type(cause)(f"{name}: {cause}.{where}") from cause
+    kinds: dict[type[Exception], type[BackburnError]] = {
+        IndexError: OutOfRangeError,
+        TypeError: DTypeError,
+        ValueError: ShapeError if "shape" in str(cause) or "dimension" in str(cause) else ArgumentError,
+        OverflowError: ArgumentError,
+    }
+    for kind, ours in kinds.items():
+        if isinstance(cause, kind):
+            raise ours(f"{name}: {cause}.{where}") from cause
+    cause.add_note(f"in {name}.{where}")
+    raise cause
+
+
+def dtype_or_default(dtype: Any, default: DType) -> DType:
+    """The dtype that an argument names, or ``default`` for None."""
+    return default if dtype is None else as_dtype(dtype)

@@ -1,0 +1,109 @@
+"""The boundary to the host: making tensors of Python and NumPy data, and giving them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.dtypes import DType, as_dtype
+from backburn.base.errors import ArgumentError, DTypeError
+from backburn.tensor.defaults import as_backend
+from backburn.tensor.dispatch import cast, is_tensor, levels_between, wrap
+
+
+def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
+    """A host array as a primitive of ``backend``, through all of its levels."""
+    return backend.from_numpy(array)
+
+
+def asarray(
+    obj: Any, /, *, dtype: Any = None, backend: AnyBackend | str | None = None, device: Any = None, copy: bool | None = None
+) -> Any:
+    """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
+
+    Python floats become the default float type and Python ints int64; NumPy arrays keep their dtype. Host data are
+    copied. A tensor on another level of the same backend is lifted, one on another backend is refused (use ``to``).
+    ``device`` is the Array API's name for ``backend``. Raises :class:`DTypeError` for complex numbers, strings and
+    objects, :class:`ArgumentError` for ragged lists and for ``copy=False`` where a copy cannot be avoided.
+
+        >>> asarray([[1, 2], [3, 4]], dtype="float32", backend="numpy")
+        Tensor([[1., 2.],
+                [3., 4.]], dtype=float32, backend=numpy)
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    where = backend if backend is not None else device
+    if is_tensor(obj):
+        moved = obj if where is None else to(obj, where)
+        return moved if wanted is None else cast(moved, wanted)
+    target = as_backend(where)
+    if copy is False:
+        raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
+    tensor = wrap(primitive_from_numpy(host_array(obj, wanted), target), target)
+    return tensor if wanted is None else cast(tensor, wanted)
+
+
+def host_array(obj: Any, dtype: DType | None = None) -> Any:
+    """``obj`` as a NumPy array of a dtype that backburn has; Python floats in the default float type."""
+    given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
+    try:
+        array = np.asarray(_untensored(obj))
+    except ValueError as cause:
+        raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+        raise DTypeError(f"asarray: data of type {array.dtype} have no dtype here; real numbers and truth values have")
+    if given and array.dtype.name != "longdouble" and array.dtype.itemsize <= 8:
+        return array
+    natural = {"f": DEFAULT_FLOAT.get(), "i": as_dtype("int64"), "u": as_dtype("int64")}.get(array.dtype.kind)
+    if array.size == 0 and not given and dtype is None:
+        natural = DEFAULT_FLOAT.get()
+    return array if natural is None else array.astype((dtype or natural).dtype if dtype is None or dtype.kind != "quantized" else natural.dtype)
+
+
+def _untensored(obj: Any) -> Any:
+    """Nested lists of 0-d tensors and numbers, as nested lists of numbers."""
+    if is_tensor(obj):
+        return to_host(obj)
+    if isinstance(obj, (list, tuple)):
+        return [_untensored(o) for o in obj]
+    return obj
+
+
+def to_host(x: Any) -> Any:
+    """The values of a tensor as a NumPy array of the caller's own; history is left behind."""
+    return x.backend.to_numpy(x._primitive)
+
+
+def to(x: Any, backend: AnyBackend | str) -> Any:
+    """``x`` on another backend: lifted or lowered between levels of one backend, moved through the host otherwise.
+
+    Lifting gives a constant. Raises :class:`ArgumentError` for a tracked tensor whose history would be lost: detach
+    it first.
+    """
+    target = as_backend(backend)
+    if x.backend is target or x.backend == target:
+        return x
+    if levels_between(x.backend, target) is not None:
+        from backburn.tensor.dispatch import lift
+
+        return wrap(lift(x, target), target)
+    if x.dtype.kind == "float" and x.backend.is_tracked(x._primitive):
+        raise ArgumentError(
+            f"to: the tensor is on the graph of {x.backend.spec}, which does not extend to {target.spec}: "
+            f"write x.detach().to({target.spec!r})"
+        )
+    return wrap(primitive_from_numpy(to_host(x), target), target)
+
+
+def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:
+    """A tensor of an inner backend as an untracked tensor of the autodiff backend around it.
+
+    ``backend`` is the outer backend; without it the default backend. Raises :class:`ArgumentError` when ``backend``
+    does not wrap the tensor's.
+    """
+    target = as_backend(backend)
+    if levels_between(x.backend, target) is None:
+        raise ArgumentError(f"from_inner: {target.spec} does not wrap {x.backend.spec}, where the tensor lives")
+    return to(x, target)
