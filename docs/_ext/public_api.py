@@ -3,11 +3,16 @@
 A name is public if a module without a leading underscore lists it in `__all__`. It is documented once, where
 the path to it is shortest: under `backburn` if it can be had from there. Each undocumented name is a warning,
 and so fails a build in which warnings are errors.
+
+Classes and functions have docstrings. A method may leave its docstring to a base class: an operation is described
+in the contract and not again in each backend. A constant has a comment `#:` above it, or a string below it, where
+it is defined, unless it is an instance of a class of the package, which describes it.
 """
 
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -15,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -56,21 +62,25 @@ class Page:
     names: dict[str, object] = field(default_factory=dict)
 
 
-def public_modules(root: str) -> Iterator[ModuleType]:
-    """Yield a package and all modules below it whose names have no leading underscore."""
+def modules_of(root: str) -> Iterator[ModuleType]:
+    """Yield a package and all modules below it, but not `__main__`: to import it is to run it."""
     package = importlib.import_module(root)
     yield package
     for info in pkgutil.walk_packages(package.__path__, f"{root}."):
-        if not any(part.startswith("_") for part in info.name.split(".")):
+        if not info.name.endswith(".__main__"):
             yield importlib.import_module(info.name)
 
 
-def pages(roots: list[str]) -> list[Page]:
+def is_public(module: ModuleType) -> bool:
+    """Tell whether no part of a module's path has a leading underscore."""
+    return not any(part.startswith("_") for part in module.__name__.split("."))
+
+
+def pages(modules: list[ModuleType]) -> list[Page]:
     """Give each public object to the module with the shortest path to it."""
-    modules = sorted((module for root in roots for module in public_modules(root)), key=lambda m: m.__name__.count("."))
     seen: set[tuple[str, int]] = set()
     result = []
-    for module in modules:
+    for module in sorted(filter(is_public, modules), key=lambda module: module.__name__.count(".")):
         page = Page(module.__name__)
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
@@ -83,33 +93,64 @@ def pages(roots: list[str]) -> list[Page]:
     return result
 
 
-def has_docstring(value: object) -> bool:
-    """Tell whether somebody wrote a docstring: a dataclass's generated one does not count."""
-    text = inspect.getdoc(value) if not inspect.isclass(value) else value.__dict__.get("__doc__")
-    return bool(text) and not (inspect.isclass(value) and text.startswith(f"{value.__name__}("))
+def constants(modules: list[ModuleType]) -> dict[str, str]:
+    """Return what the sources say about module-level names, in comments `#:` or in strings below them."""
+    described = {}
+    for module in modules:
+        for (scope, name), lines in ModuleAnalyzer.for_module(module.__name__).find_attr_docs().items():
+            if not scope:
+                described[name] = "\n".join(lines).strip()
+    return described
 
 
-def undocumented(page: Page) -> Iterator[str]:
-    """Yield the full names of classes, functions and public methods on a page that lack a docstring."""
-    for name, value in page.names.items():
-        if not inspect.isclass(value) and not callable(value):
+def is_constant(value: object) -> bool:
+    """Tell a constant from a class or a function."""
+    return not inspect.isclass(value) and not inspect.isroutine(value)
+
+
+def describe(name: str, value: object, described: dict[str, str]) -> str:
+    """Return the text about a constant, empty if there is none."""
+    kind = type(value)
+    ours = kind.__module__.startswith("backburn") and has_docstring(kind)
+    return described.get(name) or (f"An instance of `{kind.__name__}`." if ours else "")
+
+
+def has_docstring(cls: type) -> bool:
+    """Tell whether somebody wrote a docstring for this class: a dataclass's generated one does not count."""
+    text = cls.__dict__.get("__doc__")
+    return bool(text) and not text.startswith(f"{cls.__name__}(")
+
+
+def undocumented_methods(cls: type) -> Iterator[str]:
+    """Yield the public methods and properties of a class that neither it nor a base class describes."""
+    for name, member in vars(cls).items():
+        if name.startswith("_") or not (inspect.isroutine(member) or isinstance(member, property)):
             continue
+        if not any(inspect.getdoc(vars(base)[name]) for base in cls.__mro__ if name in vars(base)):
+            yield name
+
+
+def undocumented(page: Page, described: dict[str, str]) -> Iterator[str]:
+    """Yield the full names of what a page should describe and cannot."""
+    for name, value in page.names.items():
         full_name = f"{page.module}.{name}"
-        if not has_docstring(value):
-            yield full_name
         if inspect.isclass(value):
-            for attribute, member in vars(value).items():
-                is_method = inspect.isroutine(member) or isinstance(member, property)
-                if is_method and not attribute.startswith("_") and not has_docstring(getattr(value, attribute)):
-                    yield f"{full_name}.{attribute}"
+            if not has_docstring(value):
+                yield full_name
+            yield from (f"{full_name}.{method}" for method in undocumented_methods(value))
+        elif not (describe(name, value, described) if is_constant(value) else inspect.getdoc(value)):
+            yield full_name
 
 
-def directive(name: str, value: object) -> str:
+def directive(name: str, value: object, described: dict[str, str]) -> str:
     """Return the directive that documents an object."""
     if inspect.isclass(value):
         kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
         return f".. {kind}:: {name}\n   :members:\n   :show-inheritance:\n"
-    return f".. {'autofunction' if inspect.isroutine(value) else 'autodata'}:: {name}\n"
+    if is_constant(value):
+        text = textwrap.indent(describe(name, value, described), "   ")
+        return f".. py:data:: {name}\n   :type: {type(value).__name__}\n\n{text}\n"
+    return f".. autofunction:: {name}\n"
 
 
 def write_if_changed(path: Path, text: str) -> None:
@@ -127,17 +168,19 @@ def generate(app: Sphinx) -> None:
         for point in entry_points(group="backburn.backends")
         if point.dist is not None and point.dist.name == "backburn"
     )
-    written = pages(["backburn", *backends])
+    modules = [module for root in ("backburn", *backends) for module in modules_of(root)]
+    described = constants(modules)
+    written = pages(modules)
     for page in written:
         text = PAGE.format(
             title=page.module,
             line="=" * len(page.module),
             module=page.module,
-            table="\n".join(f"   {name}" for name in page.names),
-            entries="\n".join(directive(name, value) for name, value in page.names.items()),
+            table="\n".join(f"   {name}" for name, value in page.names.items() if not is_constant(value)),
+            entries="\n".join(directive(name, value, described) for name, value in page.names.items()),
         )
         write_if_changed(folder / f"{page.module}.rst", text)
-        for name in undocumented(page):
+        for name in undocumented(page, described):
             logger.warning("public name without a docstring: %s", name, type="public_api")
     listed = "\n".join(f"   {page.module}" for page in written)
     write_if_changed(folder / "index.rst", INDEX.format(pages=listed))
