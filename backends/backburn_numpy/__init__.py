@@ -1,5 +1,16 @@
-"""The NumPy backend: the CPU reference, and the one that is always there."""
+"""The NumPy backend: the CPU reference, and the one that is always there.
 
-from backburn_numpy.backend import NumpyBackend, QuantizedArray
+NaN and infinities are values, so no operation warns of them. An ``np.errstate`` around every call would cost more than
+most calls, and ``np.seterr`` would change the user's NumPy: instead NumPy's RuntimeWarning is ignored where it points
+to the modules of this package. A program that turns all warnings into errors adds ``ignore::RuntimeWarning:backburn_numpy``
+to its filters.
+"""
+
+import warnings
+
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"backburn_numpy")
+
+from backburn_numpy.backend import NumpyBackend  # noqa: E402 - the filter comes first
+from backburn_numpy.quantize import QuantizedArray  # noqa: E402
 
 __all__ = ["NumpyBackend", "QuantizedArray"]

@@ -8,7 +8,9 @@ from typing import Any, Generic
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
 from backburn.autodiff.recorder import compile_operation
-from backburn.backend.contract import BK, AutodiffBackend, Capabilities, is_backend
+from backburn.backend.contract import (
+    BI, BK, FI, II, QI, AutodiffBackend, BoolsOf, Capabilities, FloatsOf, IntsOf, QuantizedsOf, is_backend,
+)  # fmt: skip
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, FloatDType, IntDType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
@@ -140,7 +142,7 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
         Raises :class:`GraphError` for a tensor that was computed from tracked ones, and
         :class:`NotDifferentiableError` for an int, bool or quantized one.
         """
-        node = self._float("set_require_grad", x).node
+        node = _float(self, "set_require_grad", x).node
         if node is not None and node.backward is not None:
             advice = "retain_grad() keeps its gradient too" if flag else "detach() gives an untracked tensor"
             raise GraphError(f"set_require_grad: the tensor was computed from tracked tensors and is no leaf; {advice}")
@@ -158,14 +160,14 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
 
     def detach(self, x: Tracked[BK], /) -> Tracked[BK]:
         """``x`` without its history at this level; inner levels keep theirs."""
-        return Tracked(self._float("detach", x).value)
+        return Tracked(_float(self, "detach", x).value)
 
     def retain_grad(self, x: Tracked[BK], /) -> Tracked[BK]:
         """``x`` on a node that keeps its gradient, to be read like a leaf's after ``backward``.
 
         Use the returned tensor in what follows: ``x`` itself is unchanged. An untracked tensor is refused.
         """
-        node = self._float("retain_grad", x).node
+        node = _float(self, "retain_grad", x).node
         if node is None:
             raise GraphError("retain_grad: the tensor is not on the graph, so no gradient flows to it")
         return x if node.keep else Tracked(x.value, KeptNode(_identity, (node,), (), x.shape, next_stamp()))
@@ -182,84 +184,114 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
         :class:`GraphError` for an untracked tensor, :class:`ConsumedGraphError` for a consumed graph,
         :class:`NotDifferentiableError` for an int, bool or quantized tensor.
         """
-        root = self._float("backward", tensor).node
+        root = _float(self, "backward", tensor).node
         if root is None:
             raise GraphError(
                 "backward: the tensor is not on the graph. Mark what you differentiate for with require_grad(), and "
                 "compute the tensor from it outside of no_grad()"
             )
-        k = self._inner
+        k: Any = self._inner
         if cotangent is None:
             cotangent = k.ones(tensor.shape, k.dtype(tensor.value))
         else:
-            self._check_gradient("backward", tensor, cotangent)
-        gradients = reverse(k, root, cotangent, retain_graph=retain_graph)
-        return Gradients(gradients, self)
+            _check_gradient(self, "backward", tensor, cotangent)
+        return Gradients(reverse(k, root, cotangent, retain_graph=retain_graph), self)
 
-    def grad(self, tensor: Tracked[BK], grads: Gradients[BK]) -> Any:
+    def grad(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor`` as an inner primitive, or None where none flowed; changes nothing."""
-        node = self._node(tensor)
-        return None if node is None else grads._by_node.get(node)
+        node = _node(tensor)
+        return None if node is None else _entries(self, "grad", grads).get(node)
 
-    def grad_remove(self, tensor: Tracked[BK], grads: Gradients[BK]) -> Any:
+    def grad_remove(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor``, which ``grads`` then no longer holds."""
-        node = self._node(tensor)
-        return None if node is None else grads._by_node.pop(node, None)
+        node = _node(tensor)
+        return None if node is None else _entries(self, "grad_remove", grads).pop(node, None)
 
-    def grad_replace(self, tensor: Tracked[BK], grads: Gradients[BK], grad: Any) -> None:
+    def grad_replace(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK], grad: FI) -> None:
         """Make ``grad`` the gradient of ``tensor``; register it where there was none.
 
         Raises when the shape, dtype or backend of ``grad`` differ from the tensor's, or the tensor is untracked.
         """
-        node = self._float("grad_replace", tensor).node
+        node = _float(self, "grad_replace", tensor).node
         if node is None:
             raise GraphError("grad_replace: the tensor is not on the graph; mark it with require_grad() first")
-        self._check_gradient("grad_replace", tensor, grad)
-        grads._by_node[node] = grad
+        _check_gradient(self, "grad_replace", tensor, grad)
+        _entries(self, "grad_replace", grads)[node] = grad
 
-    def inner(self, tensor: Tracked[BK]) -> Any:
+    def inner(self: FloatsOf[FI], tensor: Tracked[BK]) -> FI:
         """The inner float primitive."""
-        return self._float("inner", tensor).value
+        return _float(self, "inner", tensor).value  # type: ignore[no-any-return]
 
-    def from_inner(self, tensor: Any) -> Tracked[BK]:
+    def from_inner(self: FloatsOf[FI], tensor: FI) -> Tracked[BK]:
         """An inner float primitive as an untracked leaf."""
         return Tracked(tensor)
 
-    def _same(self, tensor: Any) -> Any:
-        """The int, bool and quantized primitives of both levels are one."""
-        return tensor
+    def int_inner(self: IntsOf[II], tensor: IntOf[BK]) -> II:
+        """The inner int primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
 
-    int_inner = bool_inner = q_inner = int_from_inner = bool_from_inner = q_from_inner = _same
+    def bool_inner(self: BoolsOf[BI], tensor: BoolOf[BK]) -> BI:
+        """The inner bool primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
 
-    # ---- checks ----
+    def q_inner(self: QuantizedsOf[QI], tensor: QuantizedOf[BK]) -> QI:
+        """The inner quantized primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
 
-    def _float(self, operation: str, tensor: Any) -> Tracked[BK]:
-        if tensor.__class__ is not Tracked:
-            try:
-                kind = f"a {self.dtype(tensor).kind} tensor"
-            except Exception:
-                kind = f"{type(tensor).__name__}, which is no float primitive of {self.spec}"
-            raise NotDifferentiableError(f"{operation}: only float tensors have gradients, and this is {kind}")
-        return tensor
+    def int_from_inner(self: IntsOf[II], tensor: II) -> IntOf[BK]:
+        """An inner int primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
 
-    def _node(self, tensor: Any) -> Node | None:
-        return tensor.node if tensor.__class__ is Tracked else None
+    def bool_from_inner(self: BoolsOf[BI], tensor: BI) -> BoolOf[BK]:
+        """An inner bool primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
 
-    def _check_gradient(self, operation: str, tensor: Tracked[BK], gradient: Any) -> None:
-        """Refuse a gradient that could not be one of ``tensor``'s."""
-        k = self._inner
+    def q_from_inner(self: QuantizedsOf[QI], tensor: QI) -> QuantizedOf[BK]:
+        """An inner quantized primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
+
+
+def _float(backend: Any, operation: str, tensor: Any) -> Any:
+    """``tensor``, which must be a float primitive of ``backend``."""
+    if tensor.__class__ is not Tracked:
         try:
-            dtype = k.dtype(gradient)
-        except Exception as cause:
-            raise BackendMismatchError(
-                f"{operation}: the gradient must be a float primitive of {k.spec}, not {type(gradient).__name__}"
-            ) from cause
-        if dtype is not k.dtype(tensor.value):
-            raise DTypeError(f"{operation}: the gradient is {dtype} and the tensor {k.dtype(tensor.value)}")
-        if tuple(gradient.shape) != tuple(tensor.shape):
-            raise ShapeError(
-                f"{operation}: the gradient has shape {list(gradient.shape)} and the tensor {list(tensor.shape)}"
-            )
+            what = f"a {backend.dtype(tensor).kind} tensor"
+        except Exception:
+            what = f"{type(tensor).__name__}, which is no float primitive of {backend.spec}"
+        raise NotDifferentiableError(f"{operation}: only float tensors have gradients, and this is {what}")
+    return tensor
+
+
+def _node(tensor: Any) -> Node | None:
+    return tensor.node if tensor.__class__ is Tracked else None
+
+
+def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
+    """The entries of gradients, which must be those of ``backend``."""
+    if grads.__class__ is not Gradients:
+        raise DTypeError(f"{operation}: expected the gradients that backward returned, not {type(grads).__name__}")
+    if grads.backend is not backend:
+        raise BackendMismatchError(
+            f"{operation}: the gradients belong to {grads.backend.spec}, and this is {backend.spec}"
+        )
+    return grads._by_node  # type: ignore[no-any-return]
+
+
+def _check_gradient(backend: Any, operation: str, tensor: Any, gradient: Any) -> None:
+    """Refuse a gradient that could not be one of ``tensor``'s."""
+    k = backend.inner_backend
+    try:
+        dtype = k.dtype(gradient)
+    except Exception as cause:
+        raise BackendMismatchError(
+            f"{operation}: the gradient must be a float primitive of {k.spec}, not {type(gradient).__name__}"
+        ) from cause
+    if dtype is not k.dtype(tensor.value):
+        raise DTypeError(f"{operation}: the gradient is {dtype} and the tensor {k.dtype(tensor.value)}")
+    if tuple(gradient.shape) != tuple(tensor.shape):
+        raise ShapeError(
+            f"{operation}: the gradient has shape {list(gradient.shape)} and the tensor {list(tensor.shape)}"
+        )
 
 
 def _identity(k: Any, g: Any, node: Node) -> tuple[Any]:

@@ -1,0 +1,104 @@
+"""Misuses of the contract: each line that ends in `# error` is refused by mypy --strict and by pyright; no other line is."""
+from __future__ import annotations
+
+from backburn.autodiff import Autodiff, Gradients, Tracked
+from backburn.backend import AutodiffBackend, Backend
+from backburn_numpy import NumpyBackend, QuantizedArray
+from backburn_numpy.backend import BoolArray, FloatArray, IntArray
+
+k = NumpyBackend()
+outer = Autodiff(k)
+two = Autodiff(outer)
+
+
+def plain(x: FloatArray, i: IntArray, b: BoolArray, q: QuantizedArray) -> None:
+    k.bitwise_and(x, i)  # error
+    k.bitwise_and(i, x)  # error
+    k.bitwise_and(i, 1.5)  # error
+    k.take(x, x, axis=0)  # error
+    k.take(x, b, axis=0)  # error
+    k.where(x, x, x)  # error
+    k.where(b, x, i)  # error
+    k.add(x, i)  # error
+    k.add(x, b)  # error
+    k.add(i, 1.5)  # error
+    k.add(1.0, 2.0)  # error
+    k.tanh(i)  # error
+    k.tanh(b)  # error
+    k.logical_not(i)  # error
+    k.dequantize(x)  # error
+    k.argmax(x, axis="0")  # error
+    k.sum(b, axis=(0,))  # error
+    k.sum(x, axis=0)  # error
+    k.add(x=x, y=x)  # error
+    k.backward(x)  # error
+    k.inner(x)  # error
+    k.inner_backend  # error
+    k.ad(x, x)  # error
+
+
+def tracked(t: Tracked[NumpyBackend], x: FloatArray, i: IntArray, b: BoolArray, q: QuantizedArray) -> None:
+    grads = outer.backward(t)
+    outer.add(x, x)  # error
+    outer.add(t, x)  # error
+    k.add(t, t)  # error
+    outer.backward(x)  # error
+    outer.backward(outer.argmax(t, axis=0))  # error
+    outer.set_require_grad(outer.argmax(t, axis=0), True)  # error
+    outer.inner(i)  # error
+    outer.inner(x)  # error
+    outer.int_inner(t)  # error
+    outer.bool_inner(outer.argmax(t, axis=0))  # error
+    outer.q_inner(t)  # error
+    outer.from_inner(t)  # error
+    outer.from_inner(i)  # error
+    outer.int_from_inner(x)  # error
+    outer.bool_from_inner(i)  # error
+    outer.q_from_inner(x)  # error
+    outer.grad(x, grads)  # error
+    outer.grad(t, t)  # error
+    outer.grad_replace(t, grads, t)  # error
+    outer.grad_replace(t, grads, i)  # error
+    outer.grad_replace(t, grads)  # error
+    outer.grad(t, grads) + 1  # error
+    two.backward(t)  # error
+    two.add(t, t)  # error
+    two.from_inner(x)  # error
+    outer.grad(t, two.backward(two.from_inner(t)))  # error
+    two.inner_backend.inner_backend.backward(x)  # error
+
+
+Autodiff(3)  # error
+Autodiff(NumpyBackend)  # error
+Autodiff()  # error
+wrong: Autodiff[Autodiff[NumpyBackend]] = outer  # error
+plain_as_outer: NumpyBackend = outer  # error
+no_autodiff: AutodiffBackend[FloatArray, IntArray, BoolArray, QuantizedArray, NumpyBackend, object] = k  # error
+other_kinds: Backend[IntArray, IntArray, BoolArray, QuantizedArray] = k  # error
+
+
+def wrong_result(x: FloatArray) -> FloatArray:
+    return k.less(x, 0.0)  # error
+
+
+def wrong_index(x: FloatArray) -> FloatArray:
+    return k.argmax(x, axis=0)  # error
+
+
+def leaks_inner(t: Tracked[NumpyBackend]) -> Tracked[NumpyBackend]:
+    return outer.inner(t)  # error
+
+
+def maybe_missing(t: Tracked[NumpyBackend], grads: Gradients[NumpyBackend]) -> FloatArray:
+    return outer.grad(t, grads)  # error
+
+
+class Wrong(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
+    def tanh(self, x: IntArray, /) -> IntArray:  # error
+        return x
+
+    def argmax(self, x: FloatArray | IntArray, /, *, axis: int, keepdims: bool = False) -> FloatArray:  # error
+        raise NotImplementedError
+
+    def logical_not(self, x: BoolArray, /, inplace: bool) -> BoolArray:  # error
+        return x
