@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 # Bytes of one temporary: a dozen of them fit into the second-level cache, and one is long enough to hide the cost of
 # the calls.
-BLOCK_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 17
 
 
 class _Lanes(bodies.Blocks):
@@ -36,9 +36,9 @@ class _Lanes(bodies.Blocks):
     add, sub, mul, div = np.add, np.subtract, np.multiply, np.divide
     maximum, minimum, where = np.maximum, np.minimum, np.where
     sqrt, reciprocal, exp, log = np.sqrt, np.reciprocal, np.exp, np.log
-    sin, cos, tan = np.sin, np.cos, np.tan
+    sin, tan, tanh = np.sin, np.tan, np.tanh
     floor, round = np.floor, np.rint
-    equal, less = np.equal, np.less
+    equal, less, less_equal = np.equal, np.less, np.less_equal
 
     @staticmethod
     def dtype(x: Array) -> dtypes.DType:
@@ -72,7 +72,7 @@ def blockwise(body: Callable[[Any, Array], Array], x: Array, out: Array | None =
         if x.flags.f_contiguous and not x.flags.c_contiguous:
             return blockwise(body, x.T).T
         out = np.empty(x.shape, x.dtype)
-    source, target = x.reshape(-1), out.reshape(-1)
+    source, target = x.reshape(-1), out.reshape(-1, copy=False)
     width = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
     size = BLOCK_BYTES // width.itemsize
     with np.errstate(all="ignore"):
