@@ -29,7 +29,8 @@ def arrays(sample: Sample, dtype: str, change: Any = lambda a: a) -> list[Any]:
     def one(operand: Any) -> Any:
         if not isinstance(operand, np.ndarray):
             return operand
-        return change(operand.astype(dtype) if is_float(operand) else operand)
+        with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
+            return change(operand.astype(dtype) if is_float(operand) else operand)
 
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
 

@@ -1,14 +1,141 @@
-"""NumPy: reductions and scans."""
+"""NumPy: reductions.
+
+``out=...`` (the Ellipsis) makes a reduction return an array where it would return a scalar: 0-d results stay arrays.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+
+from backburn.backend.reduce import count, one_axis, quantile_positions, result_shape
+from backburn.backend.table import OPERATIONS
 
 Array = Any
 Axes = tuple[int, ...]
 
 
+def is_narrow(x: Array) -> bool:
+    """Whether ``x`` holds 16-bit floats, which are accumulated in float32; bfloat16 is of no kind that NumPy knows."""
+    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+
+
+def widened(x: Array) -> Array:
+    """``x`` itself, or 16-bit floats in float32."""
+    return x.astype(np.float32) if is_narrow(x) else x
+
+
+def narrowed(result: Array, like: Array) -> Array:
+    """``result`` in the dtype of ``like``."""
+    return result if result.dtype is like.dtype else result.astype(like.dtype, copy=False)
+
+
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_narrow(x):
+        return np.add.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
+
+
+def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_narrow(x):
+        return np.multiply.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
+    return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
+
+
+def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), np.int64)
+
+
+def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    if x.dtype.kind == "u":
+        return largest
+    smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)
+
+
+def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
+    return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims), np.int64)
+
+
+def argmin(x: Array, /, axis: int, keepdims: bool = False) -> Array:
+    return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims), np.int64)
+
+
+def any(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.logical_or.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    return np.logical_and.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    total = np.add.reduce(x, axis=axis, dtype=np.float32 if is_narrow(x) else None, keepdims=keepdims, out=...)
+    return narrowed(np.true_divide(total, count(x, axis), out=total), x)
+
+
+def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
+    wide = widened(x)
+    squares = np.subtract(wide, mean(wide, axis, True), out=...)
+    np.square(squares, out=squares)
+    total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
+    freedom = count(x, axis) - correction
+    return narrowed(np.true_divide(total, freedom if freedom > 0 else 0.0, out=total), x)
+
+
+def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
+    line = one_axis(_Moves, x, axis)
+    length = line.shape[-1]
+    positions = quantile_positions(q, length)
+    above = [below + 1 for below, part in positions if part]
+    # NaN comes last in order, so that the last element tells whether there is one.
+    line = np.partition(line, sorted({length - 1, *above, *(below for below, _ in positions)}), axis=-1)
+    result = np.empty((len(positions), *line.shape[:-1]), x.dtype)
+    for i, (below, part) in enumerate(positions):
+        result[i] = line[..., below] * (1.0 - part) + line[..., below + 1] * part if part else line[..., below]
+    result[:, np.isnan(line[..., -1])] = math.nan
+    shape = result_shape(x, axis, keepdims)
+    return result.reshape((len(q), *shape) if isinstance(q, tuple) else shape)
+
+
+class _Moves:
+    """What :func:`one_axis` asks of a backend."""
+
+    permute_dims = staticmethod(np.transpose)
+    reshape = staticmethod(np.reshape)
+
+
+def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> Array:
+    if ord == 2 and x.dtype.kind == "f":
+        wide = widened(x)
+        total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
+        # Squares that have neither overflowed nor lost digits need no scaling.
+        limits = np.finfo(wide.dtype)
+        if total.size and total.min() > limits.tiny / limits.eps and total.max() < math.inf:
+            return narrowed(np.sqrt(total, out=total), x)
+    from backburn_numpy.backend import NumpyBackend
+
+    return OPERATIONS["norm"].body(NumpyBackend(), x, axis, ord, keepdims)
+
+
+def logsumexp(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if count(x, axis) == 0:
+        return np.full(result_shape(x, axis, keepdims), -math.inf, x.dtype)
+    wide = widened(x)
+    top = np.maximum.reduce(wide, axis=axis, keepdims=True, out=...)
+    top[np.isinf(top)] = 0.0
+    terms = np.subtract(wide, top, out=...)
+    total = np.add.reduce(np.exp(terms, out=terms), axis=axis, keepdims=True, out=...)
+    np.add(np.log(total, out=total), top, out=total)
+    return narrowed(total.reshape(result_shape(x, axis, keepdims)), x)

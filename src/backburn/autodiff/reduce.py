@@ -1,20 +1,111 @@
-"""Gradient rules: reductions and scans."""
+"""Gradient rules: reductions."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.backend.reduce import count, one_axis
+from backburn.backend.scan import part
+
+Axes = tuple[int, ...]
+Shape = tuple[int, ...]
 
 
-def kept(shape: tuple[int, ...], axis: tuple[int, ...]) -> tuple[int, ...]:
+def kept(shape: Shape, axis: Axes) -> Shape:
     """``shape`` with the reduced axes kept at length 1."""
     return tuple(1 if i in axis else n for i, n in enumerate(shape))
 
 
-def spread(k: Any, g: Any, x_shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+def spread(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
     """The gradient of a reduction, repeated over what was reduced."""
     return k.broadcast_to(k.reshape(g, kept(x_shape, axis)), x_shape)
 
 
+def shared(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
+    """The gradient of an extremum ``out``, in equal parts to all elements that are it."""
+    chosen = k.cast(k.equal(x, k.reshape(out, kept(x.shape, axis))), k.dtype(x))
+    return k.mul(k.div(k.reshape(g, kept(x.shape, axis)), k.sum(chosen, axis, True)), chosen)
+
+
+def ratio(k: Any, x: Any, y: Any) -> Any:
+    """``x / y``, and 0 where ``y`` is 0; its derivatives are finite there."""
+    zero = k.equal(y, 0.0)
+    return k.where(zero, 0.0, k.div(x, k.where(zero, 1.0, y)))
+
+
+def others(k: Any, x: Any) -> Any:
+    """For each element along the last axis, the product of all others.
+
+    Elements are multiplied in pairs, for whose products the same is done: what an element lacks is its partner. No
+    division, so zeros are like other numbers.
+    """
+    axis, length = len(x.shape) - 1, x.shape[-1]
+    if length < 2:
+        return k.ones(x.shape, k.dtype(x))
+    half = length // 2
+    left, right = part(k, x, axis, 0, half), part(k, x, axis, half, 2 * half)
+    rest = [part(k, x, axis, 2 * half, length)] if length % 2 else []
+    outside = others(k, k.concat([k.mul(left, right), *rest], axis))
+    both = part(k, outside, axis, 0, half)
+    rest = [part(k, outside, axis, half, half + 1)] if length % 2 else []
+    return k.concat([k.mul(both, right), k.mul(both, left), *rest], axis)
+
+
+def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
+    """The gradient times the product of the other elements."""
+    rank = len(x.shape)
+    moved = (*(a for a in range(rank) if a not in axis), *axis)
+    factors = k.reshape(others(k, one_axis(k, x, axis)), tuple(x.shape[a] for a in moved))
+    return k.mul(k.reshape(g, kept(x.shape, axis)), k.permute_dims(factors, tuple(moved.index(a) for a in range(rank))))
+
+
+def mean_gradient(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
+    """An equal part of the gradient to each element."""
+    return spread(k, k.div(g, float(math.prod(x_shape[a] for a in axis))), x_shape, axis)
+
+
+def var_gradient(k: Any, g: Any, x: Any, axis: Axes, correction: float) -> Any:
+    """Twice the distance from the mean, over the degrees of freedom."""
+    scale = k.div(k.reshape(k.mul(g, 2.0), kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
+    return k.mul(scale, k.sub(x, k.mean(x, axis, True)))
+
+
+def std_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, correction: float) -> Any:
+    """The distance from the mean in standard deviations, over the degrees of freedom; 0 where there is no deviation."""
+    scale = k.div(k.reshape(g, kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
+    return k.mul(scale, ratio(k, k.sub(x, k.mean(x, axis, True)), k.reshape(out, kept(x.shape, axis))))
+
+
+def norm_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> Any:
+    """``sign(x) (|x| / norm) ** (ord - 1)``; 0 where the norm is, or where an element is at which it has a corner."""
+    if ord == 0:
+        return None
+    if ord in (math.inf, -math.inf):
+        return k.mul(k.sign(x), shared(k, g, k.abs(x), out, axis))
+    g, out = (k.reshape(t, kept(x.shape, axis)) for t in (g, out))
+    if ord == 1:
+        return k.mul(g, k.sign(x))
+    if ord == 2:
+        return k.mul(g, ratio(k, x, out))
+    part_of_norm = ratio(k, k.abs(x), out)
+    powers = k.pow(k.where(k.equal(part_of_norm, 0.0), 1.0, part_of_norm), ord - 1.0)
+    return k.mul(g, k.mul(k.sign(x), powers))
+
+
+def logsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
+    """Each element's part of the sum; 0 where all are -inf."""
+    total = k.reshape(k.where(k.equal(out, -math.inf), 0.0, out), kept(x.shape, axis))
+    return k.mul(k.reshape(g, kept(x.shape, axis)), k.exp(k.sub(x, total)))
+
+
 gradient("sum", x=spread)
+gradient("prod", x=prod_gradient)
+gradient("max", x=shared)
+gradient("min", x=shared)
+gradient("mean", x=mean_gradient)
+gradient("var", x=var_gradient)
+gradient("std", x=std_gradient)
+gradient("norm", x=norm_gradient)
+gradient("logsumexp", x=logsumexp_gradient)

@@ -1,1 +1,62 @@
-"""Gradient rules: scan."""
+"""Gradient rules: scans.
+
+Most gradients of scans are themselves running results from the other end, of the form ``h[t] = a[t] h[t-1] + b[t]``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.autodiff.rules import gradient
+from backburn.backend.scan import associative_scan, part
+
+
+def shifted(k: Any, x: Any, axis: int, fill: Any, back: bool) -> Any:
+    """Each element's predecessor along ``axis``, or with ``back`` its successor; ``fill`` where there is none."""
+    length = x.shape[axis]
+    edge = k.full((*x.shape[:axis], min(1, length), *x.shape[axis + 1 :]), fill, k.dtype(x))
+    if back:
+        return k.concat([part(k, x, axis, min(1, length), length), edge], axis)
+    return k.concat([edge, part(k, x, axis, 0, max(length - 1, 0))], axis)
+
+
+def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
+    """``h[t] = a[t] h[t-1] + b[t]`` along ``axis`` from zero, or with ``back`` from the other end."""
+    if back:
+        return k.flip(recurrence(k, k.flip(a, (axis,)), k.flip(b, (axis,)), axis, False), (axis,))
+
+    def combine(earlier: tuple[Any, ...], later: tuple[Any, ...]) -> tuple[Any, ...]:
+        return k.mul(earlier[0], later[0]), k.add(k.mul(later[0], earlier[1]), later[1])
+
+    return associative_scan(k, combine, (a, b), axis)[1]
+
+
+def cumprod_gradient(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
+    """The product of all factors before an element, times what later factors make of each later gradient."""
+    before = shifted(k, out, axis, 1.0, reverse)
+    return k.mul(before, recurrence(k, shifted(k, x, axis, 1.0, not reverse), g, axis, not reverse))
+
+
+def extremum_gradient(k: Any, g: Any, out: Any, axis: int) -> Any:
+    """Each gradient to the element that set the running extremum: where ``out`` changes."""
+    length = out.shape[axis]
+    same = k.equal(part(k, out, axis, min(1, length), length), part(k, out, axis, 0, max(length - 1, 0)))
+    edge = k.full((*out.shape[:axis], min(1, length), *out.shape[axis + 1 :]), False, k.dtype(same))
+    carried = k.concat([edge, same], axis)
+    passed_on = k.cast(shifted(k, carried, axis, False, True), k.dtype(g))
+    return k.where(carried, 0.0, recurrence(k, passed_on, g, axis, True))
+
+
+def logcumsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
+    """Each element's part of the sum up to it, times what of that sum is left in each later one."""
+    total = k.where(k.equal(out, -math.inf), 0.0, out)
+    left = k.exp(k.sub(out, shifted(k, total, axis, math.inf, True)))
+    return k.mul(k.exp(k.sub(x, total)), recurrence(k, left, g, axis, True))
+
+
+gradient("cumsum", x=lambda k, g, axis, reverse: k.cumsum(g, axis, not reverse))
+gradient("cumprod", x=cumprod_gradient)
+gradient("cummax", x=extremum_gradient)
+gradient("cummin", x=extremum_gradient)
+gradient("logcumsumexp", x=logcumsumexp_gradient)

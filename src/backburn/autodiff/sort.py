@@ -1,1 +1,4 @@
-"""Gradient rules: sort."""
+"""Gradient rules: order.
+
+None is needed: what sorts values reads them at indices that have no gradient.
+"""

@@ -103,6 +103,7 @@ class Backend(
 
     def synchronize(self) -> None:
         """Wait until everything asked for has been computed; nothing to do where calls return when done."""
+        return None
 
     def memory_stats(self) -> Mapping[str, int]:
         """Bytes in use and held, by name; empty where nothing is known."""
@@ -110,6 +111,7 @@ class Backend(
 
     def memory_cleanup(self) -> None:
         """Give memory that is held for reuse back to the system, where a backend holds any."""
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, type(self)) and self.spec == other.spec)

@@ -1,19 +1,88 @@
-"""Reductions and scans."""
+"""Reductions: operations that combine the elements along axes.
+
+``axis`` holds distinct numbers from 0 to rank - 1 in rising order, and one number where one axis is meant; with
+``keepdims`` the reduced axes stay at length 1. 16-bit floats are accumulated in float32.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol, overload
 
-from backburn.backend.shapes import reduced
 from backburn.backend.kinds import Kinds
+from backburn.backend.shapes import reduced
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import float32, int64
+from backburn.base.errors import ArgumentError, ShapeError
 
 Axes = tuple[int, ...]
+Shape = tuple[int, ...]
+
+
+def count(x: Any, axis: Axes) -> int:
+    """How many elements of ``x`` a reduction over ``axis`` combines into one."""
+    return math.prod(x.shape[a] for a in axis)
+
+
+def result_shape(x: Any, axis: Axes | int, keepdims: bool) -> Shape:
+    """The shape of ``x`` reduced over ``axis``."""
+    return reduced(x.shape, axis=axis, keepdims=keepdims)
+
+
+def widened(k: Any, x: Any) -> Any:
+    """``x`` itself, or a 16-bit float in float32."""
+    return k.cast(x, float32) if k.dtype(x).bits < 32 else x
+
+
+def one_axis(k: Any, x: Any, axis: Axes) -> Any:
+    """``x`` with the axes ``axis`` merged into one, which is the last."""
+    rank = len(x.shape)
+    kept = tuple(a for a in range(rank) if a not in axis)
+    if kept + axis != tuple(range(rank)):
+        x = k.permute_dims(x, kept + axis)
+    return k.reshape(x, (*x.shape[: len(kept)], math.prod(x.shape[len(kept) :])))
+
+
+def chosen(k: Any, x: Any, index: Any, axis: int, keepdims: bool) -> Any:
+    """The elements of ``x`` at ``index``, which has length 1 along ``axis``, and ``index``."""
+    values, shape = k.gather(x, index, axis), result_shape(x, axis, keepdims)
+    return k.reshape(values, shape), k.reshape(index, shape)
+
+
+def quantile_positions(q: float | tuple[float, ...], length: int) -> list[tuple[int, float]]:
+    """For each of ``q``, the place in sorted order below it, and the fraction of the way to the next.
+
+    Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 and :class:`ShapeError` when there is no element.
+    """
+    if length == 0:
+        raise ShapeError("a quantile of no elements has no value")
+    result = []
+    for one in q if isinstance(q, tuple) else (q,):
+        if not 0.0 <= one <= 1.0:
+            raise ArgumentError(f"a quantile lies between 0 and 1, not at {one}")
+        below = math.floor(one * (length - 1))
+        result.append((below, one * (length - 1) - below))
+    return result
+
+
+def quantile_shape(shape: Shape, *, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Shape:
+    """The reduced shape; a tuple ``q`` makes a leading axis."""
+    result = reduced(shape, axis=axis, keepdims=keepdims)
+    quantile_positions(q, math.prod(shape[a] for a in axis))
+    return (len(q), *result) if isinstance(q, tuple) else result
+
+
+def twice_reduced(shape: Shape, *, axis: int, keepdims: bool = False, **_: Any) -> tuple[Shape, Shape]:
+    """The reduced shape for values and for indices."""
+    result = reduced(shape, axis=axis, keepdims=keepdims)
+    return result, result
 
 
 class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations that combine elements along axes. ``axis`` holds distinct numbers from 0 to rank - 1."""
+    """Operations that combine elements along axes."""
+
+    # ---- sums and products ----
 
     @overload
     def sum(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
@@ -21,5 +90,230 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sum(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
     @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
     def sum(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
-        """The sum over ``axis``; 0 where there is nothing to add."""
+        """The sum over ``axis``, in the dtype of ``x``; 0 where there is nothing to add."""
         return missing("sum")
+
+    @overload
+    def prod(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
+    @overload
+    def prod(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    def prod(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
+        """The product over ``axis``, in the dtype of ``x``; 1 where there is nothing to multiply.
+
+        The gradient is right at zeros too, at every order.
+        """
+        return missing("prod")
+
+    @overload
+    def count_nonzero(self, x: F, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @overload
+    def count_nonzero(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @overload
+    def count_nonzero(self, x: B, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @operation(kinds="FIB", shape=reduced, result="int64")
+    def count_nonzero(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
+        """How many elements along ``axis`` are not 0; NaN is not 0."""
+        nonzero = x if self.dtype(x).kind == "bool" else self.not_equal(x, 0)
+        return self.sum(self.cast(nonzero, int64), axis, keepdims)
+
+    # ---- extrema ----
+
+    @overload
+    def max(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
+    @overload
+    def max(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    def max(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
+        """The largest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
+
+        Raises ValueError where there is no element to choose from.
+        """
+        return missing("max")
+
+    @overload
+    def min(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
+    @overload
+    def min(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    def min(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
+        """The smallest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
+
+        Raises ValueError where there is no element to choose from.
+        """
+        return missing("min")
+
+    @overload
+    def max_abs(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
+    @overload
+    def max_abs(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, differentiable=True)
+    def max_abs(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
+        """The largest absolute value over ``axis``; NaN if one is NaN. Elements that tie share the gradient.
+
+        Raises ValueError where there is no element to choose from.
+        """
+        return self.max(self.abs(x), axis, keepdims)
+
+    @overload
+    def argmax(self, x: F, /, axis: int, keepdims: bool = False) -> I: ...
+    @overload
+    def argmax(self, x: I, /, axis: int, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, result="int64", required=True)
+    def argmax(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
+        """The index of the first largest element along ``axis``; NaN counts as larger than every number.
+
+        Raises ValueError where there is no element to choose from.
+        """
+        return missing("argmax")
+
+    @overload
+    def argmin(self, x: F, /, axis: int, keepdims: bool = False) -> I: ...
+    @overload
+    def argmin(self, x: I, /, axis: int, keepdims: bool = False) -> I: ...
+    @operation(kinds="FI", shape=reduced, result="int64", required=True)
+    def argmin(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
+        """The index of the first smallest element along ``axis``; NaN counts as smaller than every number.
+
+        Raises ValueError where there is no element to choose from.
+        """
+        return missing("argmin")
+
+    @overload
+    def max_with_indices(self, x: F, /, axis: int, keepdims: bool = False) -> tuple[F, I]: ...
+    @overload
+    def max_with_indices(self, x: I, /, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
+    @operation(kinds="FI", shape=twice_reduced, result=("same", "int64"), differentiable=True)
+    def max_with_indices(self: Any, x: Any, /, axis: int, keepdims: bool = False) -> Any:
+        """The first largest element along ``axis``, which gets the whole gradient, and its index."""
+        return chosen(self, x, self.argmax(x, axis, True), axis, keepdims)
+
+    @overload
+    def min_with_indices(self, x: F, /, axis: int, keepdims: bool = False) -> tuple[F, I]: ...
+    @overload
+    def min_with_indices(self, x: I, /, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
+    @operation(kinds="FI", shape=twice_reduced, result=("same", "int64"), differentiable=True)
+    def min_with_indices(self: Any, x: Any, /, axis: int, keepdims: bool = False) -> Any:
+        """The first smallest element along ``axis``, which gets the whole gradient, and its index."""
+        return chosen(self, x, self.argmin(x, axis, True), axis, keepdims)
+
+    # ---- truth values ----
+
+    @operation(kinds="B", shape=reduced, required=True)
+    def any(self, x: B, /, axis: Axes, keepdims: bool = False) -> B:
+        """Whether an element over ``axis`` is true; False where there is none."""
+        return missing("any")
+
+    @operation(kinds="B", shape=reduced, required=True)
+    def all(self, x: B, /, axis: Axes, keepdims: bool = False) -> B:
+        """Whether every element over ``axis`` is true; True where there is none."""
+        return missing("all")
+
+    # ---- statistics ----
+
+    @operation(kinds="F", shape=reduced, differentiable=True)
+    def mean(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
+        """The arithmetic mean over ``axis``; NaN of no elements."""
+        total = self.sum(widened(self, x), axis, keepdims)
+        result: F = self.cast(self.div(total, float(count(x, axis))), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=reduced, differentiable=True)
+    def var(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
+        """The variance over ``axis``: squared distances from the mean, divided by ``n - correction``.
+
+        Two passes, so that nothing cancels. Infinite or NaN where ``n`` is not above ``correction``.
+        """
+        wide = widened(self, x)
+        squares = self.square(self.sub(wide, self.mean(wide, axis, True)))
+        freedom = max(count(x, axis) - correction, 0.0)
+        result: F = self.cast(self.div(self.sum(squares, axis, keepdims), freedom), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=reduced, differentiable=True)
+    def std(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
+        """The square root of :meth:`var`; the gradient where it is 0 is 0."""
+        result: F = self.cast(self.sqrt(self.var(widened(self, x), axis, correction, keepdims)), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=quantile_shape, differentiable=True)
+    def quantile(self: Any, x: F, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> F:
+        """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
+
+        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to the two neighbours.
+        Raises ValueError for a ``q`` outside 0 to 1 and where there is no element.
+        """
+        line = one_axis(self, x, axis)
+        length, last = line.shape[-1], len(line.shape) - 1
+        positions = quantile_positions(q, length)
+        line = self.sort(line, last)
+
+        def at(place: int) -> Any:
+            return self.take(line, self.full((1,), place, int64), last)
+
+        bad = self.isnan(at(length - 1))
+        found = [
+            self.add(self.mul(at(below), 1.0 - part), self.mul(at(below + 1), part)) if part else at(below)
+            for below, part in positions
+        ]
+        values = [self.reshape(self.where(bad, math.nan, value), (1, *line.shape[:-1])) for value in found]
+        joined = self.concat(values, 0) if values else self.full((0, *line.shape[:-1]), 0.0, self.dtype(x))
+        shape = result_shape(x, axis, keepdims)
+        result: F = self.reshape(joined, (len(q), *shape) if isinstance(q, tuple) else shape)
+        return result
+
+    @operation(kinds="F", shape=lambda x, **a: quantile_shape(x, q=0.5, **a), differentiable=True)
+    def median(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
+        """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
+
+        Raises ValueError where there is no element.
+        """
+        result: F = self.quantile(x, 0.5, axis, keepdims)
+        return result
+
+    # ---- norms ----
+
+    @operation(kinds="F", shape=reduced, differentiable=True)
+    def norm(self: Any, x: F, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> F:
+        """The vector norm ``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
+
+        ``ord`` may be any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the
+        smallest absolute value. Squares and powers neither overflow nor vanish where the norm itself does not.
+        """
+        size = widened(self, self.abs(x))
+        root = self.reshape(_norm(self, size, axis, ord), result_shape(x, axis, keepdims))
+        result: F = self.cast(root, self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=reduced, differentiable=True)
+    def logsumexp(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
+        """``log(sum(exp(x)))`` over ``axis`` without overflow; -inf where every element is, and of no elements."""
+        shape = result_shape(x, axis, keepdims)
+        if count(x, axis) == 0:
+            nothing: F = self.full(shape, -math.inf, self.dtype(x))
+            return nothing
+        wide = widened(self, x)
+        top = self.max(wide, axis, True)
+        top = self.where(self.isinf(top), 0.0, top)
+        total = self.sum(self.exp(self.sub(wide, top)), axis, True)
+        result: F = self.cast(self.reshape(self.add(self.log(total), top), shape), self.dtype(x))
+        return result
+
+
+def _norm(k: Any, size: Any, axis: Axes, ord: float) -> Any:
+    """The norm of the absolute values ``size``, with the reduced axes kept."""
+    if ord == math.inf:
+        return k.max(size, axis, True)
+    if ord == -math.inf:
+        return k.min(size, axis, True)
+    if ord == 0:
+        size = k.cast(k.not_equal(size, 0.0), k.dtype(size))
+    if ord in (0, 1) or 0 in size.shape:
+        return k.sum(size, axis, True)
+    # Powers of what is divided by the element that counts most lie between 0 and 1.
+    scale = k.max(size, axis, True) if ord > 0 else k.min(size, axis, True)
+    scale = k.where(k.logical_or(k.equal(scale, 0.0), k.isinf(scale)), 1.0, scale)
+    ratio = k.div(size, scale)
+    if ord == 2:
+        return k.mul(k.sqrt(k.sum(k.square(ratio), axis, True)), scale)
+    return k.mul(k.pow(k.sum(k.pow(ratio, ord), axis, True), 1.0 / ord), scale)

@@ -1,12 +1,129 @@
-"""Running sums, products and extrema along an axis."""
+"""Scans: running sums, products and extrema along one axis, and differences, which undo sums.
+
+``axis`` is a number from 0 to rank - 1. 16-bit floats are accumulated in float32.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.shapes import along_axis
+from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+
+Shape = tuple[int, ...]
+Elements = tuple[Any, ...]
+
+
+def part(k: Any, x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """Every ``step``-th element of ``x`` along ``axis`` from ``start`` up to and without ``stop``."""
+    return k.slice(x, tuple(slice(start, stop, step) if i == axis else slice(0, n, 1) for i, n in enumerate(x.shape)))
+
+
+def associative_scan(
+    k: Any, combine: Callable[[Elements, Elements], Elements], elements: Elements, axis: int
+) -> Elements:
+    """For each place, ``combine`` over all elements up to it along ``axis``, in about ``2 log2(n)`` calls of it.
+
+    An element is a tuple of tensors of one length along ``axis``; ``combine(earlier, later)`` is associative and works
+    on many at once. Neighbours are combined, their running results found by a scan of half the length, and the
+    places between filled in: linear work. (Blelloch, Prefix Sums and Their Applications, 1990)
+    """
+    length = elements[0].shape[axis]
+    if length < 2:
+        return elements
+    half = length // 2
+    even = tuple(part(k, x, axis, 0, length, 2) for x in elements)
+    odd = tuple(part(k, x, axis, 1, length, 2) for x in elements)
+    first = tuple(part(k, x, axis, 0, half) for x in even)
+    at_odd = associative_scan(k, combine, combine(first, odd), axis)
+    before = tuple(part(k, x, axis, 0, (length - 1) // 2) for x in at_odd)
+    rest = tuple(part(k, x, axis, 1, x.shape[axis]) for x in even)
+    filled = combine(before, rest) if length > 2 else rest
+    at_even = [k.concat([part(k, e, axis, 0, 1), f], axis) for e, f in zip(even, filled, strict=True)]
+    return tuple(_interleaved(k, e, o, axis) for e, o in zip(at_even, at_odd, strict=True))
+
+
+def _interleaved(k: Any, even: Any, odd: Any, axis: int) -> Any:
+    """The elements of ``even`` and ``odd`` in turns; ``even`` may have one more."""
+    half = odd.shape[axis]
+    pairs = k.stack([part(k, even, axis, 0, half), odd], axis + 1)
+    joined = k.reshape(pairs, (*odd.shape[:axis], 2 * half, *odd.shape[axis + 1 :]))
+    return joined if even.shape[axis] == half else k.concat([joined, part(k, even, axis, half, half + 1)], axis)
+
+
+def _differences(x: Shape, *, axis: int, n: int = 1) -> Shape:
+    along_axis(x, axis=axis)
+    return (*x[:axis], max(x[axis] - n, 0), *x[axis + 1 :])
 
 
 class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Running sums, products and extrema along an axis."""
+    """Running results along an axis."""
+
+    @overload
+    def cumsum(self, x: F, /, axis: int, reverse: bool = False) -> F: ...
+    @overload
+    def cumsum(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
+    @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
+    def cumsum(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
+        """The sum of each element and all before it along ``axis``; of all after it with ``reverse``."""
+        return missing("cumsum")
+
+    @overload
+    def cumprod(self, x: F, /, axis: int, reverse: bool = False) -> F: ...
+    @overload
+    def cumprod(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
+    @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
+    def cumprod(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
+        """The product of each element and all before it along ``axis``; of all after it with ``reverse``.
+
+        The gradient is right at zeros too, at every order.
+        """
+        return missing("cumprod")
+
+    @overload
+    def cummax(self, x: F, /, axis: int) -> F: ...
+    @overload
+    def cummax(self, x: I, /, axis: int) -> I: ...
+    @operation(kinds="FI", shape=along_axis, differentiable=True)
+    def cummax(self: Any, x: Any, /, axis: int) -> Any:
+        """The largest element so far along ``axis``; NaN from the first NaN on.
+
+        The gradient goes to the element that set it, of several equal ones to the first.
+        """
+        return associative_scan(self, lambda a, b: (self.maximum(a[0], b[0]),), (x,), axis)[0]
+
+    @overload
+    def cummin(self, x: F, /, axis: int) -> F: ...
+    @overload
+    def cummin(self, x: I, /, axis: int) -> I: ...
+    @operation(kinds="FI", shape=along_axis, differentiable=True)
+    def cummin(self: Any, x: Any, /, axis: int) -> Any:
+        """The smallest element so far along ``axis``; NaN from the first NaN on.
+
+        The gradient goes to the element that set it, of several equal ones to the first.
+        """
+        return associative_scan(self, lambda a, b: (self.minimum(a[0], b[0]),), (x,), axis)[0]
+
+    @operation(kinds="F", shape=along_axis, differentiable=True)
+    def logcumsumexp(self: Any, x: F, /, axis: int) -> F:
+        """``log(cumsum(exp(x)))`` along ``axis`` without overflow; -inf while every element is."""
+        wide = widened(self, x)
+        running = associative_scan(self, lambda a, b: (self.logaddexp(a[0], b[0]),), (wide,), axis)[0]
+        result: F = self.cast(running, self.dtype(x))
+        return result
+
+    @overload
+    def diff(self, x: F, /, axis: int, n: int = 1) -> F: ...
+    @overload
+    def diff(self, x: I, /, axis: int, n: int = 1) -> I: ...
+    @operation(kinds="FI", shape=_differences, differentiable=True)
+    def diff(self: Any, x: Any, /, axis: int, n: int = 1) -> Any:
+        """What each element exceeds the one before it by along ``axis``, taken ``n`` times; shorter by ``n``."""
+        for _ in range(n):
+            length = x.shape[axis]
+            x = self.sub(part(self, x, axis, min(1, length), length), part(self, x, axis, 0, max(length - 1, 0)))
+        return x

@@ -1,12 +1,147 @@
-"""Ordering values."""
+"""Order: sorting, the largest and smallest elements, and places in sorted order.
+
+Sorting is stable in both directions: equal elements keep their order. NaN comes last in both directions.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import chosen, twice_reduced
+from backburn.backend.scan import part
+from backburn.backend.shapes import along_axis, check_axis
+from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+def _twice(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    along_axis(x, axis=axis)
+    return x, x
+
+
+def _topmost(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    length = x[check_axis(axis, len(x))]
+    if not 0 <= count <= length:
+        raise ArgumentError(f"axis {axis} has {length} elements, of which {count} cannot be taken")
+    result = (*x[:axis], count, *x[axis + 1 :])
+    return result, result
+
+
+def _nth(x: Shape, *, nth: int, axis: int, keepdims: bool = False) -> tuple[Shape, Shape]:
+    length = x[check_axis(axis, len(x))]
+    if not 1 <= nth <= length:
+        raise ArgumentError(f"axis {axis} has {length} elements, numbered from 1; there is no element {nth}")
+    return twice_reduced(x, axis=axis, keepdims=keepdims)
+
+
+def _searched(x: Shape, values: Shape, **_: Any) -> Shape:
+    if not x:
+        raise ShapeError("what is searched must have at least one axis")
+    if len(x) > 1 and (len(values) != len(x) or values[:-1] != x[:-1]):
+        raise ShapeError(f"{list(values)} and {list(x)} must be alike in every axis but the last")
+    return values
 
 
 class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Ordering values."""
+    """Operations that order elements along an axis."""
+
+    @overload
+    def argsort(self, x: F, /, axis: int, descending: bool = False) -> I: ...
+    @overload
+    def argsort(self, x: I, /, axis: int, descending: bool = False) -> I: ...
+    @overload
+    def argsort(self, x: B, /, axis: int, descending: bool = False) -> I: ...
+    @operation(kinds="FIB", shape=along_axis, result="int64", required=True)
+    def argsort(self, x: Any, /, axis: int, descending: bool = False) -> Any:
+        """The indices that sort ``x`` along ``axis``; equal elements keep their order in both directions."""
+        return missing("argsort")
+
+    @overload
+    def sort(self, x: F, /, axis: int, descending: bool = False) -> F: ...
+    @overload
+    def sort(self, x: I, /, axis: int, descending: bool = False) -> I: ...
+    @overload
+    def sort(self, x: B, /, axis: int, descending: bool = False) -> B: ...
+    @operation(kinds="FIB", shape=along_axis, differentiable=True)
+    def sort(self: Any, x: Any, /, axis: int, descending: bool = False) -> Any:
+        """The elements of ``x`` in order along ``axis``."""
+        return self.gather(x, self.argsort(x, axis, descending), axis)
+
+    @overload
+    def sort_with_indices(self, x: F, /, axis: int, descending: bool = False) -> tuple[F, I]: ...
+    @overload
+    def sort_with_indices(self, x: I, /, axis: int, descending: bool = False) -> tuple[I, I]: ...
+    @overload
+    def sort_with_indices(self, x: B, /, axis: int, descending: bool = False) -> tuple[B, I]: ...
+    @operation(kinds="FIB", shape=_twice, result=("same", "int64"), differentiable=True)
+    def sort_with_indices(self: Any, x: Any, /, axis: int, descending: bool = False) -> Any:
+        """The elements of ``x`` in order along ``axis``, and the index of each."""
+        indices = self.argsort(x, axis, descending)
+        return self.gather(x, indices, axis), indices
+
+    @overload
+    def topk(self, x: F, /, count: int, axis: int, largest: bool = True) -> tuple[F, I]: ...
+    @overload
+    def topk(self, x: I, /, count: int, axis: int, largest: bool = True) -> tuple[I, I]: ...
+    @operation(kinds="FI", shape=_topmost, result=("same", "int64"), differentiable=True)
+    def topk(self: Any, x: Any, /, count: int, axis: int, largest: bool = True) -> Any:
+        """The ``count`` largest (or smallest) elements along ``axis``, in order, and their indices.
+
+        Of equal elements those with the lowest indices are taken, first those first; NaN is taken last. Raises
+        ValueError when there are fewer than ``count``.
+        """
+        _topmost(x.shape, count=count, axis=axis)
+        indices = part(self, self.argsort(x, axis, largest), axis, 0, count)
+        return self.gather(x, indices, axis), indices
+
+    @overload
+    def kthvalue(self, x: F, /, nth: int, axis: int, keepdims: bool = False) -> tuple[F, I]: ...
+    @overload
+    def kthvalue(self, x: I, /, nth: int, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
+    @operation(kinds="FI", shape=_nth, result=("same", "int64"), differentiable=True)
+    def kthvalue(self: Any, x: Any, /, nth: int, axis: int, keepdims: bool = False) -> Any:
+        """The element that is ``nth``, counted from 1, in rising order along ``axis``, and its index.
+
+        Raises ValueError when there is no such element.
+        """
+        _nth(x.shape, nth=nth, axis=axis)
+        return chosen(self, x, part(self, self.argsort(x, axis), axis, nth - 1, nth), axis, keepdims)
+
+    @overload
+    def searchsorted(self, x: F, values: F, /, right: bool = False) -> I: ...
+    @overload
+    def searchsorted(self, x: I, values: I, /, right: bool = False) -> I: ...
+    @operation(kinds="FI", shape=_searched, result="int64")
+    def searchsorted(self: Any, x: Any, values: Any, /, right: bool = False) -> Any:
+        """How many elements of ``x``, which is in rising order, come before each of ``values``.
+
+        Those equal to the value are counted with ``right``. Where ``x`` has several axes, each row along the last is
+        searched for the row of ``values`` at its place. NaN stands after every number.
+        """
+        shape = _searched(x.shape, values.shape)
+        if len(x.shape) == 1:
+            values = self.reshape(values, (math.prod(shape),))
+        length, last = x.shape[-1], len(x.shape) - 1
+        found = self.zeros(values.shape, int64)
+        # Bit by bit from the highest: a step is taken when the element that it reaches comes before the value.
+        for bit in reversed(range(length.bit_length())):
+            ahead = self.add(found, 1 << bit)
+            here = self.gather(x, self.sub(self.minimum(ahead, length), 1), last)
+            step = self.logical_and(self.less_equal(ahead, length), _before(self, here, values, right))
+            found = self.where(step, ahead, found)
+        return self.reshape(found, shape)
+
+
+def _before(k: Any, x: Any, value: Any, right: bool) -> Any:
+    """Whether ``x`` stands before the place of ``value`` in sorted order, where NaN is last."""
+    numbers = k.less_equal(x, value) if right else k.less(x, value)
+    if k.dtype(x).kind != "float":
+        return numbers
+    beyond = k.isnan(value) if right else k.logical_and(k.isnan(value), k.logical_not(k.isnan(x)))
+    return k.logical_or(numbers, beyond)

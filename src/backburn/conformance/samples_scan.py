@@ -1,1 +1,100 @@
-"""Samples: scan."""
+"""Samples: scans."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import case, integers, real, samples
+
+Array = Any
+NAN, INF = math.nan, math.inf
+
+ALONG = (
+    case(real(2, 3), axis=0),
+    case(real(2, 5), axis=1),
+    case(real(2, 4, 2), axis=1),
+    case(real(1), axis=0),
+    case(real(0, 2), axis=0),
+    case(real(2, 0), axis=0),
+    case(real(9), axis=0),
+)
+INTS = (case(integers(2, 3), axis=1), case(integers(5).astype(np.int8), axis=0))
+SPECIAL = np.array([[1.0, 2.0, NAN, 3.0], [-INF, 0.0, INF, 1.0], [-INF, -INF, 1.0, 2.0]])
+
+
+def both_ways(ufunc: Any) -> Any:
+    """``ufunc.accumulate`` from either end."""
+
+    def reference(x: Array, axis: int, reverse: bool = False) -> Array:
+        turned = np.flip(x, axis) if reverse else x
+        running = ufunc.accumulate(turned, axis=axis, dtype=x.dtype)
+        return np.flip(running, axis) if reverse else running
+
+    return reference
+
+
+samples(
+    "cumsum",
+    both_ways(np.add),
+    *ALONG,
+    *INTS,
+    case(real(2, 3), axis=1, reverse=True),
+    case(integers(4, low=100, high=120).astype(np.int8), axis=0, reverse=True, note="wraps"),
+    case(SPECIAL, axis=1, smooth=0),
+    case(np.full(300, 0.1), axis=0, smooth=1),
+)
+samples(
+    "cumprod",
+    both_ways(np.multiply),
+    *ALONG,
+    *INTS,
+    case(real(2, 3), axis=1, reverse=True),
+    case(np.array([[2.0, 0.0, 3.0, 4.0], [0.0, 0.5, 0.0, 2.0], [0.0, 0.0, 0.0, 1.0]]), axis=1, note="zeros"),
+    case(np.array([[2.0, 0.0, 3.0], [0.0, 0.5, 0.0]]), axis=1, reverse=True, note="zeros"),
+    case(SPECIAL, axis=1, smooth=0),
+)
+RISES = np.array([[1.0, 3.0, 2.0, 3.0], [2.0, 2.0, 1.0, 2.5]])
+FIRST = np.array([[1.0, 3.0, 0.0, 0.0], [3.0, 0.0, 0.0, 1.0]])
+samples(
+    "cummax",
+    np.maximum.accumulate,
+    *ALONG,
+    *INTS,
+    case(SPECIAL, axis=1, smooth=0),
+    case(RISES, axis=1, smooth=0, gradients=(FIRST,)),
+)
+samples(
+    "cummin",
+    np.minimum.accumulate,
+    *ALONG,
+    *INTS,
+    case(SPECIAL, axis=1, smooth=0),
+    case(-RISES, axis=1, smooth=0, gradients=(FIRST,)),
+)
+samples(
+    "logcumsumexp",
+    np.logaddexp.accumulate,
+    *ALONG,
+    case(np.array([1000.0, -1000.0, 1001.0, 0.0]), axis=0),
+    case(np.array([-3000.0, -3001.0, 0.5]), axis=0),
+    case(SPECIAL, axis=1, smooth=0),
+    case(
+        np.array([[-INF, 0.0, 0.0, -INF], [-INF, -INF, -INF, 2.0]]),
+        axis=1,
+        smooth=0,
+        gradients=(np.array([[0.0, 2.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]),),
+    ),
+)
+samples(
+    "diff",
+    lambda x, axis, n=1: np.diff(x, n, axis),
+    *ALONG,
+    *INTS,
+    case(real(2, 5), axis=1, n=2),
+    case(real(2, 5), axis=1, n=0),
+    case(real(2, 3), axis=1, n=4, note="more often than there are elements"),
+    case(integers(4, low=0, high=9).astype(np.uint8), axis=0, note="wraps"),
+)
