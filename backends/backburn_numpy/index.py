@@ -1,1 +1,168 @@
-"""NumPy: index."""
+"""NumPy: reading and writing by position."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.base.dtypes import DType, int64
+from backburn.base.errors import ArgumentError, OutOfRangeError
+
+Array = Any
+Shape = tuple[int, ...]
+
+# Elements of one block of places: the temporaries stay in the processor's cache.
+BLOCK = 1 << 15
+
+
+def slice(x: Array, /, key: Any) -> Array:
+    return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
+
+
+def slice_assign(x: Array, value: Any, /, key: Any) -> Array:
+    out = x.copy()
+    out[key] = value
+    return out
+
+
+def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
+    out = np.zeros(shape, grad.dtype)
+    out[key] = grad
+    return out
+
+
+def gather(x: Array, indices: Array, /, axis: int) -> Array:
+    return x[_grid(indices, axis)]
+
+
+def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
+    out = np.zeros(shape, _sum_dtype(grad))
+    _scatter_add(out, indices, grad, axis)
+    return out.astype(grad.dtype, copy=False)
+
+
+def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+    if mode == "assign":
+        out = x.copy()
+        # The last of several values for one place stays only where NumPy goes through the indices forwards.
+        out[_grid(np.ascontiguousarray(indices), axis)] = values
+        return out
+    if mode != "add":
+        raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
+    out = x.astype(_sum_dtype(x), order="C")
+    _scatter_add(out, indices, values, axis)
+    return out.astype(x.dtype, copy=False)
+
+
+def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
+    ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
+    if ufunc is None:
+        raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
+    out = x.astype(_sum_dtype(x), order="C")
+    ufunc.at(out, _grid(indices, axis), values)
+    return out.astype(x.dtype, copy=False)
+
+
+def take(x: Array, indices: Array, /, axis: int) -> Array:
+    return np.asarray(np.take(x, indices, axis))  # one element would be a scalar
+
+
+def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
+    shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
+    out = np.zeros(shape, _sum_dtype(grad))
+    _add_entries(out, indices.reshape(-1), grad, axis)
+    return out.astype(grad.dtype, copy=False)
+
+
+def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    out = x.astype(_sum_dtype(x), order="C")
+    _add_entries(out, indices, values, axis)
+    return out.astype(x.dtype, copy=False)
+
+
+def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    out = x.copy()
+    np.moveaxis(out, axis, 0)[np.ascontiguousarray(indices)] = (
+        values if np.ndim(values) == 0 else np.moveaxis(values, axis, 0)
+    )
+    return out
+
+
+def gather_nd(x: Array, indices: Array, /) -> Array:
+    if not indices.shape[-1]:  # no axis is numbered: every entry is x itself
+        return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
+    return np.asarray(x[(*np.moveaxis(indices, -1, 0), ...)])
+
+
+def nonzero(x: Array, /) -> Array:
+    return np.argwhere(x)
+
+
+def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
+    out = np.zeros((x.size, depth), dtype.dtype)
+    out[np.arange(x.size), x.reshape(-1)] = 1
+    return out.reshape(*x.shape, depth)
+
+
+def _grid(indices: Array, axis: int) -> tuple[Array, ...]:
+    """``indices`` along ``axis``, and each element's own place in the other axes."""
+    rank = indices.ndim
+    grid = [
+        indices if i == axis else np.arange(n).reshape(-1, *[1] * (rank - 1 - i)) for i, n in enumerate(indices.shape)
+    ]
+    return tuple(grid)
+
+
+def _sum_dtype(x: Array) -> Any:
+    """The dtype to add up in: float32 for 16-bit floats."""
+    return np.dtype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x.dtype
+
+
+def _in_range(indices: Array, length: int) -> Array:
+    """``indices`` from 0 to ``length - 1``; raises for one out of range."""
+    if not indices.size:
+        return indices.astype(np.intp)
+    low, high = int(indices.min()), int(indices.max())
+    if low < -length or high >= length:
+        raise OutOfRangeError(f"index {high if high >= length else low} is out of range for an axis of {length}")
+    indices = indices.astype(np.intp, copy=False)
+    return np.where(indices < 0, indices + length, indices) if low < 0 else indices
+
+
+def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
+    """Add ``values`` to ``out`` where ``indices`` point along ``axis``."""
+    if indices.shape[axis] == 1:  # no place is named twice
+        place = _grid(indices, axis)
+        out[place] += values
+        return
+    length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
+    before = math.prod(out.shape[:axis])
+    places = _in_range(indices, length).reshape(before, indices.shape[axis], after) * after
+    places += (np.arange(before) * (length * after))[:, None, None]
+    places += np.arange(after)
+    _add_at(out.reshape(-1), places.reshape(-1), values)
+
+
+def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
+    """Add the entries of ``values`` along ``axis`` to those of ``out`` that ``indices`` name."""
+    length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
+    before = math.prod(out.shape[:axis])
+    entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
+    flat = out.reshape(-1)
+    if np.ndim(values):
+        values = values.reshape(entries.size, after)
+    rows = max(1, BLOCK // max(after, 1))
+    inside = np.arange(after)
+    for start in range(0, entries.size, rows):
+        stop = start + rows
+        places = (entries[start:stop, None] * after + inside).reshape(-1)
+        _add_at(flat, places, values[start:stop] if np.ndim(values) else values)
+
+
+def _add_at(out: Array, places: Array, values: Any) -> None:
+    """Add to a flat array in place; NumPy is fast at this when all is flat and of one dtype."""
+    if np.ndim(values):
+        values = values.reshape(-1).astype(out.dtype, copy=False)
+    np.add.at(out, places, values)

@@ -1,1 +1,55 @@
-"""Gradient rules: linalg."""
+"""Gradient rules: products of matrices and vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.autodiff.rules import gradient
+
+Shape = tuple[int, ...]
+
+
+def transposed(k: Any, x: Any) -> Any:
+    """``x`` with its last two axes swapped."""
+    rank = len(x.shape)
+    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def rows(k: Any, x: Any) -> Any:
+    """``x`` as a matrix whose rows are its last axis."""
+    return x if len(x.shape) == 2 else k.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def as_product(k: Any, g: Any, x_shape: Shape, y_shape: Shape) -> Any:
+    """``g`` with the axes that a vector operand took out of the product."""
+    row = x_shape[-2:-1] if len(x_shape) > 1 else (1,)
+    column = y_shape[-1:] if len(y_shape) > 1 else (1,)
+    batch = g.shape[: len(g.shape) - (len(x_shape) > 1) - (len(y_shape) > 1)]
+    return k.reshape(g, (*batch, *row, *column))
+
+
+def matmul_x(k: Any, g: Any, x_shape: Shape, y: Any) -> Any:
+    """``g @ y.T``."""
+    g = as_product(k, g, x_shape, y.shape)
+    result = k.matmul(g, transposed(k, y) if len(y.shape) > 1 else k.reshape(y, (1, *y.shape)))
+    return k.reshape(result, (*result.shape[:-2], *x_shape[-2:])) if len(x_shape) == 1 else result
+
+
+def matmul_y(k: Any, g: Any, x: Any, y_shape: Shape) -> Any:
+    """``x.T @ g``; for a matrix ``y`` under a batch as one product, which adds over the batch."""
+    if len(y_shape) <= 2 < len(x.shape):
+        x, g = rows(k, x), rows(k, g) if len(y_shape) == 2 else k.reshape(g, (math.prod(g.shape),))
+    g = as_product(k, g, x.shape, y_shape)
+    result = k.matmul(transposed(k, x) if len(x.shape) > 1 else k.reshape(x, (*x.shape, 1)), g)
+    return k.reshape(result, (*result.shape[:-2], *y_shape[-2:])) if len(y_shape) == 1 else result
+
+
+gradient("matmul", x=matmul_x, y=matmul_y)
+
+gradient(
+    "linear",
+    x=lambda k, g, weight: k.matmul(g, transposed(k, weight)),
+    weight=lambda k, g, x: k.matmul(transposed(k, rows(k, x)), rows(k, g)),
+    bias=lambda k, g: g,
+)

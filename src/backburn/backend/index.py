@@ -1,12 +1,325 @@
-"""Reading and writing by position."""
+"""Reading and writing by position.
+
+Indices are integers in ``[-n, n)`` for an axis of length ``n``, negative ones counted from the end; one out of range
+raises, and never reads or writes another place. Ranges are Python slices, one for each axis, in the form that
+:func:`canonical_slice` gives them.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from typing import Any, Protocol, TypeAlias, overload
 
 from backburn.backend.kinds import Kinds
+from backburn.backend.shapes import broadcast_to, check_axis
+from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import DType, int64
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape: TypeAlias = tuple[int, ...]
+Key: TypeAlias = tuple[slice, ...]
+
+
+def canonical_slice(key: slice, length: int) -> slice:
+    """``key`` on an axis of ``length`` elements as three plain numbers, in range and without wrapping.
+
+    The stop is None where a negative step runs down to the first element, which no number says.
+
+        >>> canonical_slice(slice(None, None, -2), 5), canonical_slice(slice(-3, 99), 5)
+        (slice(4, None, -2), slice(2, 5, 1))
+    """
+    start, stop, step = key.indices(length)
+    return slice(start, None if stop < 0 else stop, step)
+
+
+def sliced(x: Shape, *, key: Key, **_: Any) -> Shape:
+    """The shape of ``x[key]``."""
+    if len(key) != len(x):
+        raise ShapeError(f"{len(key)} slices for {len(x)} axes")
+    return tuple(len(range(*s.indices(n))) for s, n in zip(key, x, strict=True))
+
+
+def _assigned(x: Shape, value: Shape | None, *, key: Key) -> Shape:
+    if value is not None:
+        broadcast_to(value, shape=sliced(x, key=key))
+    return x
+
+
+def _same_but_for(x: Shape, indices: Shape, axis: int) -> None:
+    axis = check_axis(axis, len(x))
+    if indices[:axis] + indices[axis + 1 :] != x[:axis] + x[axis + 1 :] or len(indices) != len(x):
+        raise ShapeError(f"the indices {list(indices)} must have the shape {list(x)} in every axis but {axis}")
+
+
+def _gathered(x: Shape, indices: Shape, *, axis: int) -> Shape:
+    _same_but_for(x, indices, axis)
+    return indices
+
+
+def _scattered(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+    _same_but_for(x, indices, axis)
+    if values is not None and values != indices:
+        raise ShapeError(f"there are {list(indices)} indices and {list(values)} values")
+    return x
+
+
+def _taken(x: Shape, indices: Shape, *, axis: int) -> Shape:
+    axis = check_axis(axis, len(x))
+    return x[:axis] + indices + x[axis + 1 :]
+
+
+def _added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+    if len(indices) != 1:
+        raise ShapeError(f"the indices must have one axis, not {len(indices)}")
+    if values is not None and values != _taken(x, indices, axis=axis):
+        raise ShapeError(f"the values {list(values)} must have the shape {list(_taken(x, indices, axis=axis))}")
+    return x
+
+
+def _untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
+    return grad[:axis] + (length,) + grad[axis + len(indices) :]
+
+
+def _gathered_nd(x: Shape, indices: Shape, **_: Any) -> Shape:
+    if not indices or indices[-1] > len(x):
+        raise ShapeError(f"the last axis of the indices {list(indices)} must number at most {len(x)} axes")
+    return indices[:-1] + x[indices[-1] :]
+
+
+def _scattered_nd(x: Shape, indices: Shape, values: Shape | None, **_: Any) -> Shape:
+    if values is not None and values != _gathered_nd(x, indices):
+        raise ShapeError(f"the values {list(values)} must have the shape {list(_gathered_nd(x, indices))}")
+    return x
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of a primitive."""
+    shape: Shape = x.shape
+    return shape
 
 
 class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Reading and writing by position."""
+
+    # ---- ranges ----
+
+    @overload
+    def slice(self, x: F, /, key: Key) -> F: ...
+    @overload
+    def slice(self, x: I, /, key: Key) -> I: ...
+    @overload
+    def slice(self, x: B, /, key: Key) -> B: ...
+    @operation(kinds="FIB", shape=sliced, required=True, differentiable=True)
+    def slice(self, x: Any, /, key: Key) -> Any:
+        """``x[key]`` for one slice per axis; steps may be negative."""
+        return missing("slice")
+
+    @overload
+    def slice_assign(self, x: F, value: F | float, /, key: Key) -> F: ...
+    @overload
+    def slice_assign(self, x: I, value: I | int, /, key: Key) -> I: ...
+    @overload
+    def slice_assign(self, x: B, value: B | bool, /, key: Key) -> B: ...
+    @operation(kinds="FIB", shape=_assigned, required=True, differentiable=True)
+    def slice_assign(self, x: Any, value: Any, /, key: Key) -> Any:
+        """``x`` with ``value`` at ``x[key]``, to whose shape ``value`` broadcasts."""
+        return missing("slice_assign")
+
+    @operation(kinds="F", shape=lambda grad, *, shape, key: shape, differentiable=True)
+    def slice_backward(self: Any, grad: F, /, shape: Shape, key: Key) -> F:
+        """The gradient of :meth:`slice`: ``grad`` at ``key``, and 0 elsewhere in ``shape``."""
+        result: F = self.slice_assign(self.zeros(shape, self.dtype(grad)), grad, key)
+        return result
+
+    # ---- along one axis, an index for each element ----
+
+    @overload
+    def gather(self, x: F, indices: I, /, axis: int) -> F: ...
+    @overload
+    def gather(self, x: I, indices: I, /, axis: int) -> I: ...
+    @overload
+    def gather(self, x: B, indices: I, /, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=_gathered, like=("x",), required=True, differentiable=True)
+    def gather(self, x: Any, indices: Any, /, axis: int) -> Any:
+        """The element of ``x`` that ``indices`` name along ``axis``, for each of them.
+
+        ``indices`` has the shape of ``x`` in every other axis. With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
+        """
+        return missing("gather")
+
+    @operation(kinds="F", shape=lambda grad, indices, *, shape, axis: shape, like=("grad",), differentiable=True)
+    def gather_backward(self: Any, grad: F, indices: I, /, shape: Shape, axis: int) -> F:
+        """The gradient of :meth:`gather`: zeros of ``shape`` with ``grad`` added where it was read."""
+        result: F = self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
+        return result
+
+    @overload
+    def scatter(self, x: F, indices: I, values: F | float, /, axis: int, mode: str = "assign") -> F: ...
+    @overload
+    def scatter(self, x: I, indices: I, values: I | int, /, axis: int, mode: str = "assign") -> I: ...
+    @overload
+    def scatter(self, x: B, indices: I, values: B | bool, /, axis: int, mode: str = "assign") -> B: ...
+    @operation(kinds="FIB", shape=_scattered, like=("x",), required=True, differentiable=True)
+    def scatter(self, x: Any, indices: Any, values: Any, /, axis: int, mode: str = "assign") -> Any:
+        """``x`` with ``values`` put where ``indices`` point along ``axis``.
+
+        ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
+        ``"assign"``, where of several values for one place the last stays, or ``"add"``, which adds them all.
+        """
+        return missing("scatter")
+
+    @overload
+    def scatter_reduce(self, x: F, indices: I, values: F, /, axis: int, mode: str) -> F: ...
+    @overload
+    def scatter_reduce(self, x: I, indices: I, values: I, /, axis: int, mode: str) -> I: ...
+    @operation(kinds="FI", shape=_scattered, like=("x",), differentiable=True)
+    def scatter_reduce(self: Any, x: Any, indices: Any, values: Any, /, axis: int, mode: str) -> Any:
+        """:meth:`scatter` that multiplies (``mode="mul"``) or takes the smallest or largest (``"min"``, ``"max"``).
+
+        Ties of ``"min"`` and ``"max"`` share the gradient. With ``"mul"``, the first derivative is right where
+        factors are 0, and the second is not: it counts the factors 0 as constant.
+        """
+        if mode not in _REDUCE:
+            raise ArgumentError(f"scatter_reduce: the mode is one of {', '.join(_REDUCE)}, not {mode!r}")
+        self.gather(x, indices, axis)  # raises for an index out of range, which the comparison below would not see
+        length, rank = x.shape[axis], len(x.shape)
+        order = (*range(axis), *range(axis + 1, rank), axis)
+        lines, places, new = (self.permute_dims(t, order) for t in (x, indices, values))
+        own = self.reshape(lines, (*lines.shape, 1))
+        places, new = (self.reshape(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (places, new))
+        places = self.where(self.less(places, 0), self.add(places, length), places)
+        here = self.equal(places, self.reshape(self.arange(0, length, 1, self.dtype(indices)), (length, 1)))
+        # Where a value is for another place, the element's own value stands: it changes no smallest or largest.
+        each = self.where(here, new, 1 if mode == "mul" else own)
+        reduce = {"mul": self.prod, "min": self.min, "max": self.max}[mode]
+        joint = reduce(self.concat([own, each], rank), (rank,), False)
+        return self.permute_dims(joint, tuple(order.index(i) for i in range(rank)))
+
+    # ---- along one axis, whole rows ----
+
+    @overload
+    def take(self, x: F, indices: I, /, axis: int) -> F: ...
+    @overload
+    def take(self, x: I, indices: I, /, axis: int) -> I: ...
+    @overload
+    def take(self, x: B, indices: I, /, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=_taken, like=("x",), required=True, differentiable=True)
+    def take(self, x: Any, indices: Any, /, axis: int) -> Any:
+        """The entries of ``x`` at ``indices`` (of any shape) along ``axis``, which the axes of ``indices`` replace."""
+        return missing("take")
+
+    @operation(kinds="F", shape=_untaken, like=("grad",), differentiable=True)
+    def take_backward(self: Any, grad: F, indices: I, /, length: int, axis: int) -> F:
+        """The gradient of :meth:`take` for ``length`` entries along ``axis``: entries of ``grad`` added by index."""
+        indices_shape = shape_of(indices)
+        shape = _untaken(shape_of(grad), indices_shape, length=length, axis=axis)
+        count = math.prod(indices_shape)
+        grad = self.reshape(grad, (*shape[:axis], count, *shape[axis + 1 :]))
+        indices = self.reshape(indices, (count,))
+        result: F = self.index_add(self.zeros(shape, self.dtype(grad)), indices, grad, axis)
+        return result
+
+    @overload
+    def index_add(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...
+    @overload
+    def index_add(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
+    @operation(kinds="FI", shape=_added, like=("x",), differentiable=True)
+    def index_add(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
+        """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name."""
+        return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "add")
+
+    @overload
+    def index_copy(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...
+    @overload
+    def index_copy(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
+    @overload
+    def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=_added, like=("x",), differentiable=True)
+    def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
+        """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
+
+        Of several for one place the last stays.
+        """
+        return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "assign")
+
+    # ---- several axes at once ----
+
+    @overload
+    def gather_nd(self, x: F, indices: I, /) -> F: ...
+    @overload
+    def gather_nd(self, x: I, indices: I, /) -> I: ...
+    @overload
+    def gather_nd(self, x: B, indices: I, /) -> B: ...
+    @operation(kinds="FIB", shape=_gathered_nd, like=("x",), differentiable=True)
+    def gather_nd(self: Any, x: Any, indices: Any, /) -> Any:
+        """The entries of ``x`` at positions along its first m axes: ``indices`` has shape (..., m).
+
+        The result has the shape of ``indices`` without its last axis, and then that of one entry.
+        """
+        return self.take(*_flat(self, x, indices), 0)
+
+    @overload
+    def scatter_nd(self, x: F, indices: I, values: F | float, /, mode: str = "assign") -> F: ...
+    @overload
+    def scatter_nd(self, x: I, indices: I, values: I | int, /, mode: str = "assign") -> I: ...
+    @overload
+    def scatter_nd(self, x: B, indices: I, values: B | bool, /, mode: str = "assign") -> B: ...
+    @operation(kinds="FIB", shape=_scattered_nd, like=("x",), differentiable=True)
+    def scatter_nd(self: Any, x: Any, indices: Any, values: Any, /, mode: str = "assign") -> Any:
+        """``x`` with entries put at positions as :meth:`gather_nd` reads them.
+
+        ``mode`` is ``"assign"``, where of several values for one place the last stays, or ``"add"``.
+        """
+        write = {"assign": self.index_copy, "add": self.index_add}.get(mode)
+        if write is None:
+            raise ArgumentError(f"scatter_nd: the mode is 'assign' or 'add', not {mode!r}")
+        entries, flat = _flat(self, x, indices)
+        count = math.prod(flat.shape)
+        if not isinstance(values, bool | int | float):
+            values = self.reshape(values, (count, *entries.shape[1:]))
+        return self.reshape(write(entries, self.reshape(flat, (count,)), values, 0), x.shape)
+
+    # ---- indices from values, and values from indices ----
+
+    @operation(kinds="FIB", shape=None, result="int64", required=True)
+    def nonzero(self, x: F | I | B, /) -> I:
+        """The positions of the elements that are not 0, in row-major order, as an int64 tensor (count, rank)."""
+        return missing("nonzero")
+
+    @operation(kinds="I", shape=lambda x, *, depth, **_: (*x, depth), result="dtype")
+    def one_hot(self: Any, x: I, /, depth: int, dtype: DType = int64) -> Any:
+        """1 where the new last axis of length ``depth`` has the index that ``x`` names, and 0 elsewhere."""
+        shape = shape_of(x)
+        one: Any = {"bool": True, "int": 1}.get(dtype.kind, 1.0)
+        return self.scatter(self.zeros((*shape, depth), dtype), self.reshape(x, (*shape, 1)), one, len(shape))
+
+
+_REDUCE = ("mul", "min", "max")
+
+
+def _for_each(k: Any, x: Any, indices: Any, axis: int) -> Any:
+    """Indices of entries along ``axis``, repeated for every element of the entries."""
+    count = indices.shape[0]
+    shape = tuple(count if i == axis else 1 for i in range(len(x.shape)))
+    return k.broadcast_to(k.reshape(indices, shape), (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+
+
+def _flat(k: Any, x: Any, indices: Any) -> tuple[Any, Any]:
+    """``x`` with the axes that ``indices`` number as one, and the indices of entries along it."""
+    axes = x.shape[: indices.shape[-1]]
+    size = math.prod(axes)
+    entries = k.reshape(x, (size, *x.shape[len(axes) :]))
+    rank = len(indices.shape)
+    if not axes:  # no axis is numbered: every position is that of x itself
+        return entries, k.zeros(indices.shape[:-1], k.dtype(indices))
+    flat, outside = None, None
+    for number, length in enumerate(axes):
+        key = (*(slice(0, n, 1) for n in indices.shape[:-1]), slice(number, number + 1, 1))
+        part = k.reshape(k.slice(indices, key), indices.shape[: rank - 1])
+        part = k.where(k.less(part, 0), k.add(part, length), part)
+        # An index out of range in one axis must not become another entry: it stays out of range for all.
+        wrong = k.logical_or(k.less(part, 0), k.less_equal(length, part))
+        flat = part if flat is None else k.add(k.mul(flat, length), part)
+        outside = wrong if outside is None else k.logical_or(outside, wrong)
+    return entries, k.where(outside, size, flat)

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, overload
 
+from backburn.backend import shapes
 from backburn.backend.kinds import Kinds
+from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def _linear(x: Shape, weight: Shape, bias: Shape | None = None, **_: Any) -> Shape:
+    if len(weight) != 2:
+        raise ShapeError(f"the weight must have two axes, (inputs, outputs), not {len(weight)}")
+    if not x or x[-1] != weight[0]:
+        raise ShapeError(f"axis -1 of the input is {x[-1] if x else 'missing'} and axis 0 of the weight {weight[0]}")
+    if bias is not None and bias != weight[1:]:
+        raise ShapeError(f"the bias must have the {weight[1]} outputs of the weight, not the shape {list(bias)}")
+    return x[:-1] + weight[1:]
 
 
 class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Products of matrices and vectors."""
+
+    @overload
+    def matmul(self, x: F, y: F, /) -> F: ...
+    @overload
+    def matmul(self, x: I, y: I, /) -> I: ...
+    @operation(kinds="FI", shape=shapes.matmul, required=True, differentiable=True)
+    def matmul(self, x: Any, y: Any, /) -> Any:
+        """The matrix product of the last two axes; leading axes broadcast.
+
+        A vector on the left is a row and on the right a column, whose added axis the result does not have: two
+        vectors give a 0-d tensor. Products of 16-bit floats add up in float32, products of integers in their own
+        type, which wraps around.
+        """
+        return missing("matmul")
+
+    @operation(kinds="F", shape=_linear, differentiable=True)
+    def linear(self: Any, x: F, weight: F, bias: F | None = None, /) -> F:
+        """``x @ weight + bias`` for a ``weight`` of shape (inputs, outputs) and a ``bias`` of shape (outputs,).
+
+        ``x`` has any number of leading axes, which the result keeps.
+        """
+        product: F = self.matmul(x, weight)
+        return product if bias is None else self.add(product, bias)

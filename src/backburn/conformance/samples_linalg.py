@@ -1,1 +1,49 @@
-"""Samples: linalg."""
+"""Samples: products of matrices and vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import case, integers, real, samples
+
+samples(
+    "matmul",
+    np.matmul,
+    case(real(2, 3), real(3, 4)),
+    case(real(3), real(3, seed=1)),
+    case(real(3), real(3, 2)),
+    case(real(2, 3), real(3)),
+    case(real(3), real(2, 3, 2)),
+    case(real(2, 2, 3), real(3)),
+    case(real(2, 2, 3), real(3, 2)),
+    case(real(3, 2), real(2, 2, 3)),
+    case(real(2, 1, 2, 3), real(3, 3, 2)),
+    case(real(1, 2, 3), real(1, 3, 2)),
+    case(real(0, 3), real(3, 2)),
+    case(real(2, 0), real(0, 3)),
+    case(real(2, 0, 3), real(3, 2)),
+    case(real(0), real(0)),
+    case(integers(2, 3), integers(3, 2)),
+    case(integers(2, 3), integers(3, seed=1)),
+    case(integers(3, low=2**60, high=2**60 + 9), np.array([1, -1, 1]), note="exact beyond float64"),
+)
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """The reference of ``linear``."""
+    return x @ weight + (0.0 if bias is None else bias)
+
+
+samples(
+    "linear",
+    linear,
+    case(real(2, 3), real(3, 4), real(4)),
+    case(real(2, 3), real(3, 2)),
+    case(real(3), real(3, 2), real(2)),
+    case(real(2, 2, 3), real(3, 2), real(2)),
+    case(real(0, 3), real(3, 2), real(2)),
+    case(real(2, 0), real(0, 2), real(2)),
+    case(real(2, 2, 0), real(0, 2), None),
+)
