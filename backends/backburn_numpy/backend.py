@@ -22,6 +22,7 @@ from backburn_numpy import (
     logic,
     loss,
     normalize,
+    optimize,
     quantize,
     random,
     reduce,
@@ -54,6 +55,7 @@ FAMILIES = (
     activate,
     loss,
     random,
+    optimize,
     quantize,
 )
 

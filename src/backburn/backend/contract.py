@@ -19,6 +19,7 @@ from backburn.backend.linalg import LinearAlgebra
 from backburn.backend.logic import Logic
 from backburn.backend.loss import Loss
 from backburn.backend.normalize import Normalize
+from backburn.backend.optimize import Optimize
 from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
 from backburn.backend.scan import Scan
@@ -66,6 +67,7 @@ class Backend(
     Activate[F, I, B, Q],
     Loss[F, I, B, Q],
     Random[F, I, B, Q],
+    Optimize[F, I, B, Q],
     Protocol[F, I, B, Q],
 ):
     """A bag of functions over opaque primitives of four kinds: float, int, bool and quantized.

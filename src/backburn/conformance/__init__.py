@@ -12,6 +12,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_logic,
     samples_loss,
     samples_normalize,
+    samples_optimize,
     samples_random,
     samples_reduce,
     samples_scan,

@@ -1,0 +1,131 @@
+"""NumPy: steps of optimizers, block by block.
+
+A step is a dozen passes over four arrays. Done over whole arrays, each pass reads and writes memory; done over blocks,
+all passes but the first find their operands in the processor's cache. 16-bit floats are computed in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.optimize import adam_factors
+from backburn_numpy.threads import for_parts
+
+Array = Any
+
+# Elements of a block. Five arrays of them fit into the second-level cache, and one is long enough to hide the cost of
+# the calls.
+BLOCK = 1 << 15
+
+
+def sgd_step(
+    param: Array,
+    grad: Array,
+    velocity: Array | None = None,
+    /,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    donate: bool = False,
+) -> tuple[Array, Array]:
+    result = np.empty(param.shape, param.dtype)
+    before = None if velocity is None or momentum == 0.0 else _flat(velocity)
+    moving: Array | None = None  # without momentum and decay it is the gradient
+    if before is not None or weight_decay != 0.0:
+        moving = velocity if donate and _writable(velocity) else np.empty(param.shape, param.dtype)
+    new, p, g = _flat(result), _flat(param), _flat(grad)
+    new_velocity = None if moving is None else _flat(moving)
+
+    def work(start: int, stop: int) -> None:
+        for i in range(start, stop, BLOCK):
+            part = slice(i, min(i + BLOCK, stop))
+            along = _wide(g[part])
+            if weight_decay:
+                along = np.add(along, np.multiply(_wide(p[part]), weight_decay))
+            slope = along
+            if before is not None:
+                along = np.add(np.multiply(_wide(before[part]), momentum), slope)
+            if new_velocity is not None:
+                new_velocity[part] = along
+            if nesterov:
+                along = np.add(np.multiply(along, momentum), slope)
+            np.subtract(p[part], np.multiply(along, lr), out=new[part], casting="same_kind")
+
+    for_parts(work, result.size)
+    return result, grad if moving is None else moving
+
+
+def adam_step(
+    param: Array,
+    grad: Array,
+    m: Array,
+    v: Array,
+    /,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    step: int = 1,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    donate: bool = False,
+) -> tuple[Array, Array, Array]:
+    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+    result = np.empty(param.shape, param.dtype)
+    first, second = (a if donate and _writable(a) else np.empty(param.shape, param.dtype) for a in (m, v))
+    flat = [_flat(a) for a in (result, first, second, param, grad, m, v)]
+    width = np.dtype(np.float32) if param.dtype.itemsize == 2 else param.dtype
+    coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
+
+    def work(start: int, stop: int) -> None:
+        t, s = np.empty((2, min(BLOCK, stop - start)), width)
+        for i in range(start, stop, BLOCK):
+            n = min(BLOCK, stop - i)
+            if n < len(t):
+                t, s = t[:n], s[:n]
+            new_p, new_m, new_v, p, g, old_m, old_v = [a[i : i + n] for a in flat]
+            if width is not param.dtype:
+                p, g, old_m, old_v = (a.astype(width) for a in (p, g, old_m, old_v))
+                out_m, out_v = old_m, old_v
+            else:
+                out_m, out_v = new_m, new_v
+            if coupled:
+                np.multiply(p, coupled, out=s)
+                g = np.add(s, g, out=s)
+            np.multiply(g, 1.0 - beta1, out=t)
+            np.multiply(old_m, beta1, out=out_m)
+            np.add(out_m, t, out=out_m)
+            np.multiply(g, 1.0 - beta2, out=t)
+            np.multiply(t, g, out=t)
+            np.multiply(old_v, beta2, out=out_v)
+            np.add(out_v, t, out=out_v)
+            np.sqrt(out_v, out=t)
+            np.add(t, floor, out=t)
+            np.divide(out_m, t, out=t)
+            np.multiply(t, rate, out=t)
+            if shrink != 1.0:
+                p = np.multiply(p, shrink, out=s)
+            np.subtract(p, t, out=new_p, casting="same_kind")
+            if width is not param.dtype:
+                new_m[...], new_v[...] = out_m, out_v
+
+    for_parts(work, result.size)
+    return result, first, second
+
+
+def _flat(a: Array) -> Array:
+    """``a`` in one dimension; a view wherever rows lie one after the other."""
+    return a.reshape(-1)
+
+
+def _wide(a: Array) -> Array:
+    """A block in the type that it is computed in."""
+    return a.astype(np.float32) if a.dtype.itemsize == 2 else a
+
+
+def _writable(a: Array | None) -> bool:
+    """Whether results may be written into ``a``: its own memory in the order of its elements."""
+    return a is not None and a.flags.c_contiguous and a.flags.writeable

@@ -1,0 +1,102 @@
+"""Steps of optimizers: the new value of a parameter from its gradient and what the optimizer remembers.
+
+They are operations of the contract, so that a backend may fuse them. Nothing is differentiated through them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+def _alike(results: int) -> Any:
+    """The shape rule of a step with so many results: all tensors have the parameter's shape."""
+
+    def rule(param: Shape, *others: Shape | None, **_: Any) -> tuple[Shape, ...]:
+        for other in others:
+            if other is not None and other != param:
+                raise ShapeError(f"the parameter has shape {list(param)} and what comes with it {list(other)}")
+        return (param,) * results
+
+    return rule
+
+
+def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -> tuple[float, float]:
+    """The bias corrections of Adam folded into its step: ``m * rate / (sqrt(v) + floor)``.
+
+    Raises :class:`ArgumentError` for a ``step`` below 1.
+    """
+    if step < 1:
+        raise ArgumentError(f"steps are counted from 1, and this is step {step}")
+    root = math.sqrt(1.0 - beta2**step)
+    return lr * root / (1.0 - beta1**step), eps * root
+
+
+class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Steps of optimizers."""
+
+    @operation(kinds="F", shape=_alike(2), result=("same", "same"))
+    def sgd_step(
+        self: Any,
+        param: F,
+        grad: F,
+        velocity: F | None = None,
+        /,
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[F, F]:
+        """A step of gradient descent with momentum: the new parameter and the new velocity.
+
+        With ``g = grad + weight_decay * param`` the velocity becomes ``momentum * velocity + g`` (an absent one is 0),
+        and the parameter falls by ``lr`` times the velocity, or, with ``nesterov``, times ``g + momentum * velocity``
+        with the new velocity (Sutskever et al. 2013, in the form that deep learning uses). Without momentum the
+        velocity is ``g``. ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
+        """
+        g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
+        moving = g if velocity is None or momentum == 0.0 else self.add(self.mul(velocity, momentum), g)
+        along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
+        return self.sub(param, self.mul(along, lr)), moving
+
+    @operation(kinds="F", shape=_alike(3), result=("same", "same", "same"))
+    def adam_step(
+        self: Any,
+        param: F,
+        grad: F,
+        m: F,
+        v: F,
+        /,
+        lr: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        step: int = 1,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        donate: bool = False,
+    ) -> tuple[F, F, F]:
+        """A step of Adam (Kingma and Ba 2015): the new parameter and the new first and second moments.
+
+        ``m`` becomes ``beta1 * m + (1 - beta1) * g`` and ``v`` becomes ``beta2 * v + (1 - beta2) * g**2``; the
+        parameter falls by ``lr * m' / (sqrt(v') + eps)``, where ``m' = m / (1 - beta1**step)`` and
+        ``v' = v / (1 - beta2**step)``; the first step has number 1. The weight decay is part of the gradient, ``g =
+        grad + weight_decay * param``, or, ``decoupled`` (AdamW, Loshchilov and Hutter 2019), shrinks the parameter by
+        ``lr * weight_decay`` of itself. ``donate`` allows the backend to reuse the memory of ``m`` and ``v``, which
+        are then lost.
+        """
+        rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+        g = grad if decoupled or weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
+        kept = self.mul(param, 1.0 - lr * weight_decay) if decoupled else param
+        m = self.add(self.mul(m, beta1), self.mul(g, 1.0 - beta1))
+        v = self.add(self.mul(v, beta2), self.mul(self.mul(g, g), 1.0 - beta2))
+        change = self.div(self.mul(m, rate), self.add(self.sqrt(v), floor))
+        return self.sub(kept, change), m, v

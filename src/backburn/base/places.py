@@ -1,0 +1,131 @@
+"""Places: where the leaves of a tree stand, so that others can be put there.
+
+:class:`Places` walks over a tree once and knows, for each leaf, its path and the container that holds it. It also tells
+at the cost of a few comparisons whether the tree is still as it was, so that what works on the same tree again and
+again (an optimizer on its model) need not walk again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import is_
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type
+
+
+class Holder:
+    """A node of a tree, and the node that holds it in turn."""
+
+    __slots__ = ("key", "kind", "node", "parent", "path")
+
+    def __init__(self, node: Any, kind: NodeType, path: str, key: Any, parent: Holder | None) -> None:
+        """``node``, which ``parent`` holds under ``key``."""
+        self.node = node
+        self.kind = kind
+        self.path = path
+        self.key = key
+        self.parent = parent
+
+    def put(self, key: Any, child: Any) -> None:
+        """Put ``child`` under ``key``: into the node, or into a new one where nodes of its type never change."""
+        if self.kind.put is not None:
+            self.kind.put(self.node, key, child)
+            return
+        if self.parent is None:
+            raise ArgumentError(f"a {type(self.node).__name__} cannot be changed in place: use a list or a dict")
+        children, keys, rest = self.kind.flatten(self.node)
+        changed = [child if k == key else c for k, c in zip(keys, children, strict=True)]
+        self.node = self.kind.unflatten(changed, tuple(keys), rest)
+        self.parent.put(self.key, self.node)
+
+
+class Shared:
+    """One leaf, and every place in which it stands."""
+
+    __slots__ = ("paths", "places", "value")
+
+    def __init__(self, value: Any) -> None:
+        """A leaf without a place yet."""
+        self.value = value
+        self.paths: list[str] = []
+        self.places: list[tuple[Holder, Any]] = []
+
+    @property
+    def path(self) -> str:
+        """The first of its paths."""
+        return self.paths[0]
+
+    def put(self, value: Any) -> None:
+        """Put ``value`` into each of the places."""
+        self.value = value
+        for holder, key in self.places:
+            holder.put(key, value)
+
+
+class Places:
+    """The leaves of ``tree`` that satisfy ``wanted``, each once, in order; and all nodes on the way.
+
+    Raises :class:`ArgumentError` when a container contains itself, and when two places have one path.
+
+        >>> tree = {"a": [1.5, "x"]}
+        >>> places = Places(tree, lambda leaf: isinstance(leaf, float))
+        >>> places.leaves[0].path
+        'a.0'
+        >>> places.leaves[0].put(2.5)
+        >>> tree
+        {'a': [2.5, 'x']}
+    """
+
+    __slots__ = ("_snapshots", "holders", "leaves", "tree")
+
+    def __init__(self, tree: Any, wanted: Callable[[Any], bool]) -> None:
+        self.tree = tree
+        self.holders: list[Holder] = []
+        found: dict[int, Shared] = {}
+        active: set[int] = set()
+
+        def visit(value: Any, path: str, key: Any, parent: Holder | None) -> None:
+            kind = None if value is None else node_type(value.__class__)
+            if kind is None:
+                if wanted(value):
+                    shared = found.setdefault(id(value), Shared(value))
+                    if parent is None:
+                        raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
+                    shared.paths.append(path)
+                    shared.places.append((parent, key))
+                return
+            if id(value) in active:
+                raise cyclic(value)
+            active.add(id(value))
+            holder = Holder(value, kind, path, key, parent)
+            self.holders.append(holder)
+            children, keys, _ = kind.flatten(value)
+            for name, child in zip(keys, children, strict=True):
+                visit(child, joined(path, name), name, holder)
+            active.discard(id(value))
+
+        visit(tree, "", None, None)
+        self.leaves = list(found.values())
+        check_distinct(path for leaf in self.leaves for path in leaf.paths)
+        self.remember()
+
+    def remember(self) -> None:
+        """Take the tree as it is now for unchanged; called after new leaves have been put."""
+        self._snapshots = [(holder, _members(holder)) for holder in self.holders]
+
+    def unchanged(self) -> bool:
+        """Whether every node still holds the very objects that it held when they were last remembered."""
+        for holder, known in self._snapshots:
+            now = _members(holder)
+            if len(now) != len(known) or not all(map(is_, now, known)):
+                return False
+        return True
+
+
+def _members(holder: Holder) -> tuple[Any, ...]:
+    members: Iterable[Any] = (
+        holder.kind.flatten(holder.node)[0] if holder.kind.members is None else holder.kind.members(holder.node)
+    )
+    return tuple(members)

@@ -1,0 +1,350 @@
+"""Trees: nested containers with values at their leaves, such as a model with its parameters, or a function's arguments.
+
+Dicts, lists, tuples, named tuples and dataclasses are nodes, and so is every type that :func:`register_node` has made
+known; None is a node without children, everything else is a leaf. :func:`flatten` takes a tree apart into its leaves
+and its :class:`Structure`, :func:`unflatten` puts it together again::
+
+    >>> leaves, structure = flatten({"w": [1.0, 2.0], "b": None})
+    >>> leaves, unflatten(structure, [10.0, 20.0])
+    ([1.0, 2.0], {'w': [10.0, 20.0], 'b': None})
+
+A leaf's path is its keys joined by dots, such as ``"layers.0.weight"``. A value may stand in several places of a tree;
+a container that contains itself is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from backburn.base.errors import ArgumentError
+
+T = TypeVar("T")
+
+#: The children of a node, a key for each of them, and what else is needed to make the node again.
+Parts = tuple[Sequence[Any], Sequence[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """How nodes of one type are taken apart, put together and, where they can be changed, changed.
+
+    ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
+    child)`` puts another child in a place of a node that can be changed, and is None for types that cannot.
+    ``members(node)`` is a live view of all that the children are found in, by whose identity a change is noticed.
+    """
+
+    flatten: Callable[[Any], Parts]
+    unflatten: Callable[[Sequence[Any], Sequence[Any], Any], Any]
+    put: Callable[[Any, Any, Any], None] | None = None
+    members: Callable[[Any], Iterable[Any]] | None = None
+
+
+_NODES: dict[type, NodeType] = {}
+_FOUND: dict[type, NodeType | None] = {}
+
+
+def register_node(
+    cls: type,
+    flatten: Callable[[Any], Parts],
+    unflatten: Callable[[Sequence[Any], Sequence[Any], Any], Any],
+    put: Callable[[Any, Any, Any], None] | None = None,
+    members: Callable[[Any], Iterable[Any]] | None = None,
+) -> None:
+    """Make instances of ``cls`` and of its subclasses nodes of trees; see :class:`NodeType` for the functions.
+
+    Raises :class:`ArgumentError` for a class that is registered already.
+
+        >>> class Interval:
+        ...     def __init__(self, low, high):
+        ...         self.low, self.high = low, high
+        >>> def ends(interval):
+        ...     return (interval.low, interval.high), ("low", "high"), None
+        >>> register_node(Interval, ends, lambda children, keys, rest: Interval(*children))
+        >>> leaves_with_paths([Interval(1, 2)])
+        [('0.low', 1), ('0.high', 2)]
+    """
+    if cls in _NODES:
+        raise ArgumentError(f"register_node: {cls.__name__} is registered already")
+    _NODES[cls] = NodeType(flatten, unflatten, put, members)
+    _FOUND.clear()
+
+
+def node_type(cls: type) -> NodeType | None:
+    """How instances of ``cls`` are taken apart; None when they are leaves."""
+    try:
+        return _FOUND[cls]
+    except KeyError:
+        return _FOUND.setdefault(cls, _find(cls))
+
+
+def _find(cls: type) -> NodeType | None:
+    if cls not in _NODES and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _NAMED_TUPLE
+    for base in cls.__mro__:
+        if base in _NODES:
+            return _NODES[base]
+    return _dataclass_node(cls) if dataclasses.is_dataclass(cls) else None
+
+
+# ---- structures ----
+
+
+class Structure:
+    """A tree without its leaves: what :func:`unflatten` needs besides them.
+
+    Equal when node types, keys and whatever nodes keep besides children are equal; ``len`` is the number of leaves.
+    """
+
+    __slots__ = ("children", "cls", "keys", "rest", "size")
+
+    def __init__(self, cls: type | None, keys: tuple[Any, ...], rest: Any, children: tuple[Structure, ...]) -> None:
+        """The structure of a node of type ``cls``; that of a leaf when ``cls`` is None."""
+        self.cls = cls
+        self.keys = keys
+        self.rest = rest
+        self.children = children
+        self.size: int = 1 if cls is None else sum(child.size for child in children)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and difference(self, other) is None
+
+    def __hash__(self) -> int:
+        return hash((self.cls, self.keys, self.children))
+
+    def __repr__(self) -> str:
+        if self.cls is None:
+            return "*"
+        if self.cls is type(None):
+            return "None"
+        return f"{self.cls.__name__}({', '.join(f'{k}={c}' for k, c in zip(self.keys, self.children, strict=True))})"
+
+
+LEAF = Structure(None, (), None, ())
+NONE = Structure(type(None), (), None, ())
+
+
+def difference(a: Structure, b: Structure, path: str = "") -> str | None:
+    """Where and how two structures differ, in words; None when they are equal."""
+    if a is b:
+        return None
+    where = f"at {path!r}" if path else "at the root"
+    if a.cls is not b.cls:
+        return f"{where}, one tree has {_called(a)} and the other {_called(b)}"
+    if a.keys != b.keys:
+        if len(a.keys) != len(b.keys) and a.cls is not None and issubclass(a.cls, (list, tuple)):
+            return f"{where}, one {a.cls.__name__} has {len(a.keys)} items and the other {len(b.keys)}"
+        only = [[k for k in x.keys if k not in y.keys] for x, y in ((a, b), (b, a))]
+        if not any(only):
+            return f"{where}, the keys come in another order: {list(a.keys)} and {list(b.keys)}"
+        return f"{where}, only one tree has {', '.join(repr(k) for k in [*only[0], *only[1]])}"
+    for key, x, y in zip(a.keys, a.children, b.children, strict=True):
+        if found := difference(x, y, joined(path, key)):
+            return found
+    return None if _same(a.rest, b.rest) else f"{where}, what is no leaf differs: {a.rest!r} and {b.rest!r}"
+
+
+def _called(structure: Structure) -> str:
+    if structure.cls is None:
+        return "a leaf"
+    return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equality by identity first, since what a node keeps may refuse to be compared."""
+    if a is b:
+        return True
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, (tuple, list)) and type(a) is type(b):
+        return len(a) == len(b) and all(map(_same, a, b))
+    try:
+        return bool(a == b)
+    except Exception:
+        return False
+
+
+# ---- taking apart and putting together ----
+
+
+def joined(path: str, key: Any) -> str:
+    """``path`` with one more key."""
+    return f"{path}.{key}" if path else str(key)
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
+    """The leaves of ``tree`` in order, and its structure.
+
+    ``is_leaf`` may declare further values, nodes among them, to be leaves. Raises :class:`ArgumentError` when a
+    container contains itself.
+    """
+    leaves: list[Any] = []
+    active: set[int] = set()
+
+    def visit(value: Any) -> Structure:
+        if value is None:
+            return NONE
+        node = node_type(value.__class__)
+        if node is None or (is_leaf is not None and is_leaf(value)):
+            leaves.append(value)
+            return LEAF
+        if id(value) in active:
+            raise cyclic(value)
+        active.add(id(value))
+        children, keys, rest = node.flatten(value)
+        structure = Structure(value.__class__, tuple(keys), rest, tuple(map(visit, children)))
+        active.discard(id(value))
+        return structure
+
+    structure = visit(tree)
+    return leaves, structure
+
+
+def cyclic(node: Any) -> ArgumentError:
+    """The error for a container that contains itself."""
+    return ArgumentError(
+        f"the tree is cyclic: a {type(node).__name__} contains itself, so that its leaves have no end. "
+        f"Keep the way back up out of the tree"
+    )
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """A new tree of this structure with these leaves. Raises :class:`ArgumentError` when their number is wrong."""
+    leaves = list(leaves)
+    if len(leaves) != structure.size:
+        raise ArgumentError(f"unflatten: the structure has {structure.size} leaves, and {len(leaves)} are given")
+    remaining = iter(leaves)
+
+    def build(structure: Structure) -> Any:
+        if structure.cls is None:
+            return next(remaining)
+        if structure.cls is type(None):
+            return None
+        node = node_type(structure.cls)
+        assert node is not None
+        return node.unflatten([build(child) for child in structure.children], structure.keys, structure.rest)
+
+    return build(structure)
+
+
+def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:
+    """A tree of the same structure with ``f`` of each leaf (and of the leaves in the same place of ``rest``).
+
+    Raises :class:`ArgumentError`, with the path, where the structure of one of ``rest`` differs.
+
+        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
+        {'a': 11, 'b': (22,)}
+    """
+    leaves, structure = flatten(tree, is_leaf)
+    others = [flatten_like(structure, other, "tree_map", is_leaf) for other in rest]
+    result: T = unflatten(structure, map(f, leaves, *others))
+    return result
+
+
+def flatten_like(
+    structure: Structure, tree: Any, operation: str, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any]:
+    """The leaves of ``tree``, which must have ``structure``; the error of ``operation`` names the path where not."""
+    leaves, found = flatten(tree, is_leaf)
+    if words := difference(structure, found):
+        raise ArgumentError(f"{operation}: the trees differ: {words}")
+    return leaves
+
+
+def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
+    """Each leaf with its path; the path of a tree that is one leaf is empty.
+
+    Raises :class:`ArgumentError` when two leaves have one path, as in ``{"a.b": 1, "a": {"b": 2}}``.
+
+        >>> leaves_with_paths({"layers": [{"weight": 1}, {"weight": 2}]})
+        [('layers.0.weight', 1), ('layers.1.weight', 2)]
+    """
+    leaves, structure = flatten(tree, is_leaf)
+    result = list(zip(paths(structure), leaves, strict=True))
+    check_distinct(path for path, _ in result)
+    return result
+
+
+def paths(structure: Structure, path: str = "") -> Iterator[str]:
+    """The paths of the leaves, in order."""
+    if structure.cls is None:
+        yield path
+    for key, child in zip(structure.keys, structure.children, strict=True):
+        yield from paths(child, joined(path, key))
+
+
+def check_distinct(found: Iterable[str]) -> None:
+    """Raise :class:`ArgumentError` for a path that occurs twice."""
+    seen: set[str] = set()
+    for path in found:
+        if path in seen:
+            raise ArgumentError(f"two leaves of the tree have the path {path!r}: rename one of the keys")
+        seen.add(path)
+
+
+# ---- the built-in nodes ----
+
+
+def _flatten_dict(node: dict[Any, Any]) -> Parts:
+    return list(node.values()), list(node), type(node)
+
+
+def _key_and_value_objects(node: dict[Any, Any]) -> Iterable[Any]:
+    return (*node, *node.values())
+
+
+def _put_item(node: Any, key: Any, child: Any) -> None:
+    node[key] = child
+
+
+def _flatten_sequence(node: Sequence[Any]) -> Parts:
+    return node, range(len(node)), type(node)
+
+
+def _field_parts(node: Any, names: Sequence[str], static: Sequence[str]) -> Parts:
+    return [getattr(node, n) for n in names], names, (type(node), {n: getattr(node, n) for n in static})
+
+
+def _dataclass_node(cls: type) -> NodeType:
+    """Fields are children, but for those declared ``field(metadata={"static": True})``."""
+    fields = dataclasses.fields(cls)
+    static = tuple(f.name for f in fields if f.metadata.get("static"))
+    names = tuple(f.name for f in fields if f.name not in static)
+
+    def unflatten_fields(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
+        # Not through __init__: a field may have no argument there, and leaves of another kind may not pass its checks.
+        made = object.__new__(rest[0])
+        for name, value in [*zip(keys, children, strict=True), *rest[1].items()]:
+            object.__setattr__(made, name, value)
+        return made
+
+    frozen: bool = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return NodeType(lambda node: _field_parts(node, names, static), unflatten_fields, None if frozen else setattr)
+
+
+_NAMED_TUPLE = NodeType(
+    lambda node: (node, node._fields, type(node)), lambda children, keys, rest: rest._make(children)
+)
+
+register_node(tuple, _flatten_sequence, lambda children, keys, rest: rest(children))
+register_node(list, _flatten_sequence, lambda children, keys, rest: rest(children), _put_item, lambda node: node)
+register_node(
+    dict,
+    _flatten_dict,
+    lambda children, keys, rest: rest(zip(keys, children, strict=True)),
+    _put_item,
+    _key_and_value_objects,
+)
+register_node(
+    defaultdict,
+    lambda node: (list(node.values()), list(node), node.default_factory),
+    lambda children, keys, rest: defaultdict(rest, zip(keys, children, strict=True)),
+    _put_item,
+    _key_and_value_objects,
+)

@@ -1,0 +1,207 @@
+"""Trees and places: what is taken apart is put together again, and errors name the path."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backburn.base.errors import ArgumentError
+from backburn.base.places import Places
+from backburn.base.trees import flatten, leaves_with_paths, register_node, tree_map, unflatten
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass
+class Layer:
+    weight: Any
+    name: str = field(default="layer", metadata={"static": True})
+    doubled: Any = field(init=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    value: Any
+
+
+class Bag:
+    """A node of the tests' own, which can be changed."""
+
+    def __init__(self, things: list[Any]) -> None:
+        self.things = things
+
+
+register_node(
+    Bag,
+    lambda bag: (list(bag.things), [f"thing{i}" for i in range(len(bag.things))], "bag"),
+    lambda children, keys, rest: Bag(list(children)),
+)
+
+TREES = st.recursive(
+    st.none() | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+        | st.builds(Point, inner, inner)
+        | st.builds(Layer, inner)
+        | st.builds(Frozen, inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_unflatten_is_the_inverse_of_flatten(tree: Any) -> None:
+    leaves, structure = flatten(tree)
+    again = unflatten(structure, leaves)
+    assert again == tree
+    assert type(again) is type(tree)
+    assert flatten(again)[1] == structure
+    assert hash(flatten(again)[1]) == hash(structure)
+    assert len(structure) == len(leaves) == len(leaves_with_paths(tree))
+
+
+@given(TREES)
+def test_tree_map_composes(tree: Any) -> None:
+    def f(x: int) -> int:
+        return x + 1
+
+    def g(x: int) -> int:
+        return 3 * x
+
+    assert tree_map(lambda x: x, tree) == tree
+    assert tree_map(g, tree_map(f, tree)) == tree_map(lambda x: g(f(x)), tree)
+    assert tree_map(lambda x, y: x - y, tree, tree) == tree_map(lambda x: 0, tree)
+
+
+def test_the_order_of_a_dict_is_that_of_insertion() -> None:
+    leaves, structure = flatten({"b": 1, "a": 2})
+    assert leaves == [1, 2]
+    assert list(unflatten(structure, [3, 4])) == ["b", "a"]
+
+
+def test_types_are_kept() -> None:
+    made: defaultdict[str, Any] = defaultdict(list, b=2)
+    tree: list[Any] = [OrderedDict(a=1), made, Point(3, 4), (5,), Layer(6, "first"), Frozen(7), Bag([8])]
+    mapped = tree_map(lambda x: 10 * x, tree)
+    assert [type(t) for t in mapped] == [type(t) for t in tree]
+    assert mapped[1]["new"] == []
+    assert mapped[:4] == [OrderedDict(a=10), {"b": 20, "new": []}, Point(30, 40), (50,)]
+    assert mapped[4] == Layer(60, "first")
+    assert mapped[5] == Frozen(70)
+    assert mapped[6].things == [80]
+
+
+def test_paths() -> None:
+    tree = {"layers": [Layer(1), {"p": Point(2, None)}], "bag": Bag([3]), 5: Frozen(4)}
+    assert leaves_with_paths(tree) == [("layers.0.weight", 1), ("layers.1.p.x", 2), ("bag.thing0", 3), ("5.value", 4)]
+    assert leaves_with_paths(1) == [("", 1)]
+    assert leaves_with_paths(None) == []
+
+
+def test_is_leaf_stops_the_walk() -> None:
+    assert flatten([(1, 2), [3]], is_leaf=lambda x: isinstance(x, tuple))[0] == [(1, 2), 3]
+    pair: dict[str, Any] = {"a": (1, 2)}
+    assert tree_map(len, pair, is_leaf=lambda x: isinstance(x, tuple)) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"a": [1, 2]}, "only one tree has 'b'"),
+        ({"a": [1], "b": 3}, "at 'a', one list has 2 items and the other 1"),
+        ({"a": (1, 2), "b": 3}, "at 'a', one tree has a list and the other a tuple"),
+        ({"a": [1, None], "b": 3}, "at 'a.1', one tree has a leaf and the other None"),
+        ({"b": 3, "a": [1, 2]}, "the keys come in another order"),
+        ([1], "at the root, one tree has a dict and the other a list"),
+    ],
+)
+def test_trees_that_differ(other: Any, words: str) -> None:
+    tree = {"a": [1, 2], "b": 3}
+    with pytest.raises(ArgumentError, match="tree_map: the trees differ") as caught:
+        tree_map(lambda x, y: x, tree, other)
+    assert words in str(caught.value)
+    assert flatten(tree)[1] != flatten(other)[1]
+
+
+def test_what_is_no_leaf_is_part_of_the_structure() -> None:
+    with pytest.raises(ArgumentError, match="at 'l', what is no leaf differs"):
+        tree_map(lambda x, y: x, {"l": Layer(1, "first")}, {"l": Layer(1, "second")})
+
+
+def test_bad_trees() -> None:
+    cycle: list[Any] = [1]
+    cycle.append({"again": cycle})
+    with pytest.raises(ArgumentError, match="cyclic: a list contains itself"):
+        flatten(cycle)
+    with pytest.raises(ArgumentError, match="cyclic: a list contains itself"):
+        Places(cycle, lambda leaf: True)
+    with pytest.raises(ArgumentError, match=r"two leaves of the tree have the path 'a\.b'"):
+        leaves_with_paths({"a.b": 1, "a": {"b": 2}})
+    with pytest.raises(ArgumentError, match="has 2 leaves, and 1 are given"):
+        unflatten(flatten([1, 2])[1], [1])
+    with pytest.raises(ArgumentError, match="Bag is registered already"):
+        register_node(Bag, lambda bag: ((), (), None), lambda children, keys, rest: None)
+
+
+def test_one_value_in_two_places_is_no_cycle() -> None:
+    inner = [1]
+    assert flatten([inner, inner])[0] == [1, 1]
+
+
+def test_places_name_every_path_of_a_shared_leaf() -> None:
+    shared = 1.5
+    tree = {"a": [shared, 2.5], "b": Layer(shared)}
+    places = Places(tree, lambda leaf: isinstance(leaf, float))
+    assert [leaf.paths for leaf in places.leaves] == [["a.0", "b.weight"], ["a.1"]]
+    places.leaves[0].put(9.0)
+    assert tree == {"a": [9.0, 2.5], "b": Layer(9.0)}
+    assert places.leaves[0].value == 9.0
+
+
+def test_places_in_what_never_changes() -> None:
+    """A tuple is replaced in what holds it, however often."""
+    tree = [((1.0, 2.0), Frozen(3.0)), Bag([4.0])]
+    places = Places(tree, lambda leaf: isinstance(leaf, float))
+    for leaf in places.leaves[:3]:
+        leaf.put(10 * leaf.value)
+    assert tree[0] == ((10.0, 20.0), Frozen(30.0))
+    places.remember()
+    assert places.unchanged()
+    with pytest.raises(ArgumentError, match="a tuple cannot be changed in place"):
+        Places((1.0,), lambda leaf: True).leaves[0].put(2.0)
+    with pytest.raises(ArgumentError, match="only one leaf"):
+        Places(1.0, lambda leaf: True)
+
+
+def test_places_notice_every_change() -> None:
+    def tree() -> dict[str, Any]:
+        return {"list": [1.0, {"k": 2.0}], "layer": Layer(3.0), "bag": Bag([4.0]), "tuple": (5.0,)}
+
+    changes: list[Any] = [
+        lambda t: t["list"].append(6.0),
+        lambda t: t["list"].__setitem__(0, 7.0),
+        lambda t: t["list"][1].pop("k"),
+        lambda t: t["list"][1].__setitem__("other", t["list"][1].pop("k")),
+        lambda t: setattr(t["layer"], "weight", 8.0),
+        lambda t: t["bag"].things.append(9.0),
+        lambda t: t.__setitem__("tuple", (10.0,)),
+        lambda t: t.__setitem__("new", None),
+    ]
+    for change in changes:
+        t = tree()
+        places = Places(t, lambda leaf: isinstance(leaf, float))
+        assert places.unchanged()
+        change(t)
+        assert not places.unchanged()
+        places.remember()
+        assert places.unchanged()
