@@ -15,6 +15,7 @@ from backburn.backend.registry import (
     BackendWarning,
     check_autodiff_backend,
     list_backends,
+    list_decorators,
     load_backend,
     register_backend,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "is_autodiff",
     "is_backend",
     "list_backends",
+    "list_decorators",
     "load_backend",
     "register_backend",
 ]

@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
-from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError, hint_for
+from backburn.backend.expression import Decorated, Expression, misspelt, parse
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError
 
-#: What ships with backburn; found without installed metadata.
-BUILT_IN = {
-    "backburn.backends": {"numpy": "backburn_numpy:NumpyBackend"},
-    "backburn.decorators": {"autodiff": "backburn.autodiff:Autodiff"},
+BACKENDS = "backburn.backends"
+DECORATORS = "backburn.decorators"
+
+#: What ships with backburn; found without installed metadata, and not replaced by what is installed.
+BUILT_IN: dict[str, dict[str, str]] = {
+    BACKENDS: {"numpy": "backburn_numpy:NumpyBackend"},
+    DECORATORS: {"autodiff": "backburn.autodiff:Autodiff"},
 }
-_registered: dict[str, dict[str, Any]] = {"backburn.backends": {}, "backburn.decorators": {}}
+#: Names that people will try, and why they are not there.
+ABSENT = {
+    "cupy": (
+        "the CUDA backend is not part of this release of backburn. Use 'numpy', or install a package that offers a "
+        "backend of this name"
+    )
+}
+_registered: dict[str, Any] = {}
 _loaded: dict[str, AnyBackend] = {}
 
 
@@ -33,44 +44,31 @@ class BackendWarning(UserWarning):
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What is known of an installed backend: whether it can be used here, and if not, why."""
+    """What is known of an installed backend: whether it can be used here, and if not, why.
+
+    ``target`` is the ``module:attribute`` that makes it, ``distribution`` the installed package that offers it, with
+    its version, or ``""`` where no metadata say so. ``decorates`` tells a decorator, which wraps backends, from a
+    backend.
+    """
 
     name: str
     target: str
     usable: bool
     reason: str = ""
+    distribution: str = ""
+    decorates: bool = False
 
 
 def register_backend(name: str, factory: Any) -> None:
-    """Make a backend known by ``name`` in this process; ``factory(device=..., **options)`` returns it."""
-    _registered["backburn.backends"][name] = factory
-    _loaded.clear()
+    """Make a backend known by ``name`` in this process; ``factory(device=..., **options)`` returns it.
 
-
-def _targets(group: str) -> dict[str, Any]:
-    """Everything known in ``group``: name to an object, or to ``"module:attribute"``."""
-    found: dict[str, Any] = dict(BUILT_IN[group])
-    if not os.environ.get("BACKBURN_DISABLE_PLUGINS"):
-        from importlib.metadata import entry_points
-
-        found.update({e.name: e.value for e in entry_points(group=group)})
-    return {**found, **_registered[group]}
-
-
-def _find(group: str, name: str) -> Any | None:
-    """The class or factory called ``name``, or None; an import that fails says why."""
-    target = _registered[group].get(name) or BUILT_IN[group].get(name) or _targets(group).get(name)
-    if not isinstance(target, str):
-        return target
-    module, _, attribute = target.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except BackburnError:
-        raise
-    except Exception as cause:
-        raise BackendUnavailableError(
-            f"backend {name!r}: {module} could not be imported ({type(cause).__name__}: {cause})"
-        ) from cause
+    Its ``spec`` must begin with ``name``. A backend of that name that was loaded before is forgotten.
+    """
+    if not name.isidentifier():
+        raise SpecError(f"register_backend: {name!r} cannot stand in an expression: a name is letters, digits and _")
+    _registered[name] = factory
+    for spec in [s for s in _loaded if name in parse(s).names()]:
+        del _loaded[spec]
 
 
 def load_backend(spec: str) -> AnyBackend:
@@ -84,10 +82,7 @@ def load_backend(spec: str) -> AnyBackend:
     """
     known = _loaded.get(spec)
     if known is None:
-        parser = _Parser(spec)
-        known = parser.backend()
-        parser.end()
-        check_autodiff_backend(known)
+        known = _made(parse(spec))
         known = _loaded.setdefault(known.spec, known)
         _loaded[spec] = known
     return known
@@ -96,16 +91,32 @@ def load_backend(spec: str) -> AnyBackend:
 def list_backends() -> list[BackendInfo]:
     """Every backend that is installed, usable or not; one whose package fails to import also warns."""
     result = []
-    for name, target in sorted(_targets("backburn.backends").items()):
+    packages = _packages(BACKENDS)
+    for name, target in sorted(_targets(BACKENDS).items()):
         where = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        reason = ""
         try:
             load_backend(name)
-        except BackendUnavailableError as error:
+        except BackburnError as error:
+            reason = str(error)
             if isinstance(error.__cause__, Exception):
-                warnings.warn(str(error), BackendWarning, stacklevel=2)
-            result.append(BackendInfo(name, where, usable=False, reason=str(error)))
-        else:
-            result.append(BackendInfo(name, where, usable=True))
+                warnings.warn(reason, BackendWarning, stacklevel=2)
+        result.append(BackendInfo(name, where, not reason, reason, packages.get((name, where), "")))
+    return result
+
+
+def list_decorators() -> list[BackendInfo]:
+    """Every installed decorator, such as ``autodiff``; a package that fails to import also warns."""
+    result = []
+    packages = _packages(DECORATORS)
+    for name, target in sorted(_targets(DECORATORS).items()):
+        reason = ""
+        try:
+            _find(DECORATORS, name)
+        except BackburnError as error:
+            reason = str(error)
+            warnings.warn(reason, BackendWarning, stacklevel=2)
+        result.append(BackendInfo(name, target, not reason, reason, packages.get((name, target), ""), decorates=True))
     return result
 
 
@@ -123,88 +134,103 @@ def check_autodiff_backend(backend: Any) -> None:
             )
 
 
-class _Parser:
-    """A recursive-descent reader of backend expressions."""
+# ---- where names are looked up ----
 
-    def __init__(self, spec: str) -> None:
-        self.spec = spec
-        self.tokens = re.findall(r"\s*([A-Za-z_][\w.-]*|\d+(?:\.\d+)?|[():,=]|\S)", spec)
-        self.position = 0
 
-    def fail(self, problem: str) -> SpecError:
-        return SpecError(
-            f"cannot read the backend expression {self.spec!r}: {problem}. Examples: numpy, autodiff(numpy), cupy:1"
+def _entry_points(group: str) -> list[Any]:
+    if os.environ.get("BACKBURN_DISABLE_PLUGINS"):
+        return []
+    from importlib.metadata import entry_points
+
+    return list(entry_points(group=group))
+
+
+def _targets(group: str) -> dict[str, Any]:
+    """Everything known in ``group``: name to an object, or to ``"module:attribute"``."""
+    found = {e.name: e.value for e in _entry_points(group)}
+    return {**found, **BUILT_IN[group], **(_registered if group == BACKENDS else {})}
+
+
+def _packages(group: str) -> dict[tuple[str, str], str]:
+    """The distribution and version behind each name and target of ``group``."""
+    return {(e.name, e.value): f"{e.dist.name} {e.dist.version}" for e in _entry_points(group) if e.dist is not None}
+
+
+def _find(group: str, name: str) -> Any | None:
+    """The class or factory called ``name``, or None; an import that fails says why."""
+    target = _registered.get(name) if group == BACKENDS else None
+    if target is None:
+        target = BUILT_IN[group].get(name) or _targets(group).get(name)
+    if not isinstance(target, str):
+        return target
+    module, _, attribute = target.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as cause:
+        if isinstance(cause, BackendUnavailableError):
+            raise
+        raise BackendUnavailableError(
+            f"backend {name!r}: {module} could not be imported ({type(cause).__name__}: {cause}). "
+            f"Mend or uninstall its package"
+        ) from cause
+    return found
+
+
+def _is_decorator(name: str) -> bool:
+    """Whether ``name`` wraps backends. Backends that need no metadata are told without reading any."""
+    if name in BUILT_IN[DECORATORS]:
+        return True
+    return name not in BUILT_IN[BACKENDS] and name not in _registered and name in _targets(DECORATORS)
+
+
+# ---- from an expression to a backend ----
+
+
+def _made(expression: Expression) -> AnyBackend:
+    """The backend that a parsed expression names."""
+    name = expression.name
+    if _is_decorator(name):
+        if not isinstance(expression, Decorated):
+            raise expression.error(f"{name} wraps a backend: write {name}(numpy)")
+        inner = _made(expression.inner)
+        inner = _loaded.setdefault(inner.spec, inner)
+        return _call(expression, _find(DECORATORS, name), (inner,), {})
+    factory = _find(BACKENDS, name)
+    if factory is None:
+        if name in ABSENT:
+            raise BackendUnavailableError(f"backend {name!r}: {ABSENT[name]}")
+        raise misspelt(expression, {**_targets(DECORATORS), **_targets(BACKENDS)})
+    if isinstance(expression, Decorated):
+        raise expression.error(f"{name} wraps nothing; its options are written {name}(key=value)")
+    device = {} if expression.device is None else {"device": expression.device}
+    return _call(expression, factory, (), device)
+
+
+def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...], device: dict[str, int]) -> AnyBackend:
+    """What ``factory`` makes, if it is a backend that goes by the name under which it was asked for."""
+    name = expression.name
+    try:
+        made = factory(*operands, **device, **expression.options)
+    except BackburnError:
+        raise
+    except TypeError as cause:
+        words = [f"device {expression.device}"] if device else []
+        words += [f"{key}={value!r}" for key, value in expression.options.items()]
+        what = f"{name} does not take {', '.join(words)}" if words else f"{name} could not be made"
+        raise expression.error(f"{what} ({cause})") from cause
+    except Exception as cause:
+        why = f"{type(cause).__name__}: {cause}"
+        raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause
+    if not is_backend(made):
+        lacks = [n for n in ("spec", *(e.name for e in OPERATIONS.values() if e.required)) if not hasattr(made, n)]
+        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: it lacks {', '.join(lacks[:4])}, ...")
+    backend: AnyBackend = made
+    if parse(backend.spec).name != name:
+        raise SpecError(
+            f"the backend {name!r} ({type(made).__name__}) has the spec {backend.spec!r}: a spec is the expression "
+            f"that is read back as the backend, and so it begins with {name!r}"
         )
-
-    def peek(self) -> str:
-        return self.tokens[self.position] if self.position < len(self.tokens) else ""
-
-    def take(self, expected: str = "") -> str:
-        token = self.peek()
-        if expected and token != expected:
-            raise self.fail(f"expected {expected!r} and found {token or 'the end'!r}")
-        self.position += 1
-        return token
-
-    def end(self) -> None:
-        if self.peek():
-            raise self.fail(f"nothing may follow, and {self.peek()!r} does")
-
-    def backend(self) -> AnyBackend:
-        name = self.take()
-        if not re.match(r"[A-Za-z_]", name):
-            raise self.fail(f"expected a name and found {name or 'the end'!r}")
-        decorator = _find("backburn.decorators", name)
-        if decorator is not None:
-            return self.decorated(name, decorator)
-        factory = _find("backburn.backends", name)
-        if factory is None:
-            known = {**_targets("backburn.decorators"), **_targets("backburn.backends")}
-            raise SpecError(f"no backend is called {name!r}, in {self.spec!r}. {hint_for(name, known)}")
-        options: dict[str, Any] = {}
-        if self.peek() == ":":
-            self.take()
-            if not self.peek().isdigit():
-                raise self.fail(f"a device is a number, not {self.peek() or 'the end'!r}")
-            options["device"] = int(self.take())
-        if self.peek() == "(":
-            self.take()
-            options.update(self.options())
-        return self.make(name, factory, (), options)
-
-    def decorated(self, name: str, decorator: Any) -> AnyBackend:
-        if self.peek() != "(":
-            raise self.fail(f"{name} wraps a backend: write {name}(numpy)")
-        self.take("(")
-        inner = self.backend()
-        if self.peek() == ",":
-            self.take()
-            return self.make(name, decorator, (inner,), self.options())
-        self.take(")")
-        return self.make(name, decorator, (inner,), {})
-
-    def make(self, name: str, factory: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> AnyBackend:
-        try:
-            made = factory(*operands, **options)
-        except TypeError as cause:
-            raise self.fail(f"{name} does not take {options or operands} ({cause})") from cause
-        if not is_backend(made):
-            raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend")
-        backend: AnyBackend = made
-        return backend
-
-    def options(self) -> dict[str, Any]:
-        """``key=value, ...)``; values are numbers, true, false or words."""
-        options: dict[str, Any] = {}
-        while self.peek() != ")":
-            key = self.take()
-            self.take("=")
-            value = self.take()
-            words = {"true": True, "false": False}
-            options[key] = words.get(value.lower(), float(value) if "." in value else int(value) if value.isdigit() else value)
-            if self.peek() == ",":
-                self.take()
-            elif self.peek() != ")":
-                raise self.fail(f"options end with ')' and are separated by commas, not {self.peek() or 'the end'!r}")
-        self.take(")")
-        return options
+    check_autodiff_backend(backend)
+    return backend

@@ -1,0 +1,146 @@
+"""Reading backend expressions: what is written, before anything is looked up."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from backburn.base.errors import SpecError, hint_for
+
+OptionValue = bool | int | float | str
+
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)|(?P<sign>\S))")
+
+
+@dataclass(frozen=True)
+class Expression:
+    """``name``, ``name:device`` or ``name:device(key=value)``, at ``start`` of the whole ``text``."""
+
+    text: str
+    start: int
+    name: str
+    device: int | None = None
+    options: dict[str, OptionValue] = field(default_factory=dict)
+
+    def names(self) -> Iterator[str]:
+        """The names in the expression, from the outside in."""
+        yield self.name
+
+    def error(self, problem: str) -> SpecError:
+        """The error that says what is wrong with the expression."""
+        return unreadable(self.text, problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decorated(Expression):
+    """``name(inner)`` or ``name(inner, key=value)``."""
+
+    inner: Expression
+
+    def names(self) -> Iterator[str]:
+        """The names in the expression, from the outside in."""
+        yield self.name
+        yield from self.inner.names()
+
+
+def unreadable(text: str, problem: str) -> SpecError:
+    """The error for a text that is no expression."""
+    return SpecError(f"cannot read the backend expression {text!r}: {problem}. Examples: numpy, autodiff(numpy)")
+
+
+def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
+    """The error for a name that nothing goes by, with the whole expression put right where a known name is near."""
+    name, text = expression.name, expression.text
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    right = f"{text[: expression.start]}{near[0]}{text[expression.start + len(name) :]}" if near else ""
+    advice = f"Did you mean {right!r}?" if near else hint_for(name, known)
+    return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
+
+
+def parse(text: object) -> Expression:
+    """Read an expression. Raises :class:`SpecError` for what is none, with what was expected.
+
+    >>> parse("autodiff(cupy:1(float_dtype=bfloat16))").inner
+    Expression(text=..., start=9, name='cupy', device=1, options={'float_dtype': 'bfloat16'})
+    """
+    if not isinstance(text, str):
+        raise SpecError(f"a backend expression is a string such as 'autodiff(numpy)', not {text!r}")
+    parser = _Parser(text)
+    expression = parser.expression()
+    if parser.peek():
+        raise unreadable(text, f"nothing may follow, and {parser.peek()!r} does")
+    return expression
+
+
+class _Parser:
+    """A recursive-descent reader."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = [m for m in _TOKEN.finditer(text) if m.lastgroup]
+        self.position = 0
+
+    def peek(self, ahead: int = 0) -> str:
+        """A token that comes, or ``""`` at the end."""
+        position = self.position + ahead
+        return self.tokens[position][self.tokens[position].lastgroup or 0] if position < len(self.tokens) else ""
+
+    def take(self, kind: str, expected: str) -> str:
+        """The next token, which must be of a kind (or, as a sign, the one expected)."""
+        token = self.peek()
+        fits = bool(token) and self.tokens[self.position].lastgroup == kind and (kind != "sign" or token == expected)
+        if not fits:
+            what = repr(expected) if kind == "sign" else expected
+            raise unreadable(self.text, f"expected {what} and found {repr(token) if token else 'the end'}")
+        self.position += 1
+        return token
+
+    def expression(self) -> Expression:
+        name = self.take("name", "a name")
+        start = self.tokens[self.position - 1].start("name")
+        device = None
+        if self.peek() == ":":
+            self.take("sign", ":")
+            number = self.take("number", "the number of a device")
+            if not number.isdigit():
+                raise unreadable(self.text, f"a device is a number from 0 on, not {number}")
+            device = int(number)
+        if self.peek() != "(":
+            return Expression(self.text, start, name, device)
+        self.take("sign", "(")
+        if self.peek() == ")" or self.peek(1) == "=":
+            return Expression(self.text, start, name, device, self.options())
+        inner = self.expression()
+        if device is not None:
+            raise unreadable(self.text, f"the device belongs to what {name} wraps: write {name}({inner.name}:{device})")
+        if self.peek() == ",":
+            self.take("sign", ",")
+            return Decorated(self.text, start, name, None, self.options(), inner=inner)
+        self.take("sign", ")")
+        return Decorated(self.text, start, name, inner=inner)
+
+    def options(self) -> dict[str, OptionValue]:
+        """``key=value, ...)``; values are numbers, true, false or words."""
+        options: dict[str, OptionValue] = {}
+        while self.peek() != ")":
+            key = self.take("name", "the name of an option")
+            if key in options:
+                raise unreadable(self.text, f"the option {key!r} is given twice")
+            self.take("sign", "=")
+            options[key] = self.value()
+            if self.peek() != ")":
+                self.take("sign", ",")
+        self.take("sign", ")")
+        return options
+
+    def value(self) -> OptionValue:
+        word = self.peek()
+        if not word or self.tokens[self.position].lastgroup == "sign":
+            raise unreadable(self.text, f"expected a value and found {repr(word) if word else 'the end'}")
+        self.position += 1
+        if self.tokens[self.position - 1].lastgroup == "name":
+            return {"true": True, "false": False}.get(word.lower(), word)
+        return int(word) if word.lstrip("-").isdigit() else float(word)
