@@ -1,0 +1,10 @@
+"""Data in host memory: the handwritten digits, splits, batches, and random distortions of images.
+
+Everything here is NumPy arrays. A batch becomes a tensor, on whatever backend, with ``bb.asarray``.
+"""
+
+from backburn.data.digits import CLASSES, load_digits
+from backburn.data.distort import Distortion, distort
+from backburn.data.loader import batches, hold_out
+
+__all__ = ["CLASSES", "Distortion", "batches", "distort", "hold_out", "load_digits"]

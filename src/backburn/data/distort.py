@@ -1,0 +1,76 @@
+"""Random distortions of images, so that a small data set shows more of what could have been written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Distortion:
+    """The largest distortion in each respect; what is drawn is uniform from minus that to that.
+
+    ``rotation`` is in degrees, ``scale`` the logarithm of the factor by which each axis is stretched, ``shear`` the
+    slope by which rows are moved against each other, ``shift`` in pixels. All zero changes nothing.
+    """
+
+    rotation: float = 0.0
+    scale: float = 0.0
+    shear: float = 0.0
+    shift: float = 0.0
+
+
+def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
+    """Each image under an affine map of its own, drawn as ``how`` says; pixels are interpolated, outside is 0.
+
+    ``images`` has shape (number, height, width), the result its shape and dtype. Raises :class:`ShapeError` for
+    other ranks. The method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural
+    Networks Applied to Visual Document Analysis*, ICDAR, section 2, without its elastic part.
+
+        >>> image = np.eye(3, dtype=np.float32)[None]
+        >>> (distort(image, Distortion(), np.random.default_rng(0)) == image).all()
+        np.True_
+    """
+    if images.ndim != 3:
+        raise ShapeError(f"distort: images have shape (number, height, width), not {list(images.shape)}")
+    return _sample(images, _positions(images.shape, how, random))
+
+
+def _positions(shape: tuple[int, ...], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
+    """For each image and pixel, the row and column that it is read from: shape (number, height, width, 2)."""
+    number, height, width = shape
+    angle = np.deg2rad(random.uniform(-how.rotation, how.rotation, number))
+    stretch = np.exp(random.uniform(-how.scale, how.scale, (number, 2)))
+    slope = random.uniform(-how.shear, how.shear, number)
+    shift = random.uniform(-how.shift, how.shift, (number, 1, 1, 2))
+    cos, sin = np.cos(angle), np.sin(angle)
+    turned = np.stack([cos, -sin, sin + slope * cos, cos - slope * sin], axis=-1).reshape(number, 2, 2)
+    maps = turned * stretch[..., None]
+    centre = np.array([height - 1, width - 1]) / 2
+    grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1) - centre
+    positions: NDArray[Any] = np.einsum("nij,hwj->nhwi", maps, grid) + shift + centre
+    return positions
+
+
+def _sample(images: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
+    """The images at fractional positions, bilinear, with a border of zeros."""
+    _, height, width = images.shape
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+    limits = np.array([height, width])
+    positions = np.clip(positions, -1, limits) + 1
+    corner = np.minimum(positions.astype(np.int64), limits)
+    (row, column), (down, right) = np.moveaxis(corner, -1, 0), np.moveaxis(positions - corner, -1, 0)
+    image = np.arange(len(images))[:, None, None]
+    result = (
+        padded[image, row, column] * (1 - down) * (1 - right)
+        + padded[image, row + 1, column] * down * (1 - right)
+        + padded[image, row, column + 1] * (1 - down) * right
+        + padded[image, row + 1, column + 1] * down * right
+    )
+    warped: NDArray[Any] = result.astype(images.dtype)
+    return warped

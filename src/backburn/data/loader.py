@@ -1,0 +1,75 @@
+"""Splitting arrays into parts, and going through them in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import ArgumentError, ShapeError
+
+Arrays: TypeAlias = tuple[NDArray[Any], ...]
+
+
+def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
+    """Split arrays of one length into what is trained on and the last of ``parts`` equal parts, which is held out.
+
+    Where the length is no multiple of ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The
+    results are views. Raises :class:`ShapeError` for arrays of several lengths, :class:`ArgumentError` for less than
+    two parts or fewer elements than parts.
+
+        >>> kept, held_out = hold_out(np.arange(11))
+        >>> kept[0], held_out[0]
+        (array([0, 1, 2, 3, 4, 5, 6, 7]), array([ 8,  9, 10]))
+    """
+    length = _common_length("hold_out", arrays)
+    if not 2 <= parts <= length:
+        raise ArgumentError(f"hold_out: {length} elements cannot be split into {parts} parts, of which one is held out")
+    kept = length - -(-length // parts)
+    return tuple(a[:kept] for a in arrays), tuple(a[kept:] for a in arrays)
+
+
+def batches(
+    *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0
+) -> Iterator[Arrays]:
+    """Go through arrays of one length together, ``batch_size`` elements at a time; the last batch may be smaller.
+
+    With a ``seed``, in an order that is drawn anew for each ``epoch``: the same ``seed`` and ``epoch`` give the same
+    order on every machine, and no other state is involved. Without one, in the given order. Raises
+    :class:`ShapeError` for arrays of several lengths and :class:`ArgumentError` for a batch size below 1.
+
+        >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
+        ...     print(x, y)
+        [0 1] [0 1]
+        [2 3] [4 9]
+        [4] [16]
+        >>> [x for x, in batches(np.arange(5), batch_size=5, seed=0, epoch=1)]
+        [array([...])]
+    """
+    length = _common_length("batches", arrays)
+    if batch_size < 1:
+        raise ArgumentError(f"batches: a batch has at least one element, not {batch_size}")
+    order = np.arange(length) if seed is None else generator(seed, epoch).permutation(length)
+    return (tuple(a[order[i : i + batch_size]] for a in arrays) for i in range(0, length, batch_size))
+
+
+def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
+    """Random numbers for one epoch; each ``stream`` has its own, so that one use does not disturb another.
+
+    NumPy's Philox, a counter-based generator, seeded with the three numbers. Raises :class:`ArgumentError` where one
+    of them is negative.
+    """
+    if min(seed, epoch, stream) < 0:
+        raise ArgumentError(f"random numbers: seed and epoch are not negative: {seed}, {epoch}")
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, stream])))
+
+
+def _common_length(name: str, arrays: Arrays) -> int:
+    lengths = [len(a) for a in arrays]
+    if not lengths:
+        raise ArgumentError(f"{name}: takes at least one array")
+    if len(set(lengths)) > 1:
+        raise ShapeError(f"{name}: the arrays have one length, not {', '.join(map(str, lengths))}")
+    return lengths[0]

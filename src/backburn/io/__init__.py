@@ -1,0 +1,17 @@
+"""Models and state on disk: safetensors and npz, written whole or not at all, read without executing anything."""
+
+from backburn.io.atomic import write_atomically
+from backburn.io.npz import load_npz, save_npz
+from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Saved",
+    "load_model",
+    "load_npz",
+    "load_state",
+    "save_model",
+    "save_npz",
+    "save_state",
+    "write_atomically",
+]

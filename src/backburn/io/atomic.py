@@ -1,0 +1,33 @@
+"""Writing a file so that it is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write ``content`` beside ``path``, then put it in its place: a reader sees the old file or the new one.
+
+    Whatever interrupts the writing, an old file of that name stays as it was and nothing else is left behind. Raises
+    OSError as ``open`` does.
+
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_atomically(folder / "a.txt", b"new")
+        >>> [p.name for p in folder.iterdir()], (folder / "a.txt").read_bytes()
+        (['a.txt'], b'new')
+    """
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise

@@ -1,0 +1,64 @@
+"""State dictionaries as NumPy's own ``.npz`` files: readable wherever NumPy is, without any extra."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import DTypeError, FileFormatError
+from backburn.io.atomic import write_atomically
+from backburn.io.plain import as_array
+
+
+def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
+    """Write tensors by name to an ``.npz`` file, whole or not at all.
+
+    Raises :class:`DTypeError` for what is no tensor or NumPy array of numbers, and for bfloat16, which the format
+    cannot name.
+
+        >>> import tempfile, backburn as bb
+        >>> path = tempfile.mkdtemp() + "/state.npz"
+        >>> save_npz(path, {"layers.0.weight": bb.asarray([1.0, 2.0])})
+        >>> load_npz(path)
+        {'layers.0.weight': array([1., 2.], dtype=float32)}
+    """
+    buffer = io.BytesIO()
+    arrays = {name: as_array(name, value) for name, value in state.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind == "V":
+            raise DTypeError(f"{name}: npz files cannot hold {array.dtype}: save it as float32, or with save_model")
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Read tensors by name from an ``.npz`` file; pickled objects in it are refused, not loaded.
+
+    Raises :class:`FileFormatError`, which names the file and what is wrong, for one that is corrupt, truncated or
+    foreign; FileNotFoundError where there is none.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path}: this is a folder, not a file")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise FileFormatError(f"{path}: a single array without a name (.npy), and not an .npz file")
+        with loaded:
+            state = {name: np.asarray(loaded[name]) for name in loaded.files}
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"{path}: no .npz file of arrays, or a damaged one ({error})") from error
+    return state

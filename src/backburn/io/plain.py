@@ -1,0 +1,64 @@
+"""Trees of tensors and plain values, taken apart into named arrays and JSON, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.errors import DTypeError, FileFormatError
+from backburn.tensor.classes import Tensor
+from backburn.tensor.host import to_host
+
+#: The only key of the JSON object that stands for an array; no mapping that is saved may have it.
+MARK = "$array"
+
+
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """The host array of a tensor, in C order; a NumPy array likewise. Quantized tensors and objects are refused."""
+    if isinstance(value, Tensor):
+        if value.dtype.kind == "quantized":
+            raise DTypeError(f"{name} is quantized ({value.dtype}), which files do not hold: save its dequantize()")
+        value = to_host(value)
+    array: NDArray[Any] = np.array(value, order="C", copy=None)
+    if array.dtype.hasobject or (array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16"):
+        raise DTypeError(f"{name}: arrays of {array.dtype} are no tensors")
+    return array
+
+
+def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """``tree`` as JSON knows it; its tensors go into ``arrays`` under dotted names that begin with ``name``.
+
+    Nodes are mappings with string keys, lists and tuples (which come back as lists); leaves are tensors, NumPy arrays,
+    numbers, strings, truth values and None. Raises :class:`DTypeError` for anything else.
+    """
+    if isinstance(tree, (Tensor, np.ndarray)):
+        while name in arrays:  # {"a.b": x, "a": {"b": y}}
+            name += "'"
+        arrays[name] = as_array(name, tree)
+        return {MARK: name}
+    if isinstance(tree, Mapping):
+        for key in tree:
+            if not isinstance(key, str) or key == MARK:
+                raise DTypeError(f"{name}: keys of what is saved are strings, and not {MARK!r}: {key!r}")
+        return {key: take_apart(value, f"{name}.{key}" if name else key, arrays) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [take_apart(value, f"{name}.{i}", arrays) for i, value in enumerate(tree)]
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    raise DTypeError(f"{name or 'the state'}: a {type(tree).__name__} cannot be saved; tensors, numbers and text can")
+
+
+def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The inverse of :func:`take_apart`. Raises :class:`FileFormatError` where an array is missing."""
+    if isinstance(tree, dict):
+        if MARK in tree:
+            if tree[MARK] not in arrays:
+                raise FileFormatError(f"the array {tree[MARK]!r} is missing")
+            return arrays[tree[MARK]]
+        return {key: put_together(value, arrays) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [put_together(value, arrays) for value in tree]
+    return tree

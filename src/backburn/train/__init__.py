@@ -1,0 +1,1 @@
+"""Training the handwritten digits: configuration, model, loop, reports. Needs the extra ``train``."""

@@ -1,0 +1,155 @@
+"""The configuration of a training run: typed, validated, read from TOML.
+
+Every key has a default, so that an empty file is a configuration. Unknown keys and values of another type or outside
+their range are refused, with the file and the line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backburn.base.errors import ConfigError, hint_for
+from backburn.train.toml import line_of, read_toml
+
+Positive: TypeAlias = Annotated[int, Field(gt=0)]
+Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ActivationName: TypeAlias = Literal["relu", "gelu", "silu", "tanh", "sigmoid"]
+
+
+class Section(BaseModel):
+    """A table of the configuration. Unknown keys are refused, values are not converted, nothing can be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DistortConfig(Section):
+    """``[data.distort]``: how far training images are distorted at most; see :class:`backburn.data.Distortion`."""
+
+    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
+    scale: Annotated[float, Field(ge=0, le=3)] = 0.0
+    shear: Annotated[float, Field(ge=0, le=3)] = 0.0
+    shift: Annotated[float, Field(ge=0, le=8)] = 0.0
+
+
+class DataConfig(Section):
+    """``[data]``: what is trained on."""
+
+    name: Literal["digits"] = "digits"
+    distort: DistortConfig = DistortConfig()
+
+
+class ModelConfig(Section):
+    """``[model]``: convolutions on the image (``channels``), then linear layers (``hidden``), then ten outputs."""
+
+    channels: list[Positive] = []
+    hidden: list[Positive] = [128]
+    activation: ActivationName = "relu"
+    dropout: Share = 0.0
+
+
+class OptimizerConfig(Section):
+    """``[optimizer]``: the rule of the steps; ``momentum`` is for SGD. ``decay`` lets the rate fall to 0."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    weight_decay: Amount = 0.0
+    momentum: Share = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+
+
+class TrainConfig(Section):
+    """``[train]``: how long, in what portions, and from which random numbers."""
+
+    epochs: Positive = 20
+    batch_size: Positive = 64
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    label_smoothing: Share = 0.0
+
+
+class OutputConfig(Section):
+    """``[output]``: the folder into which the model and the learning curves go."""
+
+    folder: Annotated[str, Field(min_length=1)] = "runs/digits"
+
+
+class Config(Section):
+    """A whole configuration file."""
+
+    backend: Annotated[str, Field(min_length=1)] | None = None
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    output: OutputConfig = OutputConfig()
+
+
+def read_config(path: str | os.PathLike[str]) -> Config:
+    """Read and check a TOML file. Raises :class:`ConfigError` that names the file, each wrong key and its line."""
+    tables, text = read_toml(path)
+    return _checked(tables, Path(path), text)
+
+
+def config_of(tables: Mapping[str, Any], source: str | os.PathLike[str] = "the configuration") -> Config:
+    """Check tables that were read before, such as those in a model file, named by ``source`` in errors.
+
+    >>> config_of({"train": {"epochs": 3}}).train.epochs
+    3
+    """
+    return _checked(dict(tables), Path(source), "")
+
+
+def changed(config: Config, section: str, **values: Any) -> Config:
+    """``config`` with other values in one section, checked again; values that are None change nothing.
+
+    >>> changed(Config(), "train", epochs=3, seed=None).train.epochs
+    3
+    """
+    tables = config.model_dump()
+    tables[section].update({key: value for key, value in values.items() if value is not None})
+    return _checked(tables, Path(f"the option for [{section}]"), "")
+
+
+def _checked(tables: dict[str, Any], source: Path, text: str) -> Config:
+    try:
+        return Config.model_validate(tables)
+    except ValidationError as error:
+        problems = [_problem(e["loc"], e["type"], e["msg"], e["input"]) for e in error.errors()]
+        lines = [line_of(text, [k for k in e["loc"] if isinstance(k, str)]) for e in error.errors()]
+    raise ConfigError(
+        "\n".join(
+            f"{source}, line {line}: {problem}" if line else f"{source}: {problem}"
+            for line, problem in zip(lines, problems, strict=True)
+        )
+    )
+
+
+def _problem(location: Sequence[str | int], kind: str, message: str, value: Any) -> str:
+    """What is wrong with a value, in words."""
+    names = [str(part) for part in location]
+    if kind == "extra_forbidden":
+        *tables, key = names
+        what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
+        return f"{what}. {hint_for(key, _section(tables).model_fields)}"
+    key = ".".join(names)
+    if kind == "literal_error":
+        return f"{key} = {value!r} is not one of its values. {hint_for(str(value), _values(names))}"
+    return f"{key} = {value!r}: {message[0].lower()}{message[1:]}"
+
+
+def _section(tables: Sequence[str]) -> type[BaseModel]:
+    section: Any = Config
+    for table in tables:
+        section = section.model_fields[table].annotation
+    found: type[BaseModel] = section
+    return found
+
+
+def _values(names: Sequence[str]) -> list[str]:
+    """The values that a key with a fixed set of them takes."""
+    return [str(value) for value in get_args(_section(names[:-1]).model_fields[names[-1]].annotation)]
