@@ -161,12 +161,9 @@ def test_gradients_have_the_dtype_and_shape_of_their_inputs(samples: SampleSet, 
     if not operation.differentiable or not leaves(sample) or "float32" not in samples.dtypes:
         pytest.skip("nothing to differentiate")
     operands = lifted(arrays(sample, "float32"))
-    result = next(
-        r
-        for r in as_tuple(getattr(OUTER, samples.name)(*operands, **sample.attributes))
-        if OUTER.dtype(r).kind == "float"
-    )
-    if not OUTER.is_tracked(result):
+    results = as_tuple(getattr(OUTER, samples.name)(*operands, **sample.attributes))
+    result = next((r for r in results if OUTER.dtype(r).kind == "float"), None)
+    if result is None or not OUTER.is_tracked(result):
         pytest.skip("nothing was recorded")
     gradients = OUTER.backward(result)
     for operand in [o for op in operands for o in (op if isinstance(op, list) else [op])]:
@@ -181,7 +178,7 @@ def test_every_operation_is_complete(capsys: pytest.CaptureFixture[str]) -> None
     for name, operation in OPERATIONS.items():
         if len(operation.doc) < 10:
             lacking["doc"].append(name)
-        if name not in SAMPLES and operation.operands:
+        if name not in SAMPLES and operation.operands and operation.kinds != "Q":  # samples are host arrays
             lacking["samples"].append(name)
         if operation.differentiable and operation.required and name not in RULES:
             lacking["rule"].append(name)

@@ -1,17 +1,80 @@
-"""NumPy: operations on the shape."""
+"""NumPy: operations on the shape. Results are views wherever NumPy has one."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from backburn.backend.layout import overlapped, padded, windows
+from backburn_numpy.quantize import QuantizedArray
 
 Array = Any
+Shape = tuple[int, ...]
 
 
-def reshape(x: Array, /, shape: tuple[int, ...]) -> Array:
+def reshape(x: Array, /, shape: Shape) -> Array:
     return x.reshape(shape)
 
 
-def broadcast_to(x: Array, /, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(x, shape)
+def broadcast_to(x: Array, /, shape: Shape) -> Array:
+    if x.__class__ is QuantizedArray:
+        return x.over(np.broadcast_to(x.values, shape))
+    return x if x.shape == shape else np.broadcast_to(x, shape)
+
+
+def permute_dims(x: Array, /, axes: Shape) -> Array:
+    return x.transpose(axes)
+
+
+def concat(tensors: Sequence[Array], /, axis: int) -> Array:
+    return np.concatenate(tensors, axis)
+
+
+def stack(tensors: Sequence[Array], /, axis: int) -> Array:
+    return np.stack(tensors, axis)
+
+
+def tile(x: Array, /, repeats: Shape) -> Array:
+    return np.tile(x, repeats)
+
+
+def repeat(x: Array, /, repeats: int, axis: int) -> Array:
+    return np.repeat(x, repeats, axis)
+
+
+def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
+    if mode != "constant":
+        return np.pad(x, widths, mode) if widths else x  # type: ignore[call-overload]
+    shape = padded(x.shape, widths=widths)
+    result = np.zeros(shape, x.dtype) if value == 0 else np.full(shape, value, x.dtype)
+    result[tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, widths, strict=True))] = x
+    return result
+
+
+def sliding_window(x: Array, /, size: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
+    shape = windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
+    strides = list(x.strides)
+    for a, step in zip(axis, stride, strict=True):
+        strides[a] *= step
+    within = (x.strides[a] * spacing for a, spacing in zip(axis, dilation, strict=True))
+    return as_strided(x, shape, (*strides, *within), writeable=False)
+
+
+def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
+    shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
+    total = np.zeros(shape, np.float32 if x.itemsize == 2 else x.dtype)
+    key: list[Any] = [slice(None)] * total.ndim
+    for offsets in itertools.product(*(range(n) for n in x.shape[total.ndim :])):
+        for a, offset, step, spacing in zip(axis, offsets, stride, dilation, strict=True):
+            start = offset * spacing
+            key[a] = slice(start, start + (x.shape[a] - 1) * step + 1, step)
+        total[tuple(key)] += x[(..., *offsets)]
+    return total.astype(x.dtype, copy=False)
+
+
+def diagonal(x: Array, /, offset: int, axis1: int, axis2: int) -> Array:
+    return x.diagonal(offset, axis1, axis2)

@@ -1,1 +1,16 @@
-"""Gradient rules: choice."""
+"""Gradient rules: choosing between values.
+
+``mask_fill`` and ``masked_select`` have none: their bodies are recorded.
+"""
+
+from __future__ import annotations
+
+from backburn.autodiff.rules import gradient
+
+gradient(
+    "where",
+    x=lambda k, g, condition: k.where(condition, g, 0.0),
+    y=lambda k, g, condition: k.where(condition, 0.0, g),
+)
+gradient("triu", x=lambda k, g, offset: k.triu(g, offset))
+gradient("tril", x=lambda k, g, offset: k.tril(g, offset))

@@ -1,1 +1,7 @@
-"""Gradient rules: create."""
+"""Gradient rules: casts."""
+
+from __future__ import annotations
+
+from backburn.autodiff.rules import gradient
+
+gradient("cast", x=lambda k, g, x_dtype: k.cast(g, x_dtype))

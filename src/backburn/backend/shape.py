@@ -1,19 +1,26 @@
-"""Operations on the shape: every kind of tensor, values unchanged."""
+"""Operations on the shape: they move elements and change none."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
-from backburn.backend import shapes
+from backburn.backend import layout, shapes
+from backburn.backend.index import canonical_slice
 from backburn.backend.kinds import Kinds
+from backburn.backend.layout import Axes, Widths
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import int64
 
 Shape = tuple[int, ...]
 
 
 class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations that move elements and change none."""
+    """Operations that move elements and change none.
+
+    Quantized tensors can be reshaped, permuted and broadcast: one scale serves all their elements wherever they are.
+    """
 
     @overload
     def reshape(self, x: F, /, shape: Shape) -> F: ...
@@ -40,3 +47,200 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def broadcast_to(self, x: Any, /, shape: Shape) -> Any:
         """``x`` repeated along axes of length 1 and new leading axes to ``shape``."""
         return missing("broadcast_to")
+
+    @overload
+    def permute_dims(self, x: F, /, axes: Axes) -> F: ...
+    @overload
+    def permute_dims(self, x: I, /, axes: Axes) -> I: ...
+    @overload
+    def permute_dims(self, x: B, /, axes: Axes) -> B: ...
+    @overload
+    def permute_dims(self, x: Q, /, axes: Axes) -> Q: ...
+    @operation(kinds="FIBQ", shape=layout.permuted, required=True, differentiable=True)
+    def permute_dims(self, x: Any, /, axes: Axes) -> Any:
+        """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
+        return missing("permute_dims")
+
+    @overload
+    def concat(self, tensors: Sequence[F], /, axis: int) -> F: ...
+    @overload
+    def concat(self, tensors: Sequence[I], /, axis: int) -> I: ...
+    @overload
+    def concat(self, tensors: Sequence[B], /, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=layout.joined, required=True, differentiable=True, lists=("tensors",))
+    def concat(self, tensors: Sequence[Any], /, axis: int) -> Any:
+        """One or more tensors, equal in all other axes, one after the other along ``axis``."""
+        return missing("concat")
+
+    @overload
+    def stack(self, tensors: Sequence[F], /, axis: int) -> F: ...
+    @overload
+    def stack(self, tensors: Sequence[I], /, axis: int) -> I: ...
+    @overload
+    def stack(self, tensors: Sequence[B], /, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=layout.stacked, differentiable=True, lists=("tensors",))
+    def stack(self, tensors: Sequence[Any], /, axis: int) -> Any:
+        """One or more tensors of one shape, one after the other along a new axis."""
+        shape = tensors[0].shape
+        shape = (*shape[:axis], 1, *shape[axis:])
+        return self.concat([self.reshape(x, shape) for x in tensors], axis)
+
+    @overload
+    def flip(self, x: F, /, axis: Axes) -> F: ...
+    @overload
+    def flip(self, x: I, /, axis: Axes) -> I: ...
+    @overload
+    def flip(self, x: B, /, axis: Axes) -> B: ...
+    @operation(kinds="FIB", shape=layout.flipped, differentiable=True)
+    def flip(self: Any, x: Any, /, axis: Axes) -> Any:
+        """``x`` with the order of its elements reversed along each of ``axis``."""
+        key = (slice(None, None, -1 if a in axis else 1) for a in range(len(x.shape)))
+        return self.slice(x, tuple(canonical_slice(s, n) for s, n in zip(key, x.shape, strict=True)))
+
+    @overload
+    def roll(self, x: F, /, shift: Axes, axis: Axes) -> F: ...
+    @overload
+    def roll(self, x: I, /, shift: Axes, axis: Axes) -> I: ...
+    @overload
+    def roll(self, x: B, /, shift: Axes, axis: Axes) -> B: ...
+    @operation(kinds="FIB", shape=layout.rolled, differentiable=True)
+    def roll(self: Any, x: Any, /, shift: Axes, axis: Axes) -> Any:
+        """``x`` with its elements moved by ``shift`` places along ``axis``, one shift for each of them.
+
+        What leaves at one end comes in at the other.
+        """
+        for by, a in zip(shift, axis, strict=True):
+            n = x.shape[a]
+            if n and by % n:
+                start, end = (_part(x.shape, a, *part) for part in ((0, n - by % n), (n - by % n, n)))
+                x = self.concat([self.slice(x, end), self.slice(x, start)], a)
+        return x
+
+    @overload
+    def tile(self, x: F, /, repeats: Axes) -> F: ...
+    @overload
+    def tile(self, x: I, /, repeats: Axes) -> I: ...
+    @overload
+    def tile(self, x: B, /, repeats: Axes) -> B: ...
+    @operation(kinds="FIB", shape=layout.tiled, differentiable=True)
+    def tile(self, x: Any, /, repeats: Axes) -> Any:
+        """``x`` laid side by side with itself, ``repeats[i]`` times along axis ``i``."""
+        apart = tuple(m for n in x.shape for m in (1, n))
+        spread = tuple(m for n, r in zip(x.shape, repeats, strict=True) for m in (r, n))
+        shape = tuple(n * r for n, r in zip(x.shape, repeats, strict=True))
+        return self.reshape(self.broadcast_to(self.reshape(x, apart), spread), shape)
+
+    @overload
+    def repeat(self, x: F, /, repeats: int, axis: int) -> F: ...
+    @overload
+    def repeat(self, x: I, /, repeats: int, axis: int) -> I: ...
+    @overload
+    def repeat(self, x: B, /, repeats: int, axis: int) -> B: ...
+    @operation(kinds="FIB", shape=layout.repeated, differentiable=True)
+    def repeat(self, x: Any, /, repeats: int, axis: int) -> Any:
+        """Each element ``repeats`` times in a row along ``axis``."""
+        before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        x = self.broadcast_to(self.reshape(x, (*before, n, 1, *after)), (*before, n, repeats, *after))
+        return self.reshape(x, (*before, n * repeats, *after))
+
+    @overload
+    def pad(self, x: F, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> F: ...
+    @overload
+    def pad(self, x: I, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> I: ...
+    @overload
+    def pad(self, x: B, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> B: ...
+    @operation(kinds="FIB", shape=layout.padded, differentiable=True)
+    def pad(self: Any, x: Any, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> Any:
+        """``x`` with ``widths[i] = (before, after)`` more elements at the ends of axis ``i``.
+
+        By ``mode`` they are ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``) as
+        often as it takes; these two elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). As
+        in ``numpy.pad``.
+        """
+        if mode == "constant":
+            dtype = self.dtype(x)
+            fitted = {"float": float, "int": int, "bool": bool}[dtype.kind](value)
+            inside = tuple(slice(before, before + n, 1) for n, (before, _) in zip(x.shape, widths, strict=True))
+            return self.slice_assign(self.full(layout.padded(x.shape, widths=widths), fitted, dtype), x, inside)
+        for axis, (before, after) in enumerate(widths):
+            if before or after:
+                x = self.take(x, padding(self, x.shape[axis], before, after, mode), axis)
+        return x
+
+    @overload
+    def sliding_window(self, x: F, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> F: ...
+    @overload
+    def sliding_window(self, x: I, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> I: ...
+    @overload
+    def sliding_window(self, x: B, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> B: ...
+    @operation(kinds="FIB", shape=layout.windows, differentiable=True)
+    def sliding_window(self: Any, x: Any, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> Any:
+        """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then counts the windows.
+
+        Window ``i`` along an axis begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not
+        fit are left out. A backend with strided views copies nothing.
+        """
+        for a, width, step, spacing in zip(axis, size, stride, dilation, strict=True):
+            count = (x.shape[a] - spacing * (width - 1) - 1) // step + 1
+            starts = self.reshape(self.arange(0, count * step, step, int64), (count, 1))
+            places = self.add(starts, self.arange(0, width * spacing, spacing, int64))
+            x = self.take(x, places, a)
+            rank = len(x.shape)
+            x = self.permute_dims(x, (*range(a + 1), *range(a + 2, rank), a + 1))
+        return x
+
+    @operation(kinds="F", shape=layout.overlapped, differentiable=True)
+    def overlap_add(self: Any, x: Any, /, length: Axes, stride: Axes, axis: Axes, dilation: Axes) -> F:
+        """The sum of windows, each laid where :meth:`sliding_window` takes it from, with ``length`` along ``axis``.
+
+        It is the transpose of :meth:`sliding_window`, and each is the other's gradient.
+        """
+        for a, n, step, spacing in reversed(tuple(zip(axis, length, stride, dilation, strict=True))):
+            count, width = x.shape[a], x.shape[-1]
+            shape = (*x.shape[:a], n, *x.shape[a + 1 : -1])
+            total = self.zeros(shape, self.dtype(x))
+            for j in range(width):
+                start = j * spacing
+                part = self.reshape(self.slice(x, _part(x.shape, len(x.shape) - 1, j, j + 1)), x.shape[:-1])
+                place = _part(shape, a, start, start + (count - 1) * step + 1, step)
+                total = self.add(total, self.slice_backward(part, shape, place))
+            x = total
+        result: F = x
+        return result
+
+    @overload
+    def diagonal(self, x: F, /, offset: int, axis1: int, axis2: int) -> F: ...
+    @overload
+    def diagonal(self, x: I, /, offset: int, axis1: int, axis2: int) -> I: ...
+    @overload
+    def diagonal(self, x: B, /, offset: int, axis1: int, axis2: int) -> B: ...
+    @operation(kinds="FIB", shape=layout.diagonal, differentiable=True)
+    def diagonal(self: Any, x: Any, /, offset: int, axis1: int, axis2: int) -> Any:
+        """The diagonal of the matrices in ``axis1`` (rows) and ``axis2`` (columns), as a new last axis.
+
+        It lies ``offset`` above the main diagonal, or below for a negative one.
+        """
+        rest = [a for a in range(len(x.shape)) if a not in (axis1, axis2)]
+        n, m = x.shape[axis1], x.shape[axis2]
+        *batch, count = layout.diagonal(x.shape, offset=offset, axis1=axis1, axis2=axis2)
+        flat = self.reshape(self.permute_dims(x, (*rest, axis1, axis2)), (*batch, n * m))
+        start = offset if offset >= 0 else -offset * m
+        stop = start + (count - 1) * (m + 1) + 1
+        start, stop = (start, stop) if count else (0, 0)
+        return self.slice(flat, _part(flat.shape, len(batch), start, stop, m + 1))
+
+
+def _part(shape: Shape, axis: int, start: int, stop: int, step: int = 1) -> tuple[slice, ...]:
+    """The key of a range along one axis and of everything along the others."""
+    return tuple(slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape))
+
+
+def padding(k: Any, n: int, before: int, after: int, mode: str) -> Any:
+    """Where each element of a padded axis of ``n`` comes from, as an int64 tensor."""
+    places = k.arange(-before, n + after, 1, int64)
+    if mode == "wrap":
+        return k.remainder(places, n)
+    if mode == "edge" or n == 1:
+        return k.minimum(k.maximum(places, 0), n - 1)
+    places = k.remainder(places, 2 * (n - 1))  # down to the last element and back up to the second
+    return k.minimum(places, k.sub(2 * (n - 1), places))

@@ -1,1 +1,30 @@
-"""Samples: kinds."""
+"""Samples: quantizing. What has quantized operands only is checked with what quantizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.base.dtypes import qint8
+from backburn.conformance.samples import case, real, samples
+
+
+def quantized(x: NDArray[Any], dtype: Any = qint8) -> NDArray[Any]:
+    """Every element as the nearest multiple of the step, which is rounded to float32."""
+    step = float(np.float32(np.max(np.abs(x), initial=0.0) / 127)) or 1.0
+    return np.asarray(np.clip(np.rint(x / step), -127, 127) * step)
+
+
+samples(
+    "quantize",
+    quantized,
+    case(real(3, 4)),
+    case(real(3, 4), dtype=qint8),
+    case(real(200, low=-1e-3, high=2e4)),
+    case(real()),
+    case(real(0, 3)),
+    case(np.zeros(3)),
+    case(np.array([0.5, -1.5, 2.5, 127.0])),
+)

@@ -1,1 +1,154 @@
-"""Samples: random."""
+"""Samples: random numbers, with a generator in plain Python integers to compare with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.random import DIGITS
+from backburn.base.dtypes import DType, float16, float32, float64, int8, int32, int64, uint8, uint64
+from backburn.conformance.samples import case, real, samples
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+MASK = 2**64 - 1
+MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+
+
+def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """One block of Philox4x64-10: four 64-bit numbers for a counter under a key."""
+    for _ in range(10):
+        low, high = counter[0] * MULTIPLIERS[0], counter[2] * MULTIPLIERS[1]
+        counter = (
+            high >> 64 ^ counter[1] ^ key[0],
+            high & MASK,
+            low >> 64 ^ counter[3] ^ key[1],
+            low & MASK,
+        )
+        key = (key[0] + WEYL[0] & MASK, key[1] + WEYL[1] & MASK)
+    return counter
+
+
+def word(key: int, number: int) -> int:
+    """One 32-bit word of the stream of ``key``."""
+    block, place = divmod(number, 8)
+    output = philox((block + 1, 0, 0, 0), (key & MASK, key >> 64))[place // 2]
+    return output >> 32 * (place % 2) & 0xFFFFFFFF
+
+
+def pair(key: int, number: int) -> int:
+    """The 64-bit number in words ``number`` (the low half) and ``number + 1``."""
+    return word(key, number + 1) << 32 | word(key, number)
+
+
+def random_bits(key: int, offset: int, shape: Shape) -> Array:
+    """Words, as they come."""
+    size = math.prod(shape)
+    return np.array([word(key, offset + i) for i in range(size)], np.int64).reshape(shape)
+
+
+def uniform(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    """The highest bits of each word, or pair of words."""
+    digits, size = DIGITS[dtype.name], math.prod(shape)
+    if dtype is float64:
+        bits = [pair(key, offset + 2 * i) >> 11 for i in range(size)]
+    else:
+        bits = [word(key, offset + i) >> 32 - digits for i in range(size)]
+    return np.array([b / 2**digits for b in bits], np.float64).reshape(shape)
+
+
+def integers(key: int, offset: int, shape: Shape, low: int, high: int, dtype: DType) -> Array:
+    """A 64-bit fraction of the range for each element."""
+    size = math.prod(shape)
+    values = [low + (pair(key, offset + 2 * i) * (high - low) >> 64) for i in range(size)]
+    return np.array(values, dtype.dtype).reshape(shape)
+
+
+def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    """The method of Box and Muller on numbers that are rounded as the contract says."""
+    values: list[float] = []
+    size = math.prod(shape)
+    for j in range((size + 1) // 2):
+        if dtype is float64:
+            u = ((pair(key, offset + 4 * j) >> 11) + 1) * 2.0**-53
+            angle = (pair(key, offset + 4 * j + 2) >> 11) * 2.0**-21 * (2 * math.pi / 2**32)
+        else:
+            u = float(np.float32(word(key, offset + 2 * j) + 1)) * 2.0**-32
+            angle = float(np.float32(word(key, offset + 2 * j + 1)) * np.float32(2 * math.pi / 2**32))
+        radius = math.sqrt(-2 * math.log(u))
+        values += [radius * math.cos(angle), radius * math.sin(angle)]
+    return np.array(values[:size], np.float64).reshape(shape)
+
+
+def categorical(logits: Array, key: int, offset: int) -> Array:
+    """The index of the largest logit plus noise; right where no two are nearer than rounding reaches."""
+    size = logits.size
+    u = np.array([(word(key, offset + i) + 0.5) * 2.0**-32 for i in range(size)]).reshape(logits.shape)
+    return np.asarray(np.argmax(logits - np.log(-np.log1p(-u)), axis=-1))
+
+
+KEY = 2**100 + 12345
+
+samples(
+    "random_bits",
+    random_bits,
+    case(key=0, offset=0, shape=(20,)),
+    case(key=KEY, offset=5, shape=(3, 7)),
+    case(key=2**128 - 1, offset=2**40 + 3, shape=(9,)),
+    case(key=1, offset=1, shape=()),
+    case(key=1, offset=3, shape=(0, 2)),
+)
+samples(
+    "uniform",
+    uniform,
+    *(case(key=KEY, offset=3, shape=(3, 5), dtype=d) for d in (float16, float32, float64)),
+    case(key=1, offset=0, shape=(), dtype=float32),
+    case(key=1, offset=0, shape=(0, 3), dtype=float64),
+)
+samples(
+    "integers",
+    integers,
+    case(key=KEY, offset=3, shape=(3, 5), low=0, high=10, dtype=int64),
+    case(key=KEY, offset=2, shape=(20,), low=-128, high=128, dtype=int8),
+    case(key=1, offset=0, shape=(20,), low=-3, high=2**31 - 1, dtype=int32),
+    case(key=1, offset=0, shape=(20,), low=0, high=3 * 2**40 + 17, dtype=int64),
+    case(key=1, offset=0, shape=(20,), low=-(2**63), high=2**63, dtype=int64),
+    case(key=1, offset=0, shape=(20,), low=2**62, high=2**64 - 5, dtype=uint64),
+    case(key=1, offset=9, shape=(), low=255, high=256, dtype=uint8),
+    case(key=1, offset=0, shape=(2, 0), low=0, high=2, dtype=int64),
+)
+samples(
+    "bernoulli",
+    lambda key, offset, shape, p: random_bits(key, offset, shape) < round(p * 2**32),
+    *(case(key=KEY, offset=3, shape=(3, 5), p=p) for p in (0.0, 0.3, 1.0)),
+    case(key=1, offset=0, shape=(), p=0.5),
+    case(key=1, offset=0, shape=(0,), p=0.5),
+)
+samples(
+    "normal",
+    normal,
+    *(case(key=KEY, offset=3, shape=(3, 5), dtype=d) for d in (float16, float32, float64)),
+    case(key=1, offset=0, shape=(), dtype=float32),
+    case(key=1, offset=0, shape=(0, 3), dtype=float64),
+)
+samples(
+    "permutation",
+    lambda key, offset, n: np.argsort([pair(key, offset + 2 * i) >> 1 for i in range(n)], kind="stable"),
+    case(key=KEY, offset=3, n=20),
+    case(key=1, offset=0, n=1),
+)
+samples(
+    "categorical",
+    categorical,
+    case(real(4, 5), key=KEY, offset=3),
+    case(real(2, 3, 4), key=7, offset=0),
+    case(real(6), key=1, offset=2),
+    case(np.array([[-np.inf, 0.0, -np.inf], [1.0, -np.inf, -np.inf]]), key=1, offset=2),
+    case(real(0, 3), key=1, offset=0),
+    dtypes=("float32", "float16"),
+)
