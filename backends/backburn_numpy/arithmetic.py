@@ -1,7 +1,4 @@
-"""NumPy: arithmetic.
-
-``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays.
-"""
+"""NumPy: arithmetic."""
 
 from __future__ import annotations
 
@@ -9,28 +6,32 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.ufuncs import binary, unary
+
 Array = Any
 
-
-def add(x: Array, y: Array, /) -> Array:
-    return np.add(x, y, out=...)
-
-
-def sub(x: Array, y: Array, /) -> Array:
-    return np.subtract(x, y, out=...)
-
-
-def mul(x: Array, y: Array, /) -> Array:
-    return np.multiply(x, y, out=...)
-
-
-def div(x: Array, y: Array, /) -> Array:
-    return np.true_divide(x, y, out=...)
-
-
-def neg(x: Array, /) -> Array:
-    return np.negative(x, out=...)
+add = binary(np.add)
+sub = binary(np.subtract)
+mul = binary(np.multiply)
+div = binary(np.true_divide)
+floor_divide = binary(np.floor_divide)
+remainder = binary(np.remainder)
+fmod = binary(np.fmod)
+neg = unary(np.negative)
+abs = unary(np.absolute)
+sign = unary(np.sign)
+maximum = binary(np.maximum)
+minimum = binary(np.minimum)
+square = unary(np.square)
+reciprocal = unary(np.reciprocal)
 
 
-def square(x: Array, /) -> Array:
-    return np.square(x, out=...)
+def clamp(x: Array, min: Array = None, max: Array = None, /) -> Array:
+    if min is None:
+        return x if max is None else minimum(x, max)
+    above = maximum(x, min)
+    if max is None:
+        return above
+    if max.__class__ is np.ndarray:
+        return minimum(above, max)
+    return np.minimum(above, max, out=above)

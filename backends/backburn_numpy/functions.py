@@ -1,7 +1,4 @@
-"""NumPy: functions of each element.
-
-``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays.
-"""
+"""NumPy: functions of each element; the special functions have a module of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +6,43 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.ufuncs import binary, unary
+
 Array = Any
 
+pow = binary(np.power)
+sqrt = unary(np.sqrt)
+hypot = binary(np.hypot)
+exp = unary(np.exp)
+exp2 = unary(np.exp2)
+expm1 = unary(np.expm1)
+log = unary(np.log)
+log2 = unary(np.log2)
+log10 = unary(np.log10)
+log1p = unary(np.log1p)
+logaddexp = binary(np.logaddexp)
 
-def tanh(x: Array, /) -> Array:
-    return np.tanh(x, out=...)
+
+def rsqrt(x: Array, /) -> Array:
+    root = np.sqrt(x, out=...)
+    return np.reciprocal(root, out=root)
+
+
+sin = unary(np.sin)
+cos = unary(np.cos)
+tan = unary(np.tan)
+asin = unary(np.arcsin)
+acos = unary(np.arccos)
+atan = unary(np.arctan)
+atan2 = binary(np.arctan2)
+sinh = unary(np.sinh)
+cosh = unary(np.cosh)
+tanh = unary(np.tanh)
+asinh = unary(np.arcsinh)
+acosh = unary(np.arccosh)
+atanh = unary(np.arctanh)
+
+floor = unary(np.floor)
+ceil = unary(np.ceil)
+round = unary(np.rint)
+trunc = unary(np.trunc)

@@ -1,20 +1,33 @@
-"""NumPy: comparisons, logic and bits.
-
-``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays.
-"""
+"""NumPy: comparisons, logic and bits."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = Any
+from backburn_numpy.ufuncs import binary, unary
 
+equal = binary(np.equal)
+not_equal = binary(np.not_equal)
+less = binary(np.less)
+less_equal = binary(np.less_equal)
+greater = binary(np.greater)
+greater_equal = binary(np.greater_equal)
 
-def bitwise_invert(x: Array, /) -> Array:
-    return np.invert(x, out=...)
+isnan = unary(np.isnan)
+isinf = unary(np.isinf)
+isfinite = unary(np.isfinite)
+signbit = unary(np.signbit)
+copysign = binary(np.copysign)
+nextafter = binary(np.nextafter)
 
+logical_and = binary(np.logical_and)
+logical_or = binary(np.logical_or)
+logical_not = unary(np.logical_not)
+logical_xor = binary(np.logical_xor)
 
-def logical_not(x: Array, /) -> Array:
-    return np.logical_not(x, out=...)
+bitwise_and = binary(np.bitwise_and)
+bitwise_or = binary(np.bitwise_or)
+bitwise_xor = binary(np.bitwise_xor)
+bitwise_invert = unary(np.invert)
+bitwise_left_shift = binary(np.left_shift)
+bitwise_right_shift = binary(np.right_shift)

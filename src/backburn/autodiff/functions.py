@@ -1,7 +1,135 @@
-"""Gradient rules: functions of each element."""
+"""Gradient rules: functions of each element, and of signs."""
 
 from __future__ import annotations
 
-from backburn.autodiff.rules import gradient
+import math
+from typing import Any
 
+from backburn.autodiff.arithmetic import zero_for_x, zero_for_y
+from backburn.autodiff.rules import gradient
+from backburn.backend.scalars import is_scalar
+
+# ---- powers and logarithms ----
+
+
+def pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:
+    """The gradient of the base: ``y x**(y - 1)``, and 0 for the exponent 0 even where ``x`` is 0."""
+    if is_scalar(y):
+        if y == 0:
+            return k.zeros(x.shape, k.dtype(x))
+        return k.mul(g, k.mul(x if y == 2 else k.pow(x, y - 1), y))
+    # Only at (0, 0) is the factor infinite: elsewhere its derivative by y counts, also where y is 0.
+    origin = k.logical_and(k.equal(x, 0.0), k.equal(y, 0.0))
+    return k.mul(g, k.mul(y, k.pow(x, k.where(origin, 1.0, k.sub(y, 1.0)))))
+
+
+def pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
+    """The gradient of the exponent: ``x**y log(x)``, and 0 where ``x`` is 0 and ``y`` not negative."""
+    if is_scalar(x):
+        if x > 0:
+            return k.mul(g, k.mul(out, math.log(x)))
+        x = k.full((), x, k.dtype(y))
+    flat = k.logical_and(k.equal(x, 0.0), k.less_equal(0.0, y))
+    return k.mul(g, k.mul(out, k.log(k.where(flat, 1.0, x))))
+
+
+gradient("pow", x=pow_x, y=pow_y)
+gradient("sqrt", x=lambda k, g, out: k.div(g, k.mul(out, 2.0)))
+gradient("rsqrt", x=lambda k, g, out: k.mul(g, k.mul(k.mul(out, k.square(out)), -0.5)))
+
+
+def nonzero(k: Any, x: Any) -> Any:
+    """``x`` as a divisor of what is 0 wherever ``x`` is: 1 takes the place of 0."""
+    return k.where(k.equal(x, 0.0), 1.0, x)
+
+
+gradient(
+    "hypot",
+    x=lambda k, g, x, out: k.mul(g, k.div(x, nonzero(k, out))),
+    y=lambda k, g, y, out: k.mul(g, k.div(y, nonzero(k, out))),
+)
+gradient("exp", x=lambda k, g, out: k.mul(g, out))
+gradient("exp2", x=lambda k, g, out: k.mul(g, k.mul(out, math.log(2.0))))
+gradient("expm1", x=lambda k, g, out: k.mul(g, k.add(out, 1.0)))
+gradient("log", x=lambda k, g, x: k.div(g, x))
+gradient("log2", x=lambda k, g, x: k.div(g, k.mul(x, math.log(2.0))))
+gradient("log10", x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))
+gradient("log1p", x=lambda k, g, x: k.div(g, k.add(x, 1.0)))
+
+
+def logaddexp_to(k: Any, g: Any, x: Any, other: Any, out: Any) -> Any:
+    """The share of ``x`` in ``log(exp(x) + exp(other))``; one half where both are the same infinity."""
+    undefined = k.logical_and(k.isinf(out), k.equal(x, other))
+    return k.mul(g, k.sigmoid(k.where(undefined, 0.0, k.sub(x, other))))
+
+
+gradient(
+    "logaddexp",
+    x=lambda k, g, x, y, out: logaddexp_to(k, g, x, y, out),
+    y=lambda k, g, x, y, out: logaddexp_to(k, g, y, x, out),
+)
+
+# ---- trigonometry ----
+
+
+def one_minus_square(k: Any, x: Any) -> Any:
+    """``1 - x**2``, exact near -1 and 1."""
+    return k.mul(k.sub(1.0, x), k.add(x, 1.0))
+
+
+def over_square_of(k: Any, x: Any, r: Any) -> Any:
+    """``x / r**2``, where ``r**2`` may overflow."""
+    return k.div(k.div(x, r), r)
+
+
+gradient("sin", x=lambda k, g, x: k.mul(g, k.cos(x)))
+gradient("cos", x=lambda k, g, x: k.neg(k.mul(g, k.sin(x))))
+gradient("tan", x=lambda k, g, out: k.mul(g, k.add(k.square(out), 1.0)))
+gradient("asin", x=lambda k, g, x: k.div(g, k.sqrt(one_minus_square(k, x))))
+gradient("acos", x=lambda k, g, x: k.neg(k.div(g, k.sqrt(one_minus_square(k, x)))))
+gradient("atan", x=lambda k, g, x: k.div(g, k.add(k.square(x), 1.0)))
+gradient(
+    "atan2",
+    x=lambda k, g, x, y: k.mul(g, over_square_of(k, y, nonzero(k, k.hypot(x, y)))),
+    y=lambda k, g, x, y: k.neg(k.mul(g, over_square_of(k, x, nonzero(k, k.hypot(x, y))))),
+)
+gradient("sinh", x=lambda k, g, x: k.mul(g, k.cosh(x)))
+gradient("cosh", x=lambda k, g, x: k.mul(g, k.sinh(x)))
 gradient("tanh", x=lambda k, g, out: k.mul(g, k.sub(1.0, k.square(out))))
+gradient("asinh", x=lambda k, g, x: k.div(g, k.hypot(x, 1.0)))
+gradient("acosh", x=lambda k, g, x: k.div(g, k.mul(k.sqrt(k.sub(x, 1.0)), k.sqrt(k.add(x, 1.0)))))
+gradient("atanh", x=lambda k, g, x: k.div(g, one_minus_square(k, x)))
+
+# ---- special functions ----
+
+
+def gauss(k: Any, x: Any) -> Any:
+    """The derivative of ``erf``: ``2 / sqrt(pi) exp(-x**2)``."""
+    return k.mul(k.exp(k.neg(k.square(x))), 2.0 / math.sqrt(math.pi))
+
+
+gradient("erf", x=lambda k, g, x: k.mul(g, gauss(k, x)))
+gradient("erfc", x=lambda k, g, x: k.neg(k.mul(g, gauss(k, x))))
+gradient("erfinv", x=lambda k, g, out: k.mul(g, k.mul(k.exp(k.square(out)), math.sqrt(math.pi) / 2.0)))
+gradient("lgamma", x=lambda k, g, x: k.mul(g, k.digamma(x)))
+gradient("digamma", x=lambda k, g, x: k.mul(g, k.polygamma(x, 1)))
+gradient("polygamma", x=lambda k, g, x, n: k.mul(g, k.polygamma(x, n + 1)))
+
+
+def sinc_slope(k: Any, g: Any, x: Any, n: int) -> Any:
+    """The gradient of ``sinc`` (order 0) and of its relatives."""
+    return k.mul(g, k.mul(k.mul(x, -(math.pi**2)), k.sinc_ratio(x, n + 1)))
+
+
+gradient("sinc", x=lambda k, g, x: sinc_slope(k, g, x, 0))
+gradient("sinc_ratio", x=sinc_slope)
+gradient("i0", x=lambda k, g, x: k.mul(g, k.i1(x)))
+gradient("i1", x=lambda k, g, x: k.mul(g, k.add(k.bessel_ratio(x, 1), k.mul(k.square(x), k.bessel_ratio(x, 2)))))
+gradient("bessel_ratio", x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
+
+# ---- rounding and signs ----
+
+for _name in ("floor", "ceil", "round", "trunc"):
+    gradient(_name, x=zero_for_x)
+gradient("frac", x=lambda g: g)
+gradient("copysign", x=lambda k, g, x, out: k.mul(g, k.mul(k.sign(x), k.sign(out))), y=zero_for_y)

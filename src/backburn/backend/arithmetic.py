@@ -1,7 +1,7 @@
 """Arithmetic on each element.
 
 Operands broadcast. Either operand of a binary operation may be a Python scalar, never both; operands of one call have
-one dtype (promotion happens above the contract).
+one dtype (promotion happens above the contract). Integers wrap around where a result does not fit their dtype.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
+from backburn.backend.scalars import both_tensors, is_scalar
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
@@ -73,9 +74,9 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def floor_divide(self, x: I, y: I | int, /) -> I: ...
     @overload
     def floor_divide(self, x: int, y: I, /) -> I: ...
-    @operation(kinds="FI", shape=broadcast, required=True)
+    @operation(kinds="FI", shape=broadcast, required=True, differentiable=True)
     def floor_divide(self, x: Any, y: Any, /) -> Any:
-        """The largest integral value not above ``x / y``; an integer zero divisor gives 0."""
+        """The largest integral value not above ``x / y``; an integer zero divisor gives 0. The derivative is 0."""
         return missing("floor_divide")
 
     @overload
@@ -100,9 +101,15 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @overload
     def fmod(self, x: int, y: I, /) -> I: ...
     @operation(kinds="FI", shape=broadcast, differentiable=True)
-    def fmod(self, x: Any, y: Any, /) -> Any:
-        """The remainder of truncated division, with the sign of ``x``."""
-        return self.mul(self.sign(x), self.remainder(self.abs(x), self.abs(y)))
+    def fmod(self: Any, x: Any, y: Any, /) -> Any:
+        """The remainder of truncated division, with the sign of ``x``; an integer zero divisor gives 0."""
+        x, y = both_tensors(self, x, y)
+        if self.dtype(x).kind == "float":
+            # Between operands of one sign the remainder is exact; copying the sign keeps -0.0.
+            return self.copysign(self.remainder(self.abs(x), self.abs(y)), x)
+        floored = self.remainder(x, y)
+        opposite = self.less(self.bitwise_xor(x, floored), 0)
+        return self.where(self.logical_and(opposite, self.not_equal(floored, 0)), self.sub(floored, y), floored)
 
     @overload
     def neg(self, x: F, /) -> F: ...
@@ -110,7 +117,7 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def neg(self, x: I, /) -> I: ...
     @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
     def neg(self, x: Any, /) -> Any:
-        """``-x``."""
+        """The negative, ``-x``; unsigned integers wrap around."""
         return missing("neg")
 
     @overload
@@ -128,7 +135,7 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sign(self, x: I, /) -> I: ...
     @operation(kinds="FI", shape=unchanged, required=True, differentiable=True)
     def sign(self, x: Any, /) -> Any:
-        """-1, 0 or 1; NaN stays NaN."""
+        """-1, 0 or 1; NaN stays NaN. The derivative is 0."""
         return missing("sign")
 
     @overload
@@ -170,3 +177,31 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def reciprocal(self, x: F, /) -> F:
         """``1 / x``."""
         return self.div(1.0, x)
+
+    @overload
+    def clamp(self, x: F, min: F | float | None = None, max: F | float | None = None, /) -> F: ...
+    @overload
+    def clamp(self, x: I, min: I | int | None = None, max: I | int | None = None, /) -> I: ...
+    @operation(kinds="FI", shape=broadcast, differentiable=True)
+    def clamp(self, x: Any, min: Any = None, max: Any = None, /) -> Any:
+        """``x`` with values below ``min`` raised to it and those above ``max`` lowered to it; None sets no bound.
+
+        Where the bounds cross, ``max`` wins. NaN stays NaN. The gradient passes to ``x`` between the bounds and at
+        them, and outside to the bound.
+        """
+        above = x if min is None else self.maximum(x, min)
+        return above if max is None else self.minimum(above, max)
+
+    @overload
+    def lerp(self, x: F, y: F | float, weight: F | float, /) -> F: ...
+    @overload
+    def lerp(self, x: float, y: F, weight: F | float, /) -> F: ...
+    @operation(kinds="F", shape=broadcast, differentiable=True)
+    def lerp(self: Any, x: Any, y: Any, weight: Any, /) -> Any:
+        """``x + weight * (y - x)``: exactly ``x`` at weight 0 and ``y`` at weight 1. Not both ends may be scalars."""
+        step = self.sub(y, x)
+        if is_scalar(weight):
+            return self.add(self.mul(step, weight), x) if weight < 0.5 else self.sub(y, self.mul(step, 1 - weight))
+        from_start = self.add(self.mul(step, weight), x)
+        from_end = self.sub(y, self.mul(step, self.sub(1.0, weight)))
+        return self.where(self.less(weight, 0.5), from_start, from_end)

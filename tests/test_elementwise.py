@@ -1,0 +1,55 @@
+"""What samples of elementwise operations cannot show: signs of zeros, exact results, neighbours, bfloat16 scalars."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+
+BASE = load_backend("numpy")
+
+
+def test_signs_of_zeros() -> None:
+    """-0.0 equals 0.0, so that comparisons of values do not see it."""
+    for name, operands in {
+        "fmod": (np.array([-0.0, 0.0, -4.0, 4.0]), 2.0),
+        "copysign": (np.zeros(2), np.array([-0.0, 0.0])),
+        "hypot": (np.array([-0.0]), np.array([-0.0])),
+    }.items():
+        body = OPERATIONS[name].body(BASE, *operands)
+        np.testing.assert_array_equal(np.signbit(body), np.signbit(getattr(BASE, name)(*operands)), err_msg=name)
+
+
+def test_exact_powers() -> None:
+    for dtype in (np.float64, np.float32):
+        twos = np.arange(np.finfo(dtype).minexp, np.finfo(dtype).maxexp).astype(dtype)
+        tens = np.arange(0, 22 if dtype is np.float64 else 10).astype(dtype)
+        exp2, log2, log10 = (OPERATIONS[name].body for name in ("exp2", "log2", "log10"))
+        np.testing.assert_array_equal(exp2(BASE, twos), np.ldexp(dtype(1), twos.astype(int)))
+        np.testing.assert_array_equal(log2(BASE, np.ldexp(dtype(1), twos.astype(int))), twos)
+        np.testing.assert_array_equal(log10(BASE, np.array([10**n for n in range(len(tens))], dtype)), tens)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_nextafter_is_the_neighbour(dtype: str) -> None:
+    info = np.finfo(dtype)
+    x = np.array([0.0, 1.0, 1.0, info.max, -info.max, info.smallest_subnormal, info.smallest_normal], dtype)
+    towards = np.array([1.0, 2.0, 0.0, np.inf, -np.inf, 0.0, 0.0], dtype)
+    eps, least = info.eps, info.smallest_subnormal
+    expected = np.array([least, 1 + eps, 1 - eps / 2, np.inf, -np.inf, 0.0, info.smallest_normal - least], dtype)
+    np.testing.assert_array_equal(BASE.nextafter(x, towards), expected)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "remainder", "maximum", "pow", "hypot", "atan2"])
+def test_bfloat16_beside_a_python_scalar(name: str) -> None:
+    """NumPy gives float32 there, because it does not know bfloat16 as one of its own."""
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    x = np.array([1.0, 2.0, 3.0], dtype)
+    operation = getattr(BASE, name)
+    for got, reference in ((operation(x, 2.5), operation(x, np.array(2.5, dtype))), (operation(2.5, x), None)):
+        assert got.dtype == dtype
+        if reference is not None:
+            np.testing.assert_array_equal(got, reference)
+    assert BASE.clamp(x, 1.5, 2.5).dtype == dtype
