@@ -13,6 +13,7 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, Sample, SampleSet
+from backburn.conformance.checks import arrays, as_tuple, expected_of
 from backburn.conformance.derivatives import check_derivative, is_float, leaves
 from backburn.conformance.tolerances import compare
 
@@ -23,18 +24,6 @@ CASES = [
 ]
 
 
-def arrays(sample: Sample, dtype: str, change: Any = lambda a: a) -> list[Any]:
-    """The operands with float arrays in ``dtype``, each array passed through ``change``."""
-
-    def one(operand: Any) -> Any:
-        if not isinstance(operand, np.ndarray):
-            return operand
-        with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
-            return change(operand.astype(dtype) if is_float(operand) else operand)
-
-    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
-
-
 def lifted(operands: list[Any]) -> list[Any]:
     """Operands as primitives of ``Autodiff``, floats tracked."""
 
@@ -42,21 +31,6 @@ def lifted(operands: list[Any]) -> list[Any]:
         return OUTER.set_require_grad(OUTER.from_inner(operand), True) if is_float(operand) else operand
 
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
-
-
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
-    """The reference in float64, for the values that the operands have in their dtype."""
-
-    def wide(operand: Any) -> Any:
-        return operand.astype(np.float64) if is_float(operand) else operand
-
-    inputs = [[wide(o) for o in op] if isinstance(op, list) else wide(op) for op in operands]
-    with np.errstate(all="ignore"):
-        return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
 
 
 @pytest.mark.parametrize(("samples", "sample"), CASES)
