@@ -10,5 +10,11 @@ from backburn.tensor.arithmetic import abs, add, neg  # noqa: A004
 from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
 from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
 from backburn.tensor.host import asarray, from_inner, to
+from backburn.tensor.reduce import (  # noqa: A004
+    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, median, min,
+    min_with_indices, prod, quantile, std, sum, var, vector_norm,
+)  # fmt: skip
+from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
+from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
 
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ import math
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.shapes import reduced
+from backburn.backend.shapes import check_axes, reduced
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import float32, int64
@@ -73,9 +73,18 @@ def quantile_shape(shape: Shape, *, q: float | tuple[float, ...], axis: Axes, ke
     return (len(q), *result) if isinstance(q, tuple) else result
 
 
-def twice_reduced(shape: Shape, *, axis: int, keepdims: bool = False, **_: Any) -> tuple[Shape, Shape]:
-    """The reduced shape for values and for indices."""
+def extremum(shape: Shape, *, axis: Axes | int, keepdims: bool = False) -> Shape:
+    """The reduced shape, where there are elements to choose from."""
     result = reduced(shape, axis=axis, keepdims=keepdims)
+    for a in check_axes(axis, len(shape)):
+        if shape[a] == 0:
+            raise ShapeError(f"axis {a} has no element to choose from")
+    return result
+
+
+def extremum_and_index(shape: Shape, *, axis: int, keepdims: bool = False, **_: Any) -> tuple[Shape, Shape]:
+    """The reduced shape for values and for indices."""
+    result = extremum(shape, axis=axis, keepdims=keepdims)
     return result, result
 
 
@@ -123,7 +132,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def max(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def max(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    @operation(kinds="FI", shape=extremum, required=True, differentiable=True)
     def max(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
@@ -135,7 +144,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def min(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def min(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
+    @operation(kinds="FI", shape=extremum, required=True, differentiable=True)
     def min(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The smallest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
@@ -147,7 +156,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def max_abs(self, x: F, /, axis: Axes, keepdims: bool = False) -> F: ...
     @overload
     def max_abs(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, differentiable=True)
+    @operation(kinds="FI", shape=extremum, differentiable=True)
     def max_abs(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest absolute value over ``axis``; NaN if one is NaN. Elements that tie share the gradient.
 
@@ -159,7 +168,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmax(self, x: F, /, axis: int, keepdims: bool = False) -> I: ...
     @overload
     def argmax(self, x: I, /, axis: int, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, result="int64", required=True)
+    @operation(kinds="FI", shape=extremum, result="int64", required=True)
     def argmax(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first largest element along ``axis``; NaN counts as larger than every number.
 
@@ -171,7 +180,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmin(self, x: F, /, axis: int, keepdims: bool = False) -> I: ...
     @overload
     def argmin(self, x: I, /, axis: int, keepdims: bool = False) -> I: ...
-    @operation(kinds="FI", shape=reduced, result="int64", required=True)
+    @operation(kinds="FI", shape=extremum, result="int64", required=True)
     def argmin(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first smallest element along ``axis``; NaN counts as smaller than every number.
 
@@ -183,7 +192,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def max_with_indices(self, x: F, /, axis: int, keepdims: bool = False) -> tuple[F, I]: ...
     @overload
     def max_with_indices(self, x: I, /, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
-    @operation(kinds="FI", shape=twice_reduced, result=("same", "int64"), differentiable=True)
+    @operation(kinds="FI", shape=extremum_and_index, result=("same", "int64"), differentiable=True)
     def max_with_indices(self: Any, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The first largest element along ``axis``, which gets the whole gradient, and its index."""
         return chosen(self, x, self.argmax(x, axis, True), axis, keepdims)
@@ -192,7 +201,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def min_with_indices(self, x: F, /, axis: int, keepdims: bool = False) -> tuple[F, I]: ...
     @overload
     def min_with_indices(self, x: I, /, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
-    @operation(kinds="FI", shape=twice_reduced, result=("same", "int64"), differentiable=True)
+    @operation(kinds="FI", shape=extremum_and_index, result=("same", "int64"), differentiable=True)
     def min_with_indices(self: Any, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The first smallest element along ``axis``, which gets the whole gradient, and its index."""
         return chosen(self, x, self.argmin(x, axis, True), axis, keepdims)

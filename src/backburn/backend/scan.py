@@ -13,6 +13,7 @@ from backburn.backend.reduce import widened
 from backburn.backend.shapes import along_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ArgumentError
 
 Shape = tuple[int, ...]
 Elements = tuple[Any, ...]
@@ -57,6 +58,8 @@ def _interleaved(k: Any, even: Any, odd: Any, axis: int) -> Any:
 
 def _differences(x: Shape, *, axis: int, n: int = 1) -> Shape:
     along_axis(x, axis=axis)
+    if n < 0:
+        raise ArgumentError(f"differences are taken 0 or more times, not {n}")
     return (*x[:axis], max(x[axis] - n, 0), *x[axis + 1 :])
 
 
@@ -123,6 +126,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="FI", shape=_differences, differentiable=True)
     def diff(self: Any, x: Any, /, axis: int, n: int = 1) -> Any:
         """What each element exceeds the one before it by along ``axis``, taken ``n`` times; shorter by ``n``."""
+        _differences(x.shape, axis=axis, n=n)
         for _ in range(n):
             length = x.shape[axis]
             x = self.sub(part(self, x, axis, min(1, length), length), part(self, x, axis, 0, max(length - 1, 0)))

@@ -9,7 +9,7 @@ import math
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.reduce import chosen, twice_reduced
+from backburn.backend.reduce import chosen, extremum_and_index
 from backburn.backend.scan import part
 from backburn.backend.shapes import along_axis, check_axis
 from backburn.backend.table import missing, operation
@@ -37,7 +37,7 @@ def _nth(x: Shape, *, nth: int, axis: int, keepdims: bool = False) -> tuple[Shap
     length = x[check_axis(axis, len(x))]
     if not 1 <= nth <= length:
         raise ArgumentError(f"axis {axis} has {length} elements, numbered from 1; there is no element {nth}")
-    return twice_reduced(x, axis=axis, keepdims=keepdims)
+    return extremum_and_index(x, axis=axis, keepdims=keepdims)
 
 
 def _searched(x: Shape, values: Shape, **_: Any) -> Shape:

@@ -20,7 +20,8 @@ from backburn.base.errors import (
     NotDifferentiableError,
     ShapeError,
 )
-from backburn.tensor import arithmetic, host
+from backburn.tensor import arithmetic, host, reduce, scan
+from backburn.tensor import sort as order
 from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
 from backburn.tensor.repr import tensor_repr
 
@@ -390,6 +391,43 @@ class Tensor:
         return _operator("greater_equal", self, other)  # type: ignore[return-value]
 
     # ---- methods: the functions of this floor, by family ----
+
+    # reduce
+    sum = reduce.sum
+    prod = reduce.prod
+    count_nonzero = reduce.count_nonzero
+    max = reduce.max
+    min = reduce.min
+    max_abs = reduce.max_abs
+    argmax = reduce.argmax
+    argmin = reduce.argmin
+    max_with_indices = reduce.max_with_indices
+    min_with_indices = reduce.min_with_indices
+    any = reduce.any
+    all = reduce.all
+    mean = reduce.mean
+    var = reduce.var
+    std = reduce.std
+    quantile = reduce.quantile
+    median = reduce.median
+    norm = reduce.vector_norm
+    logsumexp = reduce.logsumexp
+
+    # scan
+    cumsum = scan.cumulative_sum
+    cumprod = scan.cumulative_prod
+    cummax = scan.cummax
+    cummin = scan.cummin
+    logcumsumexp = scan.logcumsumexp
+    diff = scan.diff
+
+    # sort
+    sort = order.sort
+    argsort = order.argsort
+    sort_with_indices = order.sort_with_indices
+    topk = order.topk
+    kthvalue = order.kthvalue
+    searchsorted = order.searchsorted
 
     # ---- operators of one operand ----
 

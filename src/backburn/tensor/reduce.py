@@ -1,0 +1,362 @@
+"""Tensor functions: reductions.
+
+``axis`` is one axis, several, or None for all; negative numbers count from the end. With ``keepdims`` the reduced axes
+stay at length 1, so that the result broadcasts against the operand. An axis that does not exist or is named twice
+raises :class:`AxisError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from backburn.base.dtypes import as_dtype, int64, uint64
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import (
+    accepted,
+    axes_of,
+    axis_of,
+    call,
+    cast,
+    describe,
+    float_operand,
+    scalar_of,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+Axis = int | Sequence[int] | None
+
+
+def of_kinds(name: str, value: Any, kinds: str) -> Any:
+    """``value`` as a tensor of one of ``kinds``; others are refused."""
+    x = tensor_operand(name, value)
+    accepted(name, x.dtype, kinds, (x,))
+    return x
+
+
+def accumulated(name: str, value: Any, dtype: Any) -> Any:
+    """A tensor in the dtype in which ``name`` adds or multiplies: ``dtype``, else the widest integer for integers.
+
+    Truth values are counted in int64; floats stay what they are.
+    """
+    x = of_kinds(name, value, "FIB")
+    if dtype is not None:
+        return cast(x, accepted(name, as_dtype(dtype), "FI", (x,)))
+    if x.dtype.kind == "float":
+        return x
+    return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
+
+
+# ---- sums and products ----
+
+
+@overload
+def sum(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
+@overload
+def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum of the elements over ``axis``; 0 where there is nothing to add.
+
+    Floats keep their dtype (16-bit ones are added up in float32), integers become int64 or uint64, truth values are
+    counted in int64; ``dtype`` chooses another, in which the elements are added. Raises :class:`DTypeError` for
+    quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> x.sum().item(), bb.sum(x, axis=0).tolist(), bb.sum(x, axis=-1, keepdims=True).shape
+        (21, [5, 7, 9], (2, 1))
+    """
+    y = accumulated("sum", x, dtype)
+    return call("sum", y, axis=axes_of("sum", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+@overload
+def prod(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
+@overload
+def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The product of the elements over ``axis``; 1 where there is nothing to multiply.
+
+    The dtype is that of :func:`sum`. The gradient is right at zeros too, at every order. Raises :class:`DTypeError`
+    for quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([3.0, 0.0, 2.0]).require_grad()
+        >>> x.grad(x.prod().backward()).tolist()
+        [0.0, 6.0, 0.0]
+    """
+    y = accumulated("prod", x, dtype)
+    return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> IntTensor:
+    """How many elements over ``axis`` are not 0 (or are true), in int64; NaN is not 0.
+
+    >>> import backburn as bb
+    >>> bb.count_nonzero(bb.asarray([[0.0, 2.0], [0.0, 0.0]]), axis=1).tolist()
+    [1, 0]
+    """
+    x = of_kinds("count_nonzero", x, "FIB")
+    return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+# ---- extrema ----
+
+
+def max(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+    """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
+
+    Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
+    and :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([2.0, 5.0, 5.0]).require_grad()
+        >>> x.max().item(), x.grad(x.max().backward()).tolist()
+        (5.0, [0.0, 0.5, 0.5])
+    """
+    y = of_kinds("max", x, "FI")
+    return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def min(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+    """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
+
+    Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
+    and :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.min(bb.asarray([[3, 1], [2, 4]]), axis=1).tolist()
+        [1, 2]
+    """
+    y = of_kinds("min", x, "FI")
+    return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def max_abs(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+    """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
+
+    Raises :class:`ShapeError` where there is no element to choose from and :class:`DTypeError` for bool and quantized
+    tensors.
+
+        >>> import backburn as bb
+        >>> bb.max_abs(bb.asarray([2.0, -7.0])).item()
+        7.0
+    """
+    y = of_kinds("max_abs", x, "FI")
+    return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> IntTensor:
+    """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
+
+    NaN counts as larger than every number. Raises :class:`ShapeError` where there is no element to choose from and
+    :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 9, 9], [7, 0, 8]])
+        >>> bb.argmax(x, axis=1).tolist(), x.argmax().item()
+        ([1, 2], 1)
+    """
+    return _index("argmax", x, axis, keepdims)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> IntTensor:
+    """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
+
+    NaN counts as smaller than every number. Raises :class:`ShapeError` where there is no element to choose from and
+    :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.argmin(bb.asarray([[1, 9, 0], [7, 0, 0]]), axis=1).tolist()
+        [2, 1]
+    """
+    return _index("argmin", x, axis, keepdims)
+
+
+def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
+    """``name`` (argmax or argmin) along one axis, or over all elements in row-major order."""
+    x = of_kinds(name, x, "FI")
+    if axis is not None:
+        return call(name, x, axis=axis_of(name, x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    index = call(name, call("reshape", x, shape=(x.size,)), axis=0)
+    return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index  # type: ignore[no-any-return]
+
+
+def max_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+    """The first largest element along ``axis`` and its index; the element gets the whole gradient.
+
+    NaN counts as larger than every number. Raises as :func:`max`.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.asarray([[1.0, 9.0, 9.0], [7.0, 0.0, 8.0]]).max_with_indices(axis=1)
+        >>> values.tolist(), indices.tolist()
+        ([9.0, 8.0], [1, 2])
+    """
+    y = of_kinds("max_with_indices", x, "FI")
+    return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def min_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+    """The first smallest element along ``axis`` and its index; the element gets the whole gradient.
+
+    NaN counts as smaller than every number. Raises as :func:`min`.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.min_with_indices(bb.asarray([[4, 2, 2]]), axis=1, keepdims=True)
+        >>> values.tolist(), indices.tolist()
+        ([[2]], [[1]])
+    """
+    y = of_kinds("min_with_indices", x, "FI")
+    return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+# ---- truth values ----
+
+
+def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTensor:
+    """Whether an element over ``axis`` is true; False where there is none. A number is true unless it is 0.
+
+    >>> import backburn as bb
+    >>> bb.any(bb.asarray([[0, 3], [0, 0]]), axis=1).tolist()
+    [True, False]
+    """
+    y = _truth("any", x)
+    return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTensor:
+    """Whether every element over ``axis`` is true; True where there is none. A number is true unless it is 0.
+
+    >>> import backburn as bb
+    >>> bb.all(bb.asarray([[0, 3], [1, 2]]), axis=1).tolist()
+    [False, True]
+    """
+    y = _truth("all", x)
+    return call("all", y, axis=axes_of("all", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+# ---- statistics ----
+
+
+def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+    """The arithmetic mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN of nothing.
+
+    Raises :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.mean(bb.asarray([[1.0, 2.0], [3.0, 6.0]]), axis=0).tolist(), bb.asarray([1, 2]).mean().item()
+        ([2.0, 4.0], 1.5)
+    """
+    y = float_operand("mean", x)
+    return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+    """The variance over ``axis``: the squared distances from the mean, added up and divided by ``n - correction``.
+
+    ``correction=1`` estimates the variance of what ``x`` is a sample of. Infinite or NaN where ``n`` is not above
+    ``correction``. The dtype is that of :func:`mean`, and so is what is refused.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0, 2.0, 3.0, 6.0])
+        >>> bb.var(x).item(), x.var(correction=1).item() == 14 / 3
+        (3.5, False)
+    """
+    y = float_operand("var", x)
+    axes = axes_of("var", x, axis)
+    return call("var", y, axis=axes, correction=float(correction), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+    """The standard deviation over ``axis``: the square root of :func:`var`. The gradient where it is 0 is 0.
+
+    >>> import backburn as bb
+    >>> bb.std(bb.asarray([1.0, 3.0, 1.0, 3.0])).item()
+    1.0
+    """
+    y = float_operand("std", x)
+    axes = axes_of("std", x, axis)
+    return call("std", y, axis=axes, correction=float(correction), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def quantile(
+    x: Tensor, q: float | Sequence[float], /, *, axis: Axis = None, keepdims: bool = False
+) -> FloatTensor:
+    """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
+
+    A sequence ``q`` gives one result for each, along a new first axis. NaN if an element is NaN. Raises
+    :class:`ArgumentError` for a ``q`` outside 0 to 1, :class:`ShapeError` where there is no element,
+    :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
+        [1.0, 2.5, 4.0]
+    """
+    y = float_operand("quantile", x)
+    try:
+        wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
+    except (TypeError, ValueError) as cause:
+        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {q!r}") from cause
+    return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def median(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+    """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
+
+    Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
+        3.0
+    """
+    y = float_operand("median", x)
+    return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+# ---- norms ----
+
+
+def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> FloatTensor:
+    """``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
+
+    ``ord`` is any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the smallest
+    absolute value. Nothing overflows on the way to a norm that does not. Raises :class:`ArgumentError` for an ``ord``
+    that is no number, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([3e30, 4e30])
+        >>> float(f"{x.norm().item():.6g}"), bb.vector_norm(x, ord=float("inf")).item() == x.max().item()
+        (5e+30, True)
+    """
+    y = float_operand("vector_norm", x)
+    power = scalar_of(ord)
+    if power is None or math.isnan(power):
+        raise ArgumentError(f"vector_norm: ord is a number, inf or -inf, not {ord!r}. Operand: {describe((x,))}")
+    axes = axes_of("vector_norm", x, axis)
+    return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def logsumexp(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+    """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf of nothing.
+
+    Raises :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.logsumexp(bb.asarray([1000.0, 1000.0])).item() - 1000.0 < 0.7
+        True
+    """
+    y = float_operand("logsumexp", x)
+    return call("logsumexp", y, axis=axes_of("logsumexp", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def _truth(name: str, value: Any) -> Any:
+    """The truth values of a tensor: itself, or which of its elements are not 0."""
+    x = of_kinds(name, value, "FIB")
+    if x.dtype.kind == "bool":
+        return x
+    return call("not_equal", x, 0.0 if x.dtype.kind == "float" else 0)

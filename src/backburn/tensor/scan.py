@@ -1,0 +1,130 @@
+"""Tensor functions: scans along one axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, wrap
+from backburn.tensor.reduce import accumulated, of_kinds
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """The sum of each element and all before it along ``axis``, which a tensor of one axis may leave out.
+
+    The dtype is that of :func:`sum`. ``include_initial`` begins with 0, so that the result is longer by one. Raises
+    :class:`ArgumentError` without ``axis`` where there is not one axis, :class:`AxisError` for one that does not exist,
+    :class:`DTypeError` for quantized tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> bb.cumulative_sum(x, axis=1).tolist()
+        [[1, 3, 6], [4, 9, 15]]
+        >>> bb.cumulative_sum(bb.asarray([1.5, 2.0]), include_initial=True).tolist()
+        [0.0, 1.5, 3.5]
+    """
+    return _cumulative("cumulative_sum", "cumsum", x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """The product of each element and all before it along ``axis``, which a tensor of one axis may leave out.
+
+    The dtype is that of :func:`prod`. ``include_initial`` begins with 1, so that the result is longer by one. The
+    gradient is right at zeros too, at every order. Raises as :func:`cumulative_sum`.
+
+        >>> import backburn as bb
+        >>> bb.cumulative_prod(bb.asarray([1, 2, 3, 4])).tolist()
+        [1, 2, 6, 24]
+    """
+    return _cumulative("cumulative_prod", "cumprod", x, axis, dtype, include_initial, 1)
+
+
+def _cumulative(
+    name: str, operation: str, x: Any, axis: int | None, dtype: Any, include_initial: bool, initial: int
+) -> Tensor:
+    y = accumulated(name, x, dtype)
+    if axis is None:
+        if x.ndim != 1:
+            raise ArgumentError(f"{name}: say along which axis; only one axis could be left out: {describe((x,))}")
+        axis = 0
+    along = axis_of(name, x, axis)
+    result = call(operation, y, axis=along)
+    if include_initial:
+        shape = (*x.shape[:along], 1, *x.shape[along + 1 :])
+        value = float(initial) if y.dtype.kind == "float" else initial
+        first = wrap(y.backend.full(shape, value, y.dtype), y.backend)
+        result = call("concat", [first, result], axis=along)
+    return result  # type: ignore[no-any-return]
+
+
+def cummax(x: T, /, *, axis: int) -> T:
+    """The largest element so far along ``axis``; NaN from the first NaN on.
+
+    The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
+    axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.cummax(bb.asarray([1, 3, 2, 4]), axis=0).tolist()
+        [1, 3, 3, 4]
+    """
+    y = of_kinds("cummax", x, "FI")
+    return call("cummax", y, axis=axis_of("cummax", y, axis))  # type: ignore[no-any-return]
+
+
+def cummin(x: T, /, *, axis: int) -> T:
+    """The smallest element so far along ``axis``; NaN from the first NaN on.
+
+    The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
+    axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.cummin(bb.asarray([3, 4, 1, 2]), axis=0).tolist()
+        [3, 3, 1, 1]
+    """
+    y = of_kinds("cummin", x, "FI")
+    return call("cummin", y, axis=axis_of("cummin", y, axis))  # type: ignore[no-any-return]
+
+
+def logcumsumexp(x: Tensor, /, *, axis: int) -> FloatTensor:
+    """``log(cumulative_sum(exp(x)))`` along ``axis``, without overflow.
+
+    Raises :class:`AxisError` for an axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.logcumsumexp(bb.asarray([-1000.0, 1000.0, 0.0]), axis=0).tolist()
+        [-1000.0, 1000.0, 1000.0]
+    """
+    y = float_operand("logcumsumexp", x)
+    return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))  # type: ignore[no-any-return]
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """What each element along ``axis`` exceeds the one before it by, taken ``n`` times; shorter by ``n``.
+
+    ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first; the dtype is the promoted
+    one. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for a negative ``n``,
+    :class:`ShapeError` for a ``prepend`` or ``append`` that does not fit, :class:`DTypeError` for bool and quantized
+    tensors.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1, 4, 9, 16])
+        >>> bb.diff(x).tolist(), bb.diff(x, n=2).tolist(), bb.diff(x, prepend=bb.asarray([0])).tolist()
+        ([3, 5, 7], [2, 2], [1, 3, 5, 7])
+    """
+    y = of_kinds("diff", x, "FI")
+    along = axis_of("diff", y, axis)
+    parts = [part for part in (prepend, y, append) if part is not None]
+    if len(parts) > 1:
+        y = call("concat", promoted("diff", *parts), axis=along)
+    return call("diff", y, axis=along, n=n)  # type: ignore[no-any-return]

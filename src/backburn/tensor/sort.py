@@ -1,0 +1,122 @@
+"""Tensor functions: order.
+
+Sorting is always stable: equal elements keep their order, in both directions. NaN comes last in both directions. An
+axis that does not exist raises :class:`AxisError`, a quantized tensor :class:`DTypeError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from backburn.base.errors import ArgumentError, DTypeError
+from backburn.tensor.dispatch import axis_of, call, describe, promoted, tensor_operand
+from backburn.tensor.reduce import of_kinds
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+
+def sort(x: T, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> T:
+    """The elements of ``x`` in rising (or with ``descending`` in falling) order along ``axis``.
+
+    ``stable=False`` would allow another order of equal elements; it is not made use of. The gradient of an element
+    goes back to its place.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[3, 1, 2], [9, 7, 8]])
+        >>> bb.sort(x).tolist(), x.sort(axis=0, descending=True).tolist()
+        ([[1, 2, 3], [7, 8, 9]], [[9, 7, 8], [3, 1, 2]])
+    """
+    y = of_kinds("sort", x, "FIB")
+    return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)  # type: ignore[no-any-return]
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> IntTensor:
+    """The indices, in int64, that put ``x`` in order along ``axis`` as :func:`sort` does.
+
+    >>> import backburn as bb
+    >>> x = bb.asarray([2, 1, 2, 0])
+    >>> bb.argsort(x).tolist(), bb.argsort(x, descending=True).tolist()
+    ([3, 1, 0, 2], [0, 2, 1, 3])
+    """
+    x = of_kinds("argsort", x, "FIB")
+    return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)  # type: ignore[no-any-return]
+
+
+def sort_with_indices(x: T, /, *, axis: int = -1, descending: bool = False) -> tuple[T, IntTensor]:
+    """The elements of ``x`` in order along ``axis``, and the index of each: :func:`sort` and :func:`argsort` in one.
+
+    >>> import backburn as bb
+    >>> values, indices = bb.sort_with_indices(bb.asarray([2.0, 3.0, 1.0]))
+    >>> values.tolist(), indices.tolist()
+    ([1.0, 2.0, 3.0], [2, 0, 1])
+    """
+    y = of_kinds("sort_with_indices", x, "FIB")
+    along = axis_of("sort_with_indices", y, axis)
+    return call("sort_with_indices", y, axis=along, descending=descending)  # type: ignore[no-any-return]
+
+
+def topk(x: T, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T, IntTensor]:
+    """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
+
+    Of equal elements those with the lowest indices are taken; NaN is taken last. Raises :class:`ArgumentError` when
+    there are fewer than ``k``, :class:`DTypeError` for bool tensors.
+
+        >>> import backburn as bb
+        >>> values, indices = bb.topk(bb.asarray([5, 9, 1, 9]), 3)
+        >>> values.tolist(), indices.tolist()
+        ([9, 9, 5], [1, 3, 0])
+    """
+    y = of_kinds("topk", x, "FI")
+    return call("topk", y, count=_number("topk", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
+
+
+def kthvalue(x: T, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+    """The ``k``-th smallest element along ``axis``, counted from 1, and its index.
+
+    Raises :class:`ArgumentError` when there is no such element, :class:`DTypeError` for bool tensors.
+
+        >>> import backburn as bb
+        >>> value, index = bb.kthvalue(bb.asarray([5.0, 9.0, 1.0]), 2)
+        >>> value.item(), index.item()
+        (5.0, 0)
+    """
+    y = of_kinds("kthvalue", x, "FI")
+    along = axis_of("kthvalue", y, axis)
+    return call("kthvalue", y, nth=_number("kthvalue", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def searchsorted(
+    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
+) -> IntTensor:
+    """For each value of ``x2``, the index before which it would be put to keep ``x1`` in rising order, in int64.
+
+    With ``side="left"`` before elements that equal it, with ``"right"`` after them. ``sorter`` holds the indices that
+    put ``x1`` in order. Where ``x1`` has several axes, each row along the last is searched for the row of ``x2`` at its
+    place. Raises :class:`ArgumentError` for another ``side``, :class:`ShapeError` for shapes that do not fit.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0, 2.0, 2.0, 5.0])
+        >>> bb.searchsorted(x, bb.asarray([2.0, 9.0])).tolist()
+        [1, 4]
+        >>> bb.searchsorted(x, bb.asarray([2.0, 9.0]), side="right").tolist()
+        [3, 4]
+    """
+    if side not in ("left", "right"):
+        raise ArgumentError(f"searchsorted: side is 'left' or 'right', not {side!r}")
+    x, values = promoted("searchsorted", tensor_operand("searchsorted", x1), tensor_operand("searchsorted", x2))
+    if sorter is not None:
+        order = tensor_operand("searchsorted", sorter)
+        if order.dtype.kind != "int" or order.shape != x.shape:
+            raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
+        x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
+    return call("searchsorted", x, values, right=side == "right")  # type: ignore[no-any-return]
+
+
+def _number(name: str, k: object) -> int:
+    """``k`` as a plain integer."""
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise ArgumentError(f"{name}: k is an integer, not {k!r}")
+    return k.__index__()  # type: ignore[no-any-return]

@@ -1,0 +1,205 @@
+"""Tensor functions: reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+
+REAL = np.array([[0.5, -2.0, 3.0], [1.5, 0.25, -1.0]], np.float32)
+INTS = np.array([[3, -2, 7], [0, 5, -1]])
+TRUTHS = np.array([[True, False, True], [False, False, True]])
+AXES: list[Any] = [None, 0, 1, -1, (0, 1), (-1, 0), [1], ()]
+
+SIMPLE: dict[str, Any] = {
+    "sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "mean": np.mean, "var": np.var, "std": np.std,
+    "median": np.median, "max_abs": lambda x, **o: np.max(np.abs(x), **o),
+    "logsumexp": lambda x, **o: np.log(np.sum(np.exp(x.astype(np.float64)), **o)),
+    "count_nonzero": lambda x, **o: np.sum(x != 0, **o),
+}  # fmt: skip
+FLOATS_ONLY = {"mean", "var", "std", "median", "logsumexp"}
+
+
+def plain(axis: Any) -> Any:
+    return tuple(axis) if isinstance(axis, list) else axis
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("array", [REAL, INTS], ids=["float32", "int64"])
+def test_values_and_methods(name: str, axis: Any, keepdims: bool, array: Any) -> None:
+    if axis == () and name == "median":
+        pytest.skip("NumPy takes no empty axis here")
+    x = bb.asarray(array)
+    got = getattr(bb, name)(x, axis=axis, keepdims=keepdims)
+    expected = np.asarray(SIMPLE[name](array, axis=plain(axis), keepdims=keepdims))
+    assert got.shape == expected.shape
+    assert isinstance(got, bb.FloatTensor if array is REAL or name in FLOATS_ONLY else bb.IntTensor) or (
+        name == "count_nonzero" and got.dtype is bb.int64
+    )
+    np.testing.assert_allclose(got.numpy(), expected, rtol=2e-6, atol=1e-7)
+    np.testing.assert_array_equal(getattr(x, name)(axis=axis, keepdims=keepdims).numpy(), got.numpy())
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+@pytest.mark.parametrize(
+    ("dtype", "widened"),
+    [("bool", "int64"), ("int8", "int64"), ("int32", "int64"), ("int64", "int64"), ("uint8", "uint64"),
+     ("uint32", "uint64"), ("float16", "float16"), ("float32", "float32"), ("float64", "float64")],
+)  # fmt: skip
+def test_dtypes_of_sums(name: str, dtype: str, widened: str) -> None:
+    x = bb.asarray(np.array([1, 0, 1]).astype(dtype))
+    assert getattr(bb, name)(x).dtype is getattr(bb, widened)
+    assert getattr(bb, name)(x, dtype="float64").dtype is bb.float64
+
+
+def test_small_integers_do_not_wrap_in_sums() -> None:
+    assert bb.sum(bb.asarray(np.full(3, 100, np.int8))).item() == 300
+    assert bb.sum(bb.asarray(np.full(3, 200, np.uint8)), dtype="uint8").item() == 600 % 256
+    assert bb.sum(bb.asarray(np.full(3, 100, np.int8)), dtype="float32").item() == 300.0
+
+
+@pytest.mark.parametrize("name", sorted(FLOATS_ONLY))
+def test_statistics_of_integers_are_default_floats(name: str) -> None:
+    assert getattr(bb, name)(bb.asarray(INTS)).dtype is bb.float32
+    with bb.use_dtype("float64"):
+        assert getattr(bb, name)(bb.asarray(INTS)).dtype is bb.float64
+    assert getattr(bb, name)(bb.asarray(REAL, dtype="float16")).dtype is bb.float16
+
+
+def test_any_and_all_of_every_kind() -> None:
+    for array in (REAL, INTS, TRUTHS, np.array([math.nan, 0.0]), np.zeros((0, 2))):
+        for axis in (None, 0, -1):
+            assert bb.any(bb.asarray(array), axis=axis).tolist() == np.any(array, axis=axis).tolist()
+            assert bb.all(bb.asarray(array), axis=axis).tolist() == np.all(array, axis=axis).tolist()
+    assert isinstance(bb.asarray(INTS).any(), bb.BoolTensor)
+    assert bb.asarray(TRUTHS).all(axis=0, keepdims=True).tolist() == [[False, False, True]]
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_indices_of_extrema(name: str) -> None:
+    for array in (REAL, INTS, np.array([2.0, math.nan, 9.0]), np.array(3.0)):
+        x, reference = bb.asarray(array), getattr(np, name)
+        for axis in (None, *range(-array.ndim, array.ndim)):
+            for keepdims in (False, True):
+                got = getattr(bb, name)(x, axis=axis, keepdims=keepdims)
+                assert got.dtype is bb.int64
+                np.testing.assert_array_equal(got.numpy(), reference(array, axis=axis, keepdims=keepdims), strict=False)
+                assert got.shape == np.shape(reference(array, axis=axis, keepdims=keepdims))
+
+
+def test_extrema_with_indices() -> None:
+    x = bb.asarray([[1.0, 5.0, 5.0], [4.0, 2.0, 0.0]]).require_grad()
+    values, indices = bb.max_with_indices(x, axis=-1)
+    assert (values.tolist(), indices.tolist()) == ([5.0, 4.0], [1, 0])
+    grad = x.grad(values.sum().backward())
+    assert grad is not None
+    assert grad.tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    values, indices = x.min_with_indices(axis=0, keepdims=True)
+    assert (values.tolist(), indices.tolist()) == ([[1.0, 2.0, 0.0]], [[0, 1, 1]])
+
+
+def test_correction() -> None:
+    x = bb.asarray(REAL, dtype="float64")
+    for correction in (0, 1, 0.5):
+        expected = np.var(REAL.astype(np.float64), axis=1, ddof=correction)
+        np.testing.assert_allclose(bb.var(x, axis=1, correction=correction).numpy(), expected)
+        np.testing.assert_allclose(bb.std(x, axis=1, correction=correction).numpy(), np.sqrt(expected))
+    assert math.isnan(bb.var(bb.asarray([1.0]), correction=1).item())
+
+
+def test_quantile() -> None:
+    x = bb.asarray(REAL, dtype="float64")
+    wide = REAL.astype(np.float64)
+    wanted: list[Any] = [0.3, [0.25, 0.5], (0.9,), 1]
+    for q in wanted:
+        for axis in (None, 0, 1):
+            got = x.quantile(q, axis=axis, keepdims=True)
+            np.testing.assert_allclose(got.numpy(), np.quantile(wide, q, axis=axis, keepdims=True))
+    wrong: list[Any] = [1.5, [0.2, -0.1]]
+    for q in wrong:
+        with pytest.raises(ArgumentError, match=r"quantile: .*between 0 and 1.*float64\[2,3\]"):
+            bb.quantile(x, q)
+    nonsense: list[Any] = ["half", None]
+    for q in nonsense:
+        with pytest.raises(ArgumentError, match=r"quantile: q is a number"):
+            bb.quantile(x, q)
+
+
+@pytest.mark.parametrize("power", [0, 1, 2, 3, 0.5, -1, math.inf, -math.inf])
+def test_vector_norm(power: float) -> None:
+    x = bb.asarray(REAL, dtype="float64")
+    expected = np.linalg.vector_norm(REAL.astype(np.float64), axis=1, ord=power)
+    np.testing.assert_allclose(bb.vector_norm(x, axis=1, ord=power).numpy(), expected)
+    assert x.norm(keepdims=True, ord=power).shape == (1, 1)
+    with pytest.raises(ArgumentError, match=r"vector_norm: ord is a number, inf or -inf, not 'fro'.*float64\[2,3\]"):
+        bb.vector_norm(x, ord="fro")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "max", "min", "max_abs", "mean", "var", "std", "median", "vector_norm", "logsumexp"]
+)
+def test_gradients_flow(name: str) -> None:
+    x = bb.asarray(REAL, dtype="float64").require_grad()
+    function = getattr(bb, name)
+    grad = x.grad(function(x, axis=-1).sum().backward())
+    assert grad is not None
+    step, direction = 1e-6, np.cos(np.arange(6.0)).reshape(2, 3)
+    wide = REAL.astype(np.float64)
+    ends = [function(bb.asarray(wide + s * step * direction), axis=-1).sum().item() for s in (1, -1)]
+    assert np.sum(grad.numpy() * direction) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+def test_gradients_flow_through_a_change_of_dtype() -> None:
+    x = bb.asarray(REAL).require_grad()
+    total = x.sum(dtype="float64")
+    grad = x.grad(total.backward())
+    assert total.dtype is bb.float64
+    assert grad is not None
+    assert grad.dtype is bb.float32
+
+
+NAMES = sorted([*SIMPLE, "any", "all", "argmax", "argmin", "vector_norm", "max_with_indices", "min_with_indices"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_that_do_not_exist(name: str) -> None:
+    x = bb.asarray(REAL)
+    with pytest.raises(AxisError, match=rf"{name}: axis 2 is out of range.*float32\[2,3\]"):
+        getattr(bb, name)(x, axis=2)
+    with pytest.raises(AxisError, match=rf"{name}: axis -3 is out of range"):
+        getattr(bb, name)(x, axis=-3)
+    if "arg" not in name and "indices" not in name:
+        with pytest.raises(AxisError, match=rf"{name}: .*twice"):
+            getattr(bb, name)(x, axis=(1, -1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operands_of_a_wrong_kind(name: str) -> None:
+    with pytest.raises(DTypeError, match=rf"{name}: takes a tensor, not list. bb.asarray"):
+        getattr(bb, name)([1.0, 2.0])
+    if name not in ("sum", "prod", "any", "all", "count_nonzero"):
+        with pytest.raises(DTypeError, match=rf"{name}: takes .*not bool; cast it with astype.*bool\[2,3\]"):
+            getattr(bb, name)(bb.asarray(TRUTHS))
+
+
+@pytest.mark.parametrize("name", ["max", "min", "max_abs", "argmax", "argmin", "median"])
+def test_nothing_to_choose_from(name: str) -> None:
+    with pytest.raises(ShapeError, match=rf"{name}: .*no element.*float32\[2,0\]"):
+        getattr(bb, name)(bb.asarray(np.zeros((2, 0), np.float32)), axis=1)
+    assert getattr(bb, name)(bb.asarray(np.zeros((2, 0), np.float32)), axis=0).shape == (0,)
+
+
+def test_reductions_of_nothing() -> None:
+    nothing = bb.asarray(np.zeros((0, 2), np.float32))
+    assert bb.sum(nothing, axis=0).tolist() == [0.0, 0.0]
+    assert bb.prod(nothing).item() == 1.0
+    assert math.isnan(bb.mean(nothing).item())
+    assert bb.logsumexp(nothing).item() == -math.inf
+    assert bb.vector_norm(nothing).item() == 0.0

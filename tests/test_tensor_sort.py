@@ -1,0 +1,110 @@
+"""Tensor functions: order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+
+REAL = np.array([[0.5, -2.0, 3.0], [1.5, 0.25, -1.0]])
+INTS = np.array([[3, -2, 3, 7], [0, 5, -1, 0]])
+TRUTHS = np.array([[True, False, True], [False, False, True]])
+NAN = math.nan
+
+
+@pytest.mark.parametrize("array", [REAL, REAL.astype(np.float32), INTS, TRUTHS], ids=lambda a: a.dtype.name)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_sorting(array: Any, axis: int) -> None:
+    x = bb.asarray(array)
+    np.testing.assert_array_equal(bb.sort(x, axis=axis).numpy(), np.sort(array, axis=axis))
+    rising = bb.argsort(x, axis=axis)
+    assert rising.dtype is bb.int64
+    np.testing.assert_array_equal(rising.numpy(), np.argsort(array, axis=axis, kind="stable"))
+    falling = x.argsort(axis=axis, descending=True, stable=False)
+    np.testing.assert_array_equal(falling.numpy(), np.argsort(-array.astype(np.float64), axis=axis, kind="stable"))
+    values, indices = x.sort_with_indices(axis=axis, descending=True)
+    assert (values.dtype, type(values)) == (x.dtype, type(x))
+    np.testing.assert_array_equal(values.numpy(), np.flip(np.sort(array, axis=axis), axis))
+    np.testing.assert_array_equal(indices.numpy(), falling.numpy())
+    np.testing.assert_array_equal(x.sort(axis=axis, descending=True).numpy(), values.numpy())
+
+
+def test_nan_is_last_in_both_directions() -> None:
+    x = bb.asarray([2.0, NAN, -math.inf, 1.0])
+    np.testing.assert_array_equal(bb.sort(x).numpy(), [-math.inf, 1.0, 2.0, NAN])
+    np.testing.assert_array_equal(bb.sort(x, descending=True).numpy(), [2.0, 1.0, -math.inf, NAN])
+    np.testing.assert_array_equal(bb.topk(x, 2)[0].numpy(), [2.0, 1.0])
+
+
+def test_topk_and_kthvalue() -> None:
+    x = bb.asarray(INTS)
+    values, indices = bb.topk(x, 2)
+    assert (values.tolist(), indices.tolist()) == ([[7, 3], [5, 0]], [[3, 0], [1, 0]])
+    values, indices = x.topk(np.int64(1), axis=0, largest=False)
+    assert (values.tolist(), indices.tolist()) == ([[0, -2, -1, 0]], [[1, 0, 1, 1]])
+    values, indices = bb.kthvalue(x, 3)
+    assert (values.tolist(), indices.tolist()) == ([3, 0], [2, 3])
+    assert x.kthvalue(1, axis=0, keepdims=True)[0].tolist() == [[0, -2, -1, 0]]
+    with pytest.raises(ArgumentError, match=r"topk: axis 1 has 4 elements, of which 5 .*int64\[2,4\]"):
+        bb.topk(x, 5)
+    with pytest.raises(ArgumentError, match=r"kthvalue: axis 0 has 2 elements, numbered from 1; .* element 0"):
+        bb.kthvalue(x, 0, axis=0)
+    with pytest.raises(ArgumentError, match=r"topk: k is an integer, not 1.5"):
+        bb.topk(x, 1.5)  # type: ignore[arg-type]
+
+
+def test_gradients_return_to_their_places() -> None:
+    weights = bb.asarray([1.0, 10.0, 100.0], dtype="float64")
+    x = bb.asarray([3.0, 1.0, 2.0], dtype="float64").require_grad()
+    expected = {
+        "sort": [100.0, 1.0, 10.0],
+        "sort_with_indices": [100.0, 1.0, 10.0],
+        "topk": [1.0, 100.0, 10.0],
+    }
+    for name, places in expected.items():
+        result = getattr(bb, name)(x, *([3] if name == "topk" else []))
+        values = result[0] if isinstance(result, tuple) else result
+        grad = x.grad((values * weights).sum().backward())
+        assert grad is not None
+        assert grad.tolist() == places, name
+    grad = x.grad(bb.kthvalue(x, 2)[0].backward())
+    assert grad is not None
+    assert grad.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_searchsorted() -> None:
+    line, values = np.array([1.0, 2.0, 2.0, 5.0]), np.array([[2.0, 0.0], [9.0, 5.0]])
+    for side in ("left", "right"):
+        got = bb.searchsorted(bb.asarray(line), bb.asarray(values), side=side)
+        assert got.dtype is bb.int64
+        np.testing.assert_array_equal(got.numpy(), np.searchsorted(line, values, side=side))
+    mixed = np.array([5.0, 2.0, 1.0, 2.0])
+    order = np.argsort(mixed)
+    got = bb.searchsorted(bb.asarray(mixed), bb.asarray([2, 6]), sorter=bb.asarray(order), side="right")
+    assert got.tolist() == [3, 4]
+    rows = bb.searchsorted(bb.asarray([[1, 3], [2, 4]]), bb.asarray([[3, 0, 9], [3, 4, 5]]))
+    assert rows.tolist() == [[1, 0, 2], [1, 1, 2]]
+    with pytest.raises(ArgumentError, match=r"searchsorted: side is 'left' or 'right', not 'middle'"):
+        bb.searchsorted(bb.asarray(line), bb.asarray(values), side="middle")
+    with pytest.raises(ShapeError, match=r"searchsorted: .*alike in every axis but the last.*int64\[2,2\]"):
+        bb.searchsorted(bb.asarray([[1, 3], [2, 4]]), bb.asarray([1]))
+    with pytest.raises(ShapeError, match=r"searchsorted: .*at least one axis"):
+        bb.searchsorted(bb.asarray(1), bb.asarray([1]))
+    with pytest.raises(DTypeError, match=r"searchsorted: sorter holds an int index for each element"):
+        bb.searchsorted(bb.asarray(line), bb.asarray(values), sorter=bb.asarray([0.0]))
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "sort_with_indices", "topk", "kthvalue"])
+def test_bad_input(name: str) -> None:
+    more = [1] if name in ("topk", "kthvalue") else []
+    with pytest.raises(AxisError, match=rf"{name}: axis 2 is out of range.*float64\[2,3\]"):
+        getattr(bb, name)(bb.asarray(REAL), *more, axis=2)
+    with pytest.raises(AxisError, match=rf"{name}: axis -1 is out of range for 0 dimensions"):
+        getattr(bb, name)(bb.asarray(1.0), *more)
+    with pytest.raises(DTypeError, match=rf"{name}: takes a tensor, not list"):
+        getattr(bb, name)([1.0], *more)
