@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.memory import empty
+
 Array = Any
 
 # Elements of one block: some temporaries of this length fit into the second-level cache.
@@ -25,8 +27,8 @@ def elementwise(kernel: Callable[..., None], *operands: Array) -> Array:
     """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
     half = is_half(first)
-    out = np.empty(first.shape, first.dtype)
-    if first.size <= BLOCK and not half:
+    out = empty(first.shape, first.dtype)
+    if first.size <= BLOCK and not half and first.ndim:  # of 0-d arrays NumPy would make scalars
         kernel(out, *operands)
         return out
     flat, sources = out.reshape(-1), [o.reshape(-1) for o in operands]
@@ -46,7 +48,7 @@ def along(kernel: Callable[..., None], axis: int, *operands: Array) -> Array:
     """Like :func:`elementwise`, for a ``kernel`` that needs whole lines of ``axis``, which is the last for it."""
     first = operands[0]
     half = is_half(first)
-    out = np.empty(first.shape, first.dtype)
+    out = empty(first.shape, first.dtype)
     if not first.size:
         return out
     if first.size <= BLOCK and not half:

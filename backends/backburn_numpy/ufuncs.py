@@ -1,6 +1,7 @@
 """NumPy's ufuncs as operations of the contract.
 
-``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays.
+``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays. Large
+results stand on recycled memory, and very large ones are computed in several threads.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts
+
 Array = Any
 
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
     """A ufunc of one operand as an operation."""
+    keeps_dtype = _keeps_dtype(ufunc)
 
     def operation(x: Array, /) -> Array:
+        if x.nbytes >= THRESHOLD and keeps_dtype:
+            return large(ufunc, x)
         return ufunc(x, out=...)
 
     return operation
@@ -28,14 +35,54 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     Beside a Python scalar a ufunc keeps the array's dtype if it is one of NumPy's own. For one of another package, such
     as bfloat16, the scalar must be an array first.
     """
+    keeps_dtype = _keeps_dtype(ufunc)
 
     def operation(x: Array, y: Array, /) -> Array:
         if x.__class__ is not y.__class__:
             if x.__class__ is np.ndarray:
                 if x.dtype.isbuiltin != 1:
                     y = np.asarray(y, x.dtype)
+                elif x.nbytes >= THRESHOLD and keeps_dtype:
+                    return large(ufunc, x, y)
             elif y.dtype.isbuiltin != 1:
                 x = np.asarray(x, y.dtype)
+        elif x.nbytes >= THRESHOLD and keeps_dtype:
+            return large(ufunc, x, y)
         return ufunc(x, y, out=...)
 
     return operation
+
+
+def _keeps_dtype(ufunc: np.ufunc) -> bool:
+    """Whether the result has the operands' dtype, and not that of truth values."""
+    return not all(t.endswith("?") for t in ufunc.types)
+
+
+def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
+    """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
+    shape = x.shape
+    for other in others:
+        if other.__class__ is np.ndarray and other.shape != shape:
+            shape = np.broadcast_shapes(shape, other.shape)
+    if shape != x.shape or not x.flags.c_contiguous:
+        return ufunc(x, *others)
+    out = empty(shape, x.dtype)
+    if x.size < WORTH_A_THREAD:
+        return ufunc(x, *others, out=out)
+    operands = (x, *others)
+    rows = shape[0]
+    if rows < 16 and all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in others):
+        operands = tuple(o.reshape(-1) if o.__class__ is np.ndarray else o for o in operands)
+        target, rows = out.reshape(-1), x.size
+    else:
+        target = out
+
+    def part(start: int, stop: int) -> None:
+        pieces = (
+            o[start:stop] if o.__class__ is np.ndarray and o.ndim == target.ndim and o.shape[0] == rows else o
+            for o in operands
+        )
+        ufunc(*pieces, out=target[start:stop])
+
+    for_parts(part, rows, max(1, WORTH_A_THREAD * rows // x.size))
+    return out

@@ -1,20 +1,39 @@
-"""backburn: a tensor framework in which the backend is an object and autodiff a decorator around it."""
+"""backburn: a tensor framework in which the backend is an object and autodiff a decorator around it.
 
-from backburn.autodiff import Autodiff, Gradients
-from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
-from backburn.base.dtypes import (
-    DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
-)  # fmt: skip
-from backburn.base.dtypes import bool_ as bool  # noqa: A004 - the Array API's name
-from backburn.tensor.arithmetic import abs, add, neg  # noqa: A004
-from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
-from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
-from backburn.tensor.host import asarray, from_inner, to
-from backburn.tensor.reduce import (  # noqa: A004
-    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, median, min,
-    min_with_indices, prod, quantile, std, sum, var, vector_norm,
-)  # fmt: skip
-from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
-from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
+Importing the package costs nothing: its names are loaded when the first of them is asked for, a backend when the first
+tensor is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backburn._namespace import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+#: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
+_PACKAGES = frozenset({"autodiff", "backend", "conformance", "data", "io", "nn", "optim", "random", "train", "transforms"})
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name.endswith("__"):
+        raise AttributeError(name)
+    import importlib
+
+    namespace = importlib.import_module("backburn._namespace")
+    try:
+        value = getattr(namespace, name)
+    except AttributeError:
+        if name not in _PACKAGES:
+            raise AttributeError(f"module 'backburn' has no attribute {name!r}") from None
+        value = importlib.import_module(f"backburn.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    from backburn import _namespace
+
+    return sorted({*(n for n in vars(_namespace) if not n.startswith("_")), *_PACKAGES, "__version__"})

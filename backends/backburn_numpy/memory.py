@@ -1,0 +1,100 @@
+"""Recycled memory for large results.
+
+The first touch of a fresh page costs more than the arithmetic that is done on it, and a large array that the C library
+maps anew for each operation is all fresh pages. So results of :data:`THRESHOLD` bytes and more stand on blocks that are
+kept: an array made by :func:`empty` refers to its block, as do all views of it, and when the last of them dies the
+block goes back to the pool. There is no counting of references, and nothing is ever shared or changed in place.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+#: Results of fewer bytes come from NumPy's own allocator, whose caches serve them well.
+THRESHOLD = 1 << 18
+
+_free: dict[int, list[Block]] = {}
+_held = 0
+_closing = False
+
+
+def _default_limit() -> int:
+    """An eighth of the machine's memory, at most 2 GiB."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = 8 << 30
+    return int(min(total // 8, 2 << 30))
+
+
+#: Blocks beyond so many bytes are given back to the system instead of being kept.
+LIMIT = _default_limit()
+
+
+class Block(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Bytes that return to the pool when nothing refers to them any more.
+
+    An array over a block has it as its base, since NumPy does not collapse bases of another type. The class has no
+    ``__dict__``, hence is not known to the cyclic collector, hence its finalizer runs at every death and not only at
+    the first: each time, the block revives itself into the pool.
+    """
+
+    __slots__ = ()
+
+    def __del__(self, free: dict[int, list[Block]] = _free) -> None:
+        global _held
+        if _held + self.size <= LIMIT and not _closing:
+            _held += self.size
+            free[self.size].append(self)
+
+
+def _rounded(size: int) -> int:
+    """``size`` rounded up to an eighth of its power of two, so that near sizes share blocks."""
+    step = 1 << max(size.bit_length() - 4, 12)
+    return -(-size // step) * step
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """An uninitialised C-contiguous array of the shape and dtype, on a recycled block where there is one."""
+    global _held
+    size = dtype.itemsize
+    for n in shape:
+        size *= n
+    if size < THRESHOLD:
+        return np.empty(shape, dtype)
+    rounded = _rounded(size)
+    blocks = _free.get(rounded)
+    if blocks is None:
+        blocks = _free.setdefault(rounded, [])
+    try:
+        block = blocks.pop()
+    except IndexError:
+        block = Block((rounded,), np.uint8)
+    else:
+        _held -= rounded
+    return np.ndarray(shape, dtype, block)
+
+
+def empty_like(x: Any) -> Any:
+    """:func:`empty` with the shape and dtype of an array."""
+    return empty(x.shape, x.dtype)
+
+
+def stats() -> dict[str, int]:
+    """Bytes that are held for reuse."""
+    return {"held": _held}
+
+
+def cleanup() -> None:
+    """Give everything that is held back to the system."""
+    global _held, _closing
+    _closing = True
+    try:
+        for blocks in list(_free.values()):
+            blocks.clear()
+        _held = 0
+    finally:
+        _closing = False

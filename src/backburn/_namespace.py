@@ -1,0 +1,27 @@
+"""Everything that ``backburn`` offers at the top level: one import line for each module of the tensor floor.
+
+``import backburn`` is lazy: it loads this module when the first name is asked for.
+"""
+
+# ruff: noqa: A004, F401 - names of the Array API shadow built-ins, and are here to be found
+
+
+from backburn.autodiff import Autodiff, Gradients
+from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
+from backburn.base.dtypes import (
+    DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+from backburn.base.dtypes import bool_ as bool  # noqa: A004 - the Array API's name
+from backburn.tensor.arithmetic import (  # noqa: A004
+    abs, add, clip, divide, divmod, floor_divide, fmod, lerp, maximum, minimum, multiply, negative, positive, reciprocal,
+    remainder, sign, square, subtract,
+)  # fmt: skip
+from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
+from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
+from backburn.tensor.host import asarray, from_inner, to
+from backburn.tensor.reduce import (  # noqa: A004
+    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, median, min,
+    min_with_indices, prod, quantile, std, sum, var, vector_norm,
+)  # fmt: skip
+from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
+from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
