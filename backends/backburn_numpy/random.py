@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.random import DIGITS, check_range, threshold
+from backburn.backend.random import DIGITS, check_range, check_stream, threshold
 from backburn.base.dtypes import DType
 
 Array = Any
@@ -22,6 +22,7 @@ PAIR = np.dtype("<u8")
 
 def words(key: int, offset: int, count: int) -> Array:
     """Words ``offset`` to ``offset + count - 1`` of the stream of ``key``."""
+    check_stream(key, offset)
     block, skipped = divmod(offset, 8)
     raw = np.random.Philox(key=key, counter=block).random_raw((skipped + count + 1) // 2)
     return raw.astype(PAIR, copy=False).view(WORD)[skipped : skipped + count]

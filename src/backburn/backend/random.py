@@ -1,7 +1,7 @@
 """Random numbers: one stateless source of bits, and fixed formulas over it.
 
-Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (0 or more) in the key's stream of
-32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits, uniform numbers,
+Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (from 0 to ``2**64 - 1``) in the
+key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits, uniform numbers,
 integers, truth values and permutations to the last bit, normal numbers to the last few.
 
 The stream is that of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
@@ -27,8 +27,8 @@ from backburn.base.errors import ArgumentError
 
 Shape = tuple[int, ...]
 
-#: The number of keys.
-KEYS = 2**128
+#: The numbers of keys and of words in the stream of each.
+KEYS, WORDS = 2**128, 2**64
 #: Significant bits of a uniform number, by dtype: as many as the dtype can hold.
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
@@ -53,6 +53,12 @@ def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
     if kind == "normal":
         return 2 * words * ((size + 1) // 2)
     raise ArgumentError(f"draws: {kind!r} is no random operation")
+
+
+def check_stream(key: int, offset: int) -> None:
+    """Refuse a key or an offset that there is not."""
+    if not (0 <= key < KEYS and 0 <= offset < WORDS):
+        raise ArgumentError(f"a key lies in [0, 2**128) and an offset in [0, 2**64): {key}, {offset}")
 
 
 def check_range(low: int, high: int, dtype: IntDType) -> None:
