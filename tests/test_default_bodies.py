@@ -21,7 +21,10 @@ DERIVED = {name: entry.body for name, entry in OPERATIONS.items() if not entry.r
 #: NumPy with every derived operation as the contract writes it.
 BARE: Any = object.__new__(type("BareBackend", (NumpyBackend,), dict(DERIVED)))
 CASES = [
-    pytest.param(s, c, id=f"{name}-{i}") for name, s in SAMPLES.items() if name in DERIVED for i, c in enumerate(s.cases)
+    pytest.param(s, c, id=f"{name}-{i}")
+    for name, s in SAMPLES.items()
+    if name in DERIVED
+    for i, c in enumerate(s.cases)
 ]
 
 

@@ -144,7 +144,7 @@ def test_shape_operations_stay_quantized() -> None:
 
 
 def test_autodiff_leaves_the_quantized_kind_alone() -> None:
-    outer = Autodiff(K)
+    outer: Any = Autodiff(K)
     x = outer.set_require_grad(outer.from_inner(np.array([1.0, 2.0])), True)
     q = outer.quantize(x)
     assert type(q) is QuantizedArray

@@ -130,7 +130,7 @@ def test_uniform_numbers(dtype: Any, digits: int) -> None:
     scaled = x.astype(np.float64) * 2.0**digits
     assert (scaled == np.floor(scaled)).all()
     assert (np.floor(scaled).astype(np.int64) % 2 == 1).any(), "the last digit is used"
-    assert 0 <= scaled.min()
+    assert scaled.min() >= 0
     assert scaled.max() < 2.0**digits
     wide = x.astype(np.float64)
     assert abs(wide.mean() - 0.5) < 4 / math.sqrt(12 * MANY) + 2.0**-digits

@@ -1,8 +1,8 @@
 """Random numbers: one stateless source of bits, and fixed formulas over it.
 
 Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (from 0 to ``2**64 - 1``) in the
-key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits, uniform numbers,
-integers, truth values and permutations to the last bit, normal numbers to the last few.
+key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits,
+uniform numbers, integers, truth values and permutations to the last bit, normal numbers to the last few.
 
 The stream is that of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011). Word ``w`` belongs to block ``w // 8``, which is the function of the counter ``(w // 8 + 1, 0, 0, 0)`` under
