@@ -225,7 +225,7 @@ def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...]
         raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause
     if not is_backend(made):
         lacks = [n for n in ("spec", *(e.name for e in OPERATIONS.values() if e.required)) if not hasattr(made, n)]
-        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: it lacks {', '.join(lacks[:4])}, ...")
+        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: it lacks {', '.join(lacks[:4])}")
     backend: AnyBackend = made
     if parse(backend.spec).name != name:
         raise SpecError(

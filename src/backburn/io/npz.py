@@ -52,11 +52,14 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     if path.is_dir():
         raise FileFormatError(f"{path}: this is a folder, not a file")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise FileFormatError(f"{path}: a single array without a name (.npy), and not an .npz file")
-        with loaded:
-            state = {name: np.asarray(loaded[name]) for name in loaded.files}
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise FileFormatError(f"{path}: a single array without a name (.npy), and not an .npz file")
+            state = {name: loaded[name] for name in loaded.files}
+        for name, value in state.items():
+            if not isinstance(value, np.ndarray):
+                raise FileFormatError(f"{path}: {name!r} in it is no array")
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         if isinstance(error, FileFormatError):
             raise

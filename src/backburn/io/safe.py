@@ -1,8 +1,9 @@
 """Models and training state as safetensors files.
 
 The tensors of a model stand under their own names, so that every reader of the format finds them. The metadata have
-the ``format``, its ``version``, a ``document`` (JSON: what is not a tensor) and the ``sha256`` of all of it, by which a
-damaged file is recognised. Format: https://huggingface.co/docs/safetensors. Needs the extra ``train``.
+one entry, ``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor) and the
+``sha256`` of document and tensors, by which a damaged file is recognised. The format of the files is described at
+https://huggingface.co/docs/safetensors. Needs the extra ``train``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from backburn.io.plain import put_together, take_apart
 
 #: The version of the files that this release writes, and the only one that it reads.
 FORMAT_VERSION = 1
+KEY = "backburn"
 MODEL = "backburn model"
 STATE = "backburn state"
 
@@ -87,14 +89,14 @@ def load_state(path: str | os.PathLike[str]) -> Any:
 def _write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], document: Any) -> None:
     from safetensors.numpy import save
 
-    text = json.dumps(document, sort_keys=True)
-    metadata = {
+    header = {
         "format": kind,
-        "version": str(FORMAT_VERSION),
-        "document": text,
-        "sha256": _digest(arrays, text),
+        "version": FORMAT_VERSION,
+        "document": document,
+        "sha256": _digest(arrays, document),
     }
-    write_atomically(path, save(dict(arrays), metadata=metadata))
+    # One entry, for the library writes several in an order that changes from run to run.
+    write_atomically(path, save(dict(arrays), metadata={KEY: json.dumps(header, sort_keys=True)}))
 
 
 def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any]:
@@ -106,39 +108,40 @@ def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[An
         raise FileFormatError(f"{path}: this is a folder, not a file")
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_header(path, kind, metadata)
+            header = _header(path, kind, file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        document = json.loads(metadata["document"])
     except (BackburnError, OSError):
         raise
     except SafetensorError as error:
         raise FileFormatError(f"{path}: no safetensors file, or a damaged one ({error})") from error
     except Exception as error:  # a hostile header may trip the reader anywhere; whatever it says, the file is refused
         raise FileFormatError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
-    if _digest(arrays, metadata["document"]) != metadata["sha256"]:
+    if _digest(arrays, header["document"]) != header["sha256"]:
         raise FileFormatError(f"{path}: the file is damaged: its content does not have the checksum that it names")
-    return arrays, document
+    return arrays, header["document"]
 
 
-def _check_header(path: Path, kind: str, metadata: Mapping[str, str]) -> None:
-    found = metadata.get("format")
-    if found != kind:
-        what = f"a {found!r}" if found else "a file of tensors that backburn did not write"
-        raise FileFormatError(f"{path}: this is {what}, and not a {kind!r}")
-    if metadata.get("version") != str(FORMAT_VERSION):
+def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What a file says of itself, if it is of a kind and version that can be read."""
+    if KEY not in metadata:
+        raise FileFormatError(f"{path}: this is a file of tensors that backburn did not write, and not a {kind}")
+    header = json.loads(metadata[KEY])
+    lacks = {"format", "version", "document", "sha256"} - set(header)
+    if lacks or not isinstance(header, dict):
+        raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks))}")
+    if header["format"] != kind:
+        raise FileFormatError(f"{path}: this is a {header['format']}, and not a {kind}")
+    if header["version"] != FORMAT_VERSION:
         raise FileFormatError(
-            f"{path}: format version {metadata.get('version')}, and this release of backburn reads version "
+            f"{path}: format version {header['version']}, and this release of backburn reads version "
             f"{FORMAT_VERSION}: use the release that wrote the file"
         )
-    for key in ("document", "sha256"):
-        if key not in metadata:
-            raise FileFormatError(f"{path}: the metadata lack {key!r}")
+    return header
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]], document: str) -> str:
+def _digest(arrays: Mapping[str, NDArray[Any]], document: Any) -> str:
     """SHA-256 of the document and of each array's name, dtype, shape and bytes, in the order of names."""
-    digest = hashlib.sha256(document.encode())
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"\0{name}\0{array.dtype.name}\0{array.shape}\0".encode())

@@ -45,16 +45,15 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    """``[model]``: convolutions on the image (``channels``), then linear layers (``hidden``), then ten outputs."""
+    """``[model]``: linear layers of ``hidden`` units, each followed by the activation and dropout, then ten outputs."""
 
-    channels: list[Positive] = []
     hidden: list[Positive] = [128]
     activation: ActivationName = "relu"
     dropout: Share = 0.0
 
 
 class OptimizerConfig(Section):
-    """``[optimizer]``: the rule of the steps; ``momentum`` is for SGD. ``decay`` lets the rate fall to 0."""
+    """``[optimizer]``: the rule of the steps; ``schedule = "cosine"`` lets the rate fall to 0 over the whole run."""
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3

@@ -1,0 +1,67 @@
+"""The command ``backburn``: train, evaluate, and what is installed.
+
+What goes wrong is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the
+traceback instead. Status 130 says that Ctrl-C ended a training run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from backburn.base.errors import BackburnError
+from backburn.cli import information, training
+
+#: What the extra ``train`` installs; where one of them is missing, the message says so.
+TRAIN_EXTRA = ("pydantic", "tqdm", "matplotlib", "safetensors")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    >>> main(["info", "sqrt"])
+    sqrt(x: F, /) -> F
+    ...
+    0
+    """
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader (head, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except (BackburnError, OSError, ModuleNotFoundError) as error:
+        if options.debug or os.environ.get("BACKBURN_DEBUG"):
+            raise
+        print(f"backburn: {_words(error)}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    from backburn import __version__
+
+    top = argparse.ArgumentParser("backburn", description="Train, evaluate, and look at what is installed.")
+    top.add_argument("--version", action="version", version=f"backburn {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for add in (training.add_train, training.add_evaluate, information.add_backends, information.add_info):
+        add(commands, common)
+    return top
+
+
+def _words(error: Exception) -> str:
+    """An error as one message; the system's errors in the form ``path: what``."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in TRAIN_EXTRA:
+        return f"{error.name} is not installed; training and model files need it: pip install 'backburn[train]'"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

@@ -1,0 +1,189 @@
+"""The digits, splits, batches and distortions."""
+
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
+from backburn.data.loader import generator
+
+# ---- digits ----
+
+
+def test_digits_are_the_file_that_scikit_learn_ships() -> None:
+    packed = resources.files("backburn.data.digits").joinpath("digits.csv.gz").read_bytes()
+    digest = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+    assert hashlib.sha256(packed).hexdigest() == digest
+
+
+def test_attribution_is_shipped_along() -> None:
+    text = resources.files("backburn.data.digits").joinpath("LICENSE.txt").read_text(encoding="utf-8")
+    for words in ("Alpaydin", "Kaynak", "UCI Machine Learning Repository", "CC BY 4.0", "scikit-learn"):
+        assert words in text
+
+
+def test_digits() -> None:
+    images, labels = load_digits()
+    assert images.shape == (1797, 8, 8)
+    assert labels.shape == (1797,)
+    assert images.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert images.min() == 0
+    assert images.max() == 1
+    assert np.array_equal(images * 16, np.round(images * 16))
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert CLASSES == 10
+    assert (images[0, 0] * 16).tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+
+
+def test_digits_are_fresh() -> None:
+    load_digits()[0][:] = -1
+    assert load_digits()[0].min() == 0
+
+
+# ---- the held-out part ----
+
+
+def test_last_fifth_is_held_out() -> None:
+    images, labels = load_digits()
+    (kept, kept_labels), (held_out, held_out_labels) = hold_out(images, labels)
+    assert len(kept) == len(kept_labels) == 1437
+    assert len(held_out) == len(held_out_labels) == 360
+    assert np.array_equal(held_out, images[-360:])
+    assert np.array_equal(held_out_labels, labels[-360:])
+    assert np.array_equal(kept, images[:1437])
+
+
+@pytest.mark.parametrize(("length", "parts", "expected"), [(10, 5, 2), (11, 5, 3), (2, 2, 1), (5, 5, 1), (9, 2, 5)])
+def test_held_out_part_is_rounded_up(length: int, parts: int, expected: int) -> None:
+    assert len(hold_out(np.arange(length), parts=parts)[1][0]) == expected
+
+
+@pytest.mark.parametrize(("length", "parts"), [(4, 5), (0, 2), (10, 1), (10, 0)])
+def test_impossible_parts_are_refused(length: int, parts: int) -> None:
+    with pytest.raises(ArgumentError, match="hold_out"):
+        hold_out(np.arange(length), parts=parts)
+
+
+# ---- batches ----
+
+
+def test_batches_in_order_keep_the_last_partial_one() -> None:
+    x = np.arange(7)
+    found = list(batches(x, x * 10, batch_size=3))
+    assert [len(b) for b, _ in found] == [3, 3, 1]
+    assert np.array_equal(np.concatenate([b for b, _ in found]), x)
+    assert all(np.array_equal(b * 10, c) for b, c in found)
+
+
+def test_shuffled_batches_have_everything_once_and_keep_rows_together() -> None:
+    x = np.arange(100)
+    found = list(batches(x, -x, batch_size=32, seed=0))
+    together = np.concatenate([b for b, _ in found])
+    assert sorted(together) == x.tolist()
+    assert not np.array_equal(together, x)
+    assert all(np.array_equal(b, -c) for b, c in found)
+
+
+def test_order_is_of_seed_and_epoch() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return [int(i) for (b,) in batches(np.arange(50), batch_size=50, seed=seed, epoch=epoch) for i in b]
+
+    assert order(1, 2) == order(1, 2)
+    assert order(1, 2) != order(1, 3)
+    assert order(1, 2) != order(2, 2)
+    assert order(1, 2) != order(2, 1)
+
+
+def test_order_is_the_same_on_every_machine() -> None:
+    (order,) = next(batches(np.arange(8), batch_size=8, seed=0, epoch=1))
+    assert order.tolist() == [1, 4, 6, 5, 7, 3, 2, 0]
+
+
+def test_streams_are_independent() -> None:
+    assert generator(0, 0).random() != generator(0, 0, stream=1).random()
+
+
+def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
+    yield ArgumentError, "at least one element", lambda: batches(np.arange(3), batch_size=0)
+    yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
+    yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
+    yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))
+    yield ArgumentError, "not negative", lambda: batches(np.arange(3), batch_size=1, seed=-1)
+
+
+@pytest.mark.parametrize(("kind", "words", "call"), list(bad_calls()))
+def test_bad_calls_are_refused_at_once(kind, words, call) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+# ---- distortions ----
+
+
+def test_no_distortion_changes_nothing() -> None:
+    images, _ = load_digits()
+    assert np.array_equal(distort(images[:50], Distortion(), generator(0, 0)), images[:50])
+
+
+def test_distorted_images_differ_and_stay_images() -> None:
+    images, _ = load_digits()
+    how = Distortion(rotation=20, scale=0.2, shear=0.3, shift=1)
+    found = distort(images, how, generator(0, 0))
+    assert found.shape == images.shape
+    assert found.dtype == np.float32
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert (np.abs(found - images).max(axis=(1, 2)) > 0.01).all()
+    assert np.array_equal(found, distort(images, how, generator(0, 0)))
+
+
+class Fixed(np.random.Generator):
+    """Draws the largest of what it may."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.Philox(0))
+
+    def uniform(self, low=0.0, high=1.0, size=None):
+        return np.full(size, high)
+
+
+def test_shift_moves_by_pixels() -> None:
+    image = np.zeros((1, 4, 4), np.float32)
+    image[0, 2, 3] = 1
+    moved = distort(image, Distortion(shift=1), Fixed())
+    assert np.argwhere(moved[0]).tolist() == [[1, 2]]
+    assert moved[0, 1, 2] == 1
+
+
+def test_half_a_pixel_is_shared_by_neighbours() -> None:
+    image = np.zeros((1, 4, 4), np.float32)
+    image[0, 2, 2] = 1
+    assert distort(image, Distortion(shift=0.5), Fixed())[0, 1:3, 1:3].tolist() == [[0.25, 0.25], [0.25, 0.25]]
+
+
+def test_rotation_turns_about_the_centre() -> None:
+    image = np.arange(25, dtype=np.float64).reshape(1, 5, 5)
+    turned = distort(image, Distortion(rotation=90), Fixed())
+    assert np.allclose(turned[0], np.rot90(image[0], -1)) or np.allclose(turned[0], np.rot90(image[0]))
+
+
+def test_what_moves_out_of_the_image_is_gone() -> None:
+    image = np.ones((1, 4, 4), np.float32)
+    assert distort(image, Distortion(shift=8), Fixed()).max() == 0
+
+
+def test_scale_stretches_about_the_centre() -> None:
+    image = np.arange(1, 10, dtype=np.float64).reshape(1, 3, 3)
+    small = distort(image, Distortion(scale=float(np.log(2))), Fixed())
+    assert small[0, 1, 1] == pytest.approx(5)
+    assert small[0, 0, 0] == pytest.approx(0)
+
+
+def test_an_image_alone_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"not \[8, 8\]"):
+        distort(np.zeros((8, 8)), Distortion(), generator(0, 0))

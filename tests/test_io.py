@@ -1,0 +1,333 @@
+"""Model files: what is saved comes back; what is damaged, foreign or hostile is refused by name."""
+
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import DTypeError, FileFormatError
+from backburn.io import load_model, load_npz, load_state, save_model, save_npz, save_state, write_atomically
+
+STATE = {
+    "0.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "0.bias": np.array([1.5, -2.5]),
+    "scalar": np.array(3, dtype=np.int64),
+    "empty": np.zeros((0, 3), np.float16),
+    "mask": np.array([True, False]),
+}
+ABOUT = {"epoch": 3, "config": {"train": {"epochs": 5}}, "metrics": {"accuracy": 0.5}}
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype, name
+        assert found[name].shape == array.shape, name
+        assert np.array_equal(found[name], array), name
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_model(path, STATE, about=ABOUT)
+    return path
+
+
+# ---- what is saved comes back ----
+
+
+def test_model_comes_back(model_file: Path) -> None:
+    saved = load_model(model_file)
+    assert_same(saved.state, STATE)
+    assert saved.about == ABOUT
+
+
+def test_tensors_come_back_from_every_level(tmp_path: Path) -> None:
+    plain = bb.asarray([[1.0, 2.0]], backend="numpy")
+    tracked = bb.asarray([3.0]).require_grad()
+    save_model(tmp_path / "m", {"plain": plain, "tracked": tracked, "ints": bb.asarray([1, 2])})
+    state = load_model(tmp_path / "m").state
+    assert_same(
+        state,
+        {"plain": np.array([[1, 2]], "f4"), "tracked": np.array([3], "f4"), "ints": np.array([1, 2])},
+    )
+
+
+def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    wide = np.broadcast_to(array[0], (5, 3, 4))
+    views = {"turned": array.transpose(2, 0, 1), "strided": array[:, ::-1, ::2], "wide": wide}
+    save_model(tmp_path / "m", views)
+    assert_same(load_model(tmp_path / "m").state, views)
+    save_npz(tmp_path / "m.npz", views)
+    assert_same(load_npz(tmp_path / "m.npz"), views)
+
+
+def test_other_readers_find_the_tensors(model_file: Path) -> None:
+    from safetensors.numpy import load_file
+
+    assert_same(load_file(model_file), STATE)
+
+
+def test_bfloat16_comes_back(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    state = {"x": np.array([1.5, -2.0], dtype=ml_dtypes.bfloat16)}
+    save_model(tmp_path / "m", state)
+    assert_same(load_model(tmp_path / "m").state, state)
+    with pytest.raises(DTypeError, match=r"x: npz files cannot hold bfloat16"):
+        save_npz(tmp_path / "m.npz", state)
+
+
+def test_trees_come_back(tmp_path: Path) -> None:
+    tree = {
+        "step": 7,
+        "rates": [1e-3, 0.1, None, True, "cosine"],
+        "nested": {"a.b": np.array([1, 2], "f4"), "a": {"b": np.array(4)}},
+        "list": [np.zeros(2), (np.ones(1), 2)],
+        "large": 2**70,
+    }
+    save_state(tmp_path / "s", tree)
+    found = load_state(tmp_path / "s")
+    assert found["step"] == 7
+    assert found["rates"] == [1e-3, 0.1, None, True, "cosine"]
+    assert found["nested"]["a.b"].tolist() == [1, 2]
+    assert found["nested"]["a"]["b"].tolist() == 4
+    assert found["list"][1][0].tolist() == [1]
+    assert found["list"][1][1] == 2
+    assert found["large"] == 2**70
+
+
+def test_npz_comes_back(tmp_path: Path) -> None:
+    save_npz(tmp_path / "s.npz", STATE)
+    assert_same(load_npz(tmp_path / "s.npz"), STATE)
+    with np.load(tmp_path / "s.npz", allow_pickle=False) as other_reader:
+        assert set(other_reader.files) == set(STATE)
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    save_model(tmp_path / "a", STATE, about=ABOUT)
+    save_model(tmp_path / "b", STATE, about=ABOUT)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# ---- what cannot be saved ----
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), np.array(["text"]), 1j, np.array([1j])])
+def test_what_is_no_tensor_is_refused(tmp_path: Path, value: object) -> None:
+    with pytest.raises(DTypeError, match="weights"):
+        save_state(tmp_path / "s", {"weights": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_state_holds_tensors_only(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="tensors by name"):
+        save_model(tmp_path / "s", {"weights": 3})
+
+
+@pytest.mark.parametrize("key", [3, "$array"])
+def test_bad_keys_are_refused(tmp_path: Path, key: object) -> None:
+    with pytest.raises(DTypeError, match="keys"):
+        save_state(tmp_path / "s", {"a": {key: 1}})
+
+
+# ---- damage ----
+
+
+def test_every_truncated_file_is_refused(model_file: Path) -> None:
+    content = model_file.read_bytes()
+    for length in (*range(0, len(content) - 1, 7), len(content) - 1):
+        model_file.write_bytes(content[:length])
+        with pytest.raises(FileFormatError, match=r"model\.safetensors: "):
+            load_model(model_file)
+
+
+def test_every_changed_byte_is_noticed(model_file: Path) -> None:
+    content = model_file.read_bytes()
+    refused = []
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 0x10
+        model_file.write_bytes(changed)
+        try:
+            found = load_model(model_file)
+        except FileFormatError as error:
+            refused.append(str(error))
+        else:  # a byte that carries nothing, such as padding
+            assert_same(found.state, STATE)
+            assert found.about == ABOUT
+    assert len(refused) > 0.9 * len(content)
+    assert all(words.startswith(f"{model_file}: ") for words in refused)
+
+
+def test_npz_damage_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    save_npz(path, STATE)
+    content = path.read_bytes()
+    for length in range(0, len(content) - 1, 11):
+        path.write_bytes(content[:length])
+        with pytest.raises(FileFormatError, match=r"s\.npz: "):
+            load_npz(path)
+    array = content.index(STATE["0.bias"].tobytes())
+    path.write_bytes(content[:array] + b"\x01" + content[array + 1 :])
+    with pytest.raises(FileFormatError, match="CRC"):
+        load_npz(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no model at all",
+        b"\x00" * 100,
+        b"\xff" * 100,
+        pickle.dumps({"weights": [1, 2, 3]}),
+        struct.pack("<Q", 2**62) + b"{}",
+        struct.pack("<Q", 2) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 40) + b"[" * 40,
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    for load in (load_model, load_state, load_npz):
+        with pytest.raises(FileFormatError, match="foreign: "):
+            load(path)
+
+
+class Attack:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_pickles_are_never_executed(tmp_path: Path) -> None:
+    evidence = tmp_path / "executed"
+    (tmp_path / "attack").write_bytes(pickle.dumps(Attack(evidence)))
+    np.save(tmp_path / "attack.npy", np.array([Attack(evidence)]), allow_pickle=True)
+    np.savez(tmp_path / "attack.npz", x=np.array([Attack(evidence)]))
+    for load in (load_model, load_state, load_npz):
+        for name in ("attack", "attack.npy", "attack.npz"):
+            with pytest.raises(FileFormatError, match=name):
+                load(tmp_path / name)
+    assert not evidence.exists()
+
+
+def test_an_array_without_a_name_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    with pytest.raises(FileFormatError, match="single array"):
+        load_npz(tmp_path / "x.npy")
+
+
+def test_archives_of_other_things_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(FileFormatError, match=r"x\.npz"):
+        load_npz(tmp_path / "x.npz")
+
+
+# ---- files of others, and of other versions ----
+
+
+def written(path: Path, metadata: dict[str, str] | None) -> Path:
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.zeros(2)}, path, metadata=metadata)
+    return path
+
+
+def header(**changed: object) -> dict[str, str]:
+    """Metadata as ours, with other entries; None leaves one out."""
+    entries = {"format": "backburn model", "version": 1, "document": {}, "sha256": "0" * 64, **changed}
+    return {"backburn": json.dumps({key: value for key, value in entries.items() if value is not None})}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        (None, "backburn did not write"),
+        ({"format": "pt"}, "backburn did not write"),
+        ({"backburn": "{"}, "cannot be read"),
+        ({"backburn": "3"}, "cannot be read"),
+        ({"backburn": "[" * 100_000}, "cannot be read"),
+        (header(version=2), "format version 2, and this release of backburn reads version 1"),
+        (header(format="backburn state"), "this is a backburn state, and not a backburn model"),
+        (header(), "checksum"),
+        (header(sha256=None), "lack sha256"),
+        (header(document=None), "lack document"),
+    ],
+)
+def test_wrong_metadata_are_refused(tmp_path: Path, metadata: dict[str, str] | None, words: str) -> None:
+    path = written(tmp_path / "other.safetensors", metadata)
+    with pytest.raises(FileFormatError) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_state_is_no_model(tmp_path: Path) -> None:
+    save_state(tmp_path / "s", {"x": np.zeros(1)})
+    with pytest.raises(FileFormatError, match="not a backburn model"):
+        load_model(tmp_path / "s")
+
+
+def test_a_state_that_misses_an_array_is_refused(tmp_path: Path) -> None:
+    from backburn.io import safe
+
+    safe._write(tmp_path / "s", safe.STATE, {}, {"x": {"$array": "x"}})
+    with pytest.raises(FileFormatError, match="'x' is missing"):
+        load_state(tmp_path / "s")
+
+
+@pytest.mark.parametrize("load", [load_model, load_state, load_npz])
+def test_missing_files_and_folders(tmp_path: Path, load) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nowhere")
+    with pytest.raises(FileFormatError, match="folder"):
+        load(tmp_path)
+
+
+# ---- writing ----
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "model"
+    save_model(path, STATE, about=ABOUT)
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(path, {"x": np.zeros(1)})
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+    assert load_model(path).about == ABOUT
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    def interrupted(source: object, target: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "x", b"content")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_documents_are_json(model_file: Path) -> None:
+    from safetensors import safe_open
+
+    with safe_open(model_file, framework="numpy") as file:
+        assert json.loads(file.metadata()["backburn"])["document"] == ABOUT
