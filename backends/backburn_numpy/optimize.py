@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.optimize import adam_factors
+from backburn.base.errors import ShapeError
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -31,6 +32,7 @@ def sgd_step(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[Array, Array]:
+    _check_alike(param, grad, *(() if velocity is None else (velocity,)))
     result = np.empty(param.shape, param.dtype)
     before = None if velocity is None or momentum == 0.0 else _flat(velocity)
     moving: Array | None = None  # without momentum and decay it is the gradient
@@ -73,6 +75,7 @@ def adam_step(
     decoupled: bool = False,
     donate: bool = False,
 ) -> tuple[Array, Array, Array]:
+    _check_alike(param, grad, m, v)
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
     result = np.empty(param.shape, param.dtype)
     first, second = (a if donate and _writable(a) else np.empty(param.shape, param.dtype) for a in (m, v))
@@ -114,6 +117,12 @@ def adam_step(
 
     for_parts(work, result.size)
     return result, first, second
+
+
+def _check_alike(param: Array, *others: Array) -> None:
+    for other in others:
+        if other.shape != param.shape or other.dtype != param.dtype:
+            raise ShapeError(f"a step of {param.dtype}{param.shape} with {other.dtype}{other.shape}")
 
 
 def _flat(a: Array) -> Array:

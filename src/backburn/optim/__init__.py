@@ -1,0 +1,15 @@
+"""Optimizers: they replace the parameters of a model by better ones.
+
+    optimizer = Adam(lr=1e-3)
+    for images, labels in batches:
+        loss = cross_entropy(model(images), labels)
+        optimizer.step(model, loss.backward())
+
+Nothing is stored on tensors, so that nothing has to be zeroed between steps.
+"""
+
+from backburn.optim.algorithms import SGD, Adam, AdamW
+from backburn.optim.gradients import add, clip_grad_norm, global_norm, named_gradients, scale
+from backburn.optim.optimizer import Optimizer
+
+__all__ = ["Optimizer", "SGD", "Adam", "AdamW", "named_gradients", "add", "scale", "global_norm", "clip_grad_norm"]

@@ -1,0 +1,121 @@
+"""The optimizers: gradient descent, Adam and AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.optim.optimizer import Memory, Optimizer, Rate, check
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum if it is not 0 (Sutskever et al. 2013, in the form that deep learning uses).
+
+    ``lr`` is a number or a function of the number of steps done before. With ``g = gradient + weight_decay * x`` the
+    velocity becomes ``momentum * velocity + g``; the parameter ``x`` falls by ``lr * velocity``, or with ``nesterov``
+    by ``lr * (g + momentum * velocity)``.
+
+    Raises :class:`ArgumentError` for negative options, and for ``nesterov`` without momentum.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0]).require_grad()}
+        >>> optimizer = SGD(lr=0.25)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"]
+        Tensor([1.5], dtype=float32, backend=autodiff(numpy), requires_grad)
+    """
+
+    def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
+        super().__init__(lr)
+        check("SGD", "momentum", momentum)
+        check("SGD", "weight_decay", weight_decay)
+        if nesterov:
+            check("SGD", "momentum with nesterov", momentum, low=1e-12)
+        self.momentum = momentum
+        self.nesterov = nesterov
+        self.weight_decay = weight_decay
+        self.remembers = ("velocity",) if momentum else ()
+
+    def __repr__(self) -> str:
+        options = f"momentum={self.momentum}, nesterov={self.nesterov}, weight_decay={self.weight_decay}"
+        return f"SGD(lr={self.lr}, {options})"
+
+    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
+        velocity = memory.values[0] if memory.values else None
+        new, velocity = k.sgd_step(
+            param, grad, velocity,
+            lr=lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay, donate=memory.owned,
+        )  # fmt: skip
+        if memory.values:
+            memory.values[0] = velocity
+        return new
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015).
+
+    ``lr`` is a number or a function of the number of steps done before; ``betas`` are the decays of the first and the
+    second moment of the gradient, ``eps`` is added to the square root of the second. ``weight_decay`` times the
+    parameter is added to its gradient; see :class:`AdamW` for the other way.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = Adam(lr=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].numpy().round(4).tolist()
+        [2.5, -1.5]
+    """
+
+    remembers = ("m", "v")
+    _decoupled = False
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(lr)
+        name = type(self).__name__
+        check(name, "betas[0]", betas[0], below=1.0)
+        check(name, "betas[1]", betas[1], below=1.0)
+        check(name, "eps", eps)
+        check(name, "weight_decay", weight_decay)
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
+
+    def __repr__(self) -> str:
+        options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"
+        return f"{type(self).__name__}(lr={self.lr}, {options})"
+
+    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
+        m, v = memory.values
+        beta1, beta2 = self.betas
+        new, *memory.values = k.adam_step(
+            param, grad, m, v,
+            lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=memory.step,
+            weight_decay=self.weight_decay, decoupled=self._decoupled, donate=memory.owned,
+        )  # fmt: skip
+        return new
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    A step shrinks the parameter by ``lr * weight_decay`` of itself, instead of adding to its gradient. Options and
+    errors are those of :class:`Adam`.
+    """
+
+    _decoupled = True
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(lr, betas, eps, weight_decay)

@@ -1,0 +1,239 @@
+"""``Optimizer``: what all optimizers share, from finding the parameters to saving what is remembered about them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.dtypes import float32
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.places import Places, Shared
+from backburn.optim.gradients import by_leaf, is_float_tensor
+from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import describe, inner_of
+
+Rate = float | Callable[[int], float]
+
+
+class Memory:
+    """What an optimizer remembers of one parameter: the number of its steps and some primitives of ``backend``.
+
+    The primitives come in the order of the optimizer's ``remembers``. They are ``owned`` when nobody else has seen
+    them, so that their memory may be used up by the next step.
+    """
+
+    __slots__ = ("backend", "owned", "step", "values")
+
+    def __init__(self, backend: AnyBackend, step: int, values: list[Any], owned: bool) -> None:
+        self.backend = backend
+        self.step = step
+        self.values = values
+        self.owned = owned
+
+
+class Optimizer(ABC):
+    """The base of all optimizers: parameters are found by walking over the model, their state is kept by path.
+
+    A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
+    backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
+    """
+
+    #: The names of the tensors that are remembered for each parameter.
+    remembers: tuple[str, ...] = ()
+
+    def __init__(self, lr: Rate) -> None:
+        """``lr`` is a number, or a function of the number of steps done before."""
+        if not callable(lr):
+            check(type(self).__name__, "lr", lr)
+        self.lr = lr
+        #: The number of steps done.
+        self.steps = 0
+        self._memories: dict[str, Memory] = {}
+        self._places: Places | None = None
+        self._foreign = False
+
+    @abstractmethod
+    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
+        """The new value of ``param``; the primitives of ``memory`` are replaced, and used up if it owns them."""
+
+    def step(self, model: Any, gradients: Any) -> None:
+        """Replace each parameter of ``model`` that has a gradient by its new value.
+
+        ``gradients`` is what ``backward`` returned, or a dict from paths to tensors. A parameter in several places is
+        replaced once, by the same new tensor in all of them. Parameters without a gradient, frozen ones among them,
+        are left alone. The new parameters are leaves that require gradients where the old ones were.
+
+        Raises :class:`GraphError` when no parameter has a gradient, :class:`ArgumentError` for the path of no
+        parameter, and the fitting error for a gradient of another shape, dtype or backend; nothing is changed then.
+        """
+        leaves = self._leaves(model)
+        given = by_leaf(leaves, gradients) if isinstance(gradients, Mapping) else None
+        lr = self._rate()
+        work = []
+        for i, leaf in enumerate(leaves):
+            outer = leaf.value.backend
+            if given is not None:
+                gradient, k = given.get(i), inner_of(outer)
+                if k is not None and not leaf.value.is_require_grad:
+                    continue
+            else:
+                gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
+            if gradient is not None:
+                work.append((leaf, k, gradient, self._memory(leaf, k or outer)))
+        if not work:
+            raise GraphError(
+                f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
+                f"computed with this model, and do its parameters require_grad()?"
+            )
+        news = [self._new(leaf.value, k, gradient, memory, lr) for leaf, k, gradient, memory in work]
+        for (leaf, *_), new in zip(work, news, strict=True):
+            leaf.put(new)
+        assert self._places is not None
+        self._places.remember()
+        self.steps += 1
+
+    def _rate(self) -> float:
+        """The learning rate of the next step."""
+        if not callable(self.lr):
+            return self.lr
+        lr = float(self.lr(self.steps))
+        check(type(self).__name__, f"lr({self.steps})", lr)
+        return lr
+
+    def _new(self, x: FloatTensor, inner: Any, gradient: Any, memory: Memory, lr: float) -> FloatTensor:
+        """The tensor that takes the place of ``x``; ``inner`` is None on a backend that does not differentiate."""
+        outer, dtype = x.backend, x.dtype
+        k: Any = outer if inner is None else inner
+        primitive = x.primitive if inner is None else outer.inner(x.primitive)  # type: ignore[attr-defined]
+        memory.step += 1
+        if dtype.bits < 32:
+            wide = self._update(k, k.cast(primitive, float32), k.cast(gradient, float32), memory, lr)
+            primitive = k.cast(wide, dtype)
+        else:
+            primitive = self._update(k, primitive, gradient, memory, lr)
+        memory.owned = True
+        if inner is not None:
+            primitive = outer.set_require_grad(outer.from_inner(primitive), True)  # type: ignore[attr-defined]
+        return FloatTensor(primitive, outer, dtype)
+
+    def _leaves(self, model: Any) -> list[Shared]:
+        """The float tensors of ``model``; it is walked over again only when something in it has changed."""
+        places = self._places
+        if places is None or places.tree is not model or not places.unchanged():
+            places = self._places = Places(model, is_float_tensor)
+            if self._foreign:
+                self._check_paths(places)
+        return places.leaves
+
+    def _check_paths(self, places: Places) -> None:
+        """Refuse a model that is not the one whose state was loaded."""
+        known = {path for leaf in places.leaves for path in leaf.paths}
+        if unknown := [path for path in self._memories if path not in known]:
+            self._places = None
+            raise ArgumentError(
+                f"step: the state that was loaded is that of another model: this one has no parameter {unknown[0]!r}. "
+                f"{hint_for(unknown[0], known)}"
+            )
+        self._foreign = False
+
+    def _memory(self, leaf: Shared, k: AnyBackend) -> Memory:
+        """What is remembered of a parameter, on the backend where it is updated."""
+        memory = self._memories.get(leaf.path)
+        x = leaf.value
+        if memory is None:
+            dtype = float32 if x.dtype.bits < 32 else x.dtype
+            values = [k.full(x.shape, 0.0, dtype) for _ in self.remembers]
+            memory = self._memories[leaf.path] = Memory(k, 0, values, True)
+            return memory
+        if memory.backend is not k and memory.backend != k:
+            there = memory.backend
+            memory.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in memory.values]
+            memory.backend, memory.owned = k, False
+        for value in memory.values:
+            if tuple(value.shape) != x.shape:
+                raise ShapeError(
+                    f"step: what is remembered of {leaf.path} has shape {list(value.shape)}, and the parameter is "
+                    f"{describe((x,))}: an optimizer belongs to one model"
+                )
+        return memory
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, FloatTensor | int]:
+        """What has to be saved to continue: tensors ``"<path>.<name>"``, ``"<path>.step"``, and ``"steps"`` of all.
+
+        It is a snapshot and stays one while the optimizer goes on. Hyperparameters are not part of it.
+        """
+        state: dict[str, FloatTensor | int] = {"steps": self.steps}
+        for path, memory in self._memories.items():
+            state[f"{path}.step"] = memory.step
+            memory.owned = False
+            for name, value in zip(self.remembers, memory.values, strict=True):
+                state[f"{path}.{name}"] = FloatTensor(value, memory.backend, memory.backend.dtype(value))
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved :meth:`state_dict`.
+
+        Raises :class:`ArgumentError` for names that this optimizer does not remember or that are missing, and
+        :class:`DTypeError` for values of another kind; nothing is changed then.
+        """
+        parts: dict[str, dict[str, Any]] = {}
+        for key, value in state.items():
+            path, _, name = key.rpartition(".")
+            if key != "steps":
+                parts.setdefault(path, {})[name] = value
+        expected = {"step", *self.remembers}
+        for path, found in parts.items():
+            if wrong := found.keys() ^ expected:
+                what = "unexpected" if wrong - expected else "missing"
+                names = ", ".join(sorted(f"{path}.{name}" for name in (wrong - expected or wrong)))
+                raise ArgumentError(f"load_state_dict: {what} in the state of {type(self).__name__}: {names}")
+        if "steps" not in state:
+            raise ArgumentError(f"load_state_dict: missing in the state of {type(self).__name__}: steps")
+        memories = {path: self._loaded(path, found) for path, found in parts.items()}
+        self.steps, self._memories = int(state["steps"]), memories
+        self._places, self._foreign = None, True
+
+    def _loaded(self, path: str, found: Mapping[str, Any]) -> Memory:
+        values = [found[name] for name in self.remembers]
+        for name, value in zip(self.remembers, values, strict=True):
+            if not is_float_tensor(value):
+                raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
+        lowered = [_innermost(value) for value in values]
+        backend = lowered[0].backend if lowered else _NOWHERE
+        return Memory(backend, int(found["step"]), [value.primitive for value in lowered], False)
+
+
+#: Where nothing is remembered, any backend will do.
+_NOWHERE: Any = None
+
+
+def _innermost(x: FloatTensor) -> FloatTensor:
+    """``x`` on the backend that computes."""
+    while is_autodiff(x.backend):
+        x = x.inner()
+    return x
+
+
+def _gradient(x: FloatTensor, gradients: Any) -> Any:
+    """The primitive of the gradient of ``x`` in what ``backward`` returned, or None."""
+    k: Any = x.backend
+    if getattr(gradients, "backend", k) is not k:
+        if not x.is_require_grad:
+            return None
+        raise BackendMismatchError(
+            f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
+        )
+    return k.grad(x.primitive, gradients)
+
+
+def check(optimizer: str, name: str, value: float, low: float = 0.0, below: float | None = None) -> None:
+    """Refuse an option that is no number from ``low`` up to, and without, ``below``."""
+    number: Any = value
+    fits = isinstance(number, (int, float)) and number >= low and (below is None or number < below)
+    if not fits or number == float("inf"):
+        bounds = f"from {low:g} on" if below is None else f"from {low:g} up to and without {below:g}"
+        raise ArgumentError(f"{optimizer}: {name} is a number {bounds}, not {value!r}")

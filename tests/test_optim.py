@@ -1,0 +1,415 @@
+"""Optimizers: the formulas in float64, state by path, tied and frozen parameters, and bad input."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import optim
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
+from backburn.conformance.samples_optimize import adam, sgd
+from backburn.optim import SGD, Adam, AdamW
+from backburn_numpy import threads
+
+Array = Any
+NUMPY = load_backend("numpy")
+
+
+def leaf(value: Any, dtype: str = "float64", backend: Any = None) -> Any:
+    x = bb.asarray(np.asarray(value, dtype), backend=backend)
+    return x.require_grad() if x.is_autodiff else x
+
+
+def model_of(*shapes: tuple[int, ...], dtype: str = "float64") -> dict[str, Any]:
+    generator = np.random.default_rng(1)
+    return {f"p{i}": leaf(generator.normal(size=s), dtype) for i, s in enumerate(shapes)}
+
+
+def quadratic(model: Any) -> Any:
+    """Gradients of ``sum(scale * x**2) / 2``, another scale for each parameter."""
+    total = None
+    for i, x in enumerate(model.values()):
+        part = (x * x * (0.5 * (i + 1))).sum()
+        total = part if total is None else total + part
+    assert total is not None
+    return total.backward()
+
+
+def values(model: Any) -> list[Array]:
+    return [x.numpy() for x in model.values()]
+
+
+CASES: list[Any] = [
+    pytest.param(lambda: SGD(0.1), {"lr": 0.1}, id="sgd"),
+    pytest.param(lambda: SGD(0.1, weight_decay=0.3), {"lr": 0.1, "weight_decay": 0.3}, id="sgd-decay"),
+    pytest.param(lambda: SGD(0.1, 0.9), {"lr": 0.1, "momentum": 0.9}, id="sgd-momentum"),
+    pytest.param(
+        lambda: SGD(0.1, 0.9, nesterov=True, weight_decay=0.3),
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.3},
+        id="sgd-nesterov-decay",
+    ),
+    pytest.param(lambda: Adam(0.1), {"lr": 0.1}, id="adam"),
+    pytest.param(
+        lambda: Adam(0.1, (0.7, 0.8), 0.01, 0.3),
+        {"lr": 0.1, "beta1": 0.7, "beta2": 0.8, "eps": 0.01, "weight_decay": 0.3},
+        id="adam-options",
+    ),
+    pytest.param(lambda: AdamW(0.1), {"lr": 0.1, "weight_decay": 0.01, "decoupled": True}, id="adamw"),
+]
+
+
+@pytest.mark.parametrize(("make", "options"), CASES)
+def test_steps_follow_the_formulas(make: Callable[[], Any], options: dict[str, Any]) -> None:
+    model, optimizer = model_of((3, 2), (), (0,), (4,)), make()
+    expected = values(model)
+    start = [None if isinstance(optimizer, SGD) else (np.zeros(x.shape), np.zeros(x.shape)) for x in expected]
+    state: list[Any] = list(start)
+    for step in range(1, 6):
+        optimizer.step(model, quadratic(model))
+        for i, x in enumerate(expected):
+            g = (i + 1) * x
+            if isinstance(optimizer, SGD):
+                expected[i], state[i] = sgd(x, g, state[i], **options)
+            else:
+                expected[i], *state[i] = adam(x, g, *state[i], step=step, **options)
+    for got, reference in zip(values(model), expected, strict=True):
+        np.testing.assert_allclose(got, reference, rtol=1e-12, atol=1e-13, strict=True)
+    assert optimizer.steps == 5
+    assert all(x.is_require_grad for x in model.values())
+
+
+@pytest.mark.parametrize(("make", "options"), CASES)
+def test_a_plain_backend_takes_gradients_by_path(make: Callable[[], Any], options: dict[str, Any]) -> None:
+    model, plain = model_of((3,)), {"p0": leaf(values(model_of((3,)))[0], backend="numpy")}
+    first, second = make(), make()
+    for _ in range(3):
+        gradients = quadratic(model)
+        second.step(plain, optim.named_gradients(model, gradients))
+        first.step(model, gradients)
+    np.testing.assert_array_equal(model["p0"].numpy(), plain["p0"].numpy())
+    assert plain["p0"].backend is NUMPY
+
+
+@pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_fused_step_is_the_default_body(name: str, dtype: str) -> None:
+    """Over several blocks, in threads and not, for other layouts, with donated memory and without."""
+    operation = OPERATIONS[name]
+    generator = np.random.default_rng(0)
+    tensors = [generator.normal(size=(3, 40_000)).astype(dtype) for _ in operation.operands]
+    tensors[-1] = np.abs(tensors[-1])
+    transposed = [np.asfortranarray(t) for t in tensors]
+    options = {"lr": 0.1, "weight_decay": 0.3, **({"momentum": 0.9} if name == "sgd_step" else {"step": 3})}
+    expected = operation.body(NUMPY, *tensors, **options)
+    tolerance: dict[str, Any] = {"rtol": 1e-5 if dtype == "float32" else 1e-12, "atol": 1e-6, "strict": True}
+    for operands in (tensors, transposed, [tensors[0], *transposed[1:]]):
+        before = [t.copy() for t in operands]
+        results = getattr(NUMPY, name)(*operands, **options)
+        for got, reference in zip(results, expected, strict=True):
+            np.testing.assert_allclose(got, reference, **tolerance)
+        for now, then in zip(operands, before, strict=True):
+            np.testing.assert_array_equal(now, then)
+    owned = [t.copy() for t in tensors]
+    results = getattr(NUMPY, name)(*owned, **options, donate=True)
+    assert [np.shares_memory(r, t) for r, t in zip(results[1:], owned[2:], strict=True)] == [True] * (len(results) - 1)
+    assert not np.shares_memory(results[0], owned[0])
+    for got, reference in zip(results, expected, strict=True):
+        np.testing.assert_allclose(got, reference, **tolerance)
+
+
+@pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
+def test_the_fused_step_refuses_what_does_not_fit(name: str) -> None:
+    step = getattr(NUMPY, name)
+    count = len(OPERATIONS[name].operands)
+    with pytest.raises(ShapeError):
+        step(np.ones((2, 3)), np.ones((3, 2)), *[np.ones((2, 3))] * (count - 2))
+    with pytest.raises(ShapeError):
+        step(np.ones(3), *[np.ones(3)] * (count - 2), np.ones(3, np.float32))
+    if name == "adam_step":
+        with pytest.raises(ArgumentError, match="counted from 1"):
+            step(*[np.ones(3)] * 4, step=0)
+
+
+def test_tied_weights_stay_tied() -> None:
+    """An embedding that is also the output layer: one parameter, one gradient, one new tensor in both places."""
+    w = leaf([[0.5, -0.25], [1.0, 2.0]])
+    model: dict[str, Any] = {"embed": {"weight": w}, "head": [w], "bias": leaf([0.0, 0.0])}
+    alone: dict[str, Any] = {"w": leaf(w.numpy()), "bias": leaf([0.0, 0.0])}
+    x = bb.asarray(np.array([[1.0, 2.0], [3.0, -1.0]]))
+    first, second = Adam(0.1), Adam(0.1)
+
+    def loss(embed: Any, head: Any, bias: Any) -> Any:
+        return ((x * embed + bias) * head).sum()
+
+    for _ in range(4):
+        gradients = loss(model["embed"]["weight"], model["head"][0], model["bias"]).backward()
+        assert list(optim.named_gradients(model, gradients)) == ["embed.weight", "bias"]
+        first.step(model, gradients)
+        second.step(alone, loss(alone["w"], alone["w"], alone["bias"]).backward())
+        assert model["embed"]["weight"] is model["head"][0]
+    np.testing.assert_allclose(model["head"][0].numpy(), alone["w"].numpy(), rtol=1e-12)
+    names = {f"{path}.{name}" for path in ("embed.weight", "bias") for name in ("step", "m", "v")}
+    assert set(first.state_dict()) == {"steps", *names}
+
+
+def test_gradients_of_a_tied_parameter_under_two_paths_add_up() -> None:
+    w = leaf([1.0])
+    model = {"a": w, "b": w}
+    SGD(1.0).step(model, {"a": leaf([0.25], backend="numpy"), "b": leaf([0.5], backend="numpy")})
+    assert model["a"].item() == 0.25
+    assert model["a"] is model["b"]
+
+
+def test_frozen_parameters_and_parameters_without_gradient_are_left_alone() -> None:
+    frozen = bb.asarray([1.0, 2.0])
+    unused = bb.asarray([3.0]).require_grad()
+    counts = bb.asarray([1, 2])
+    w = bb.asarray([1.0, 1.0]).require_grad()
+    model: dict[str, Any] = {"frozen": frozen, "unused": unused, "w": w, "n": counts}
+    optimizer = Adam(0.1)
+    optimizer.step(model, (model["frozen"] * model["w"]).sum().backward())
+    assert model["frozen"] is frozen
+    assert model["unused"] is unused
+    assert model["n"] is counts
+    optimizer.step(model, {"frozen": bb.asarray([9.0, 9.0], backend="numpy"), "w": bb.asarray([1.0, 1.0])})
+    assert model["frozen"] is frozen
+    assert optimizer.steps == 2
+
+
+def test_a_changed_model_is_walked_over_again() -> None:
+    model: dict[str, Any] = model_of((2,))
+    optimizer = SGD(0.1, 0.9)
+    optimizer.step(model, quadratic(model))
+    model["late"] = leaf([2.0])
+    model["p0"] = leaf([1.0, 1.0])
+    optimizer.step(model, quadratic(model))
+    assert model["late"].item() == pytest.approx(2.0 - 0.1 * 4.0)
+    other = model_of((2,))
+    optimizer.step(other, quadratic(other))
+    assert "p0.velocity" in optimizer.state_dict()
+
+
+@pytest.mark.parametrize(("make", "options"), CASES)
+def test_continuing_from_a_saved_state_is_the_same_as_going_on(make: Callable[[], Any], options: Any) -> None:
+    model, optimizer = model_of((3, 2), (4,)), make()
+    for _ in range(3):
+        optimizer.step(model, quadratic(model))
+    saved: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    kept = {key: value.numpy() for key, value in saved.items() if key.endswith(".m")}
+    copied = pickle.loads(pickle.dumps(saved))
+    resumed, other = make(), dict(model)
+    resumed.load_state_dict(copied)
+    for _ in range(3):
+        optimizer.step(model, quadratic(model))
+        resumed.step(other, quadratic(other))
+    for a, b in zip(values(model), values(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert resumed.steps == 6
+    for key, value in kept.items():  # the snapshot has not been used up by the steps that followed
+        np.testing.assert_array_equal(saved[key].numpy(), value)
+        np.testing.assert_array_equal(copied[key].numpy(), value)
+
+
+def test_a_snapshot_outlives_steps_that_skip_a_parameter() -> None:
+    model, optimizer = model_of((3,), (3,)), Adam(0.1)
+    optimizer.step(model, quadratic(model))
+    saved: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    before = saved["p1.m"].numpy()
+    optimizer.step(model, (model["p0"] * model["p0"]).sum().backward())
+    optimizer.step(model, quadratic(model))
+    np.testing.assert_array_equal(saved["p1.m"].numpy(), before)
+
+
+def test_the_state_follows_the_model_to_another_backend() -> None:
+    model, optimizer = model_of((3,)), Adam(0.1)
+    reference, same = model_of((3,)), Adam(0.1)
+    for backend in ("autodiff(numpy)", "autodiff(autodiff(numpy))", "autodiff(numpy)"):
+        model = {"p0": bb.asarray(model["p0"].numpy(), backend=backend).require_grad()}
+        optimizer.step(model, quadratic(model))
+        same.step(reference, quadratic(reference))
+    np.testing.assert_array_equal(model["p0"].numpy(), reference["p0"].numpy())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_small_gradients_of_narrow_floats_count(dtype: str) -> None:
+    """The square of a float16 gradient of 1e-4 is no float16: it is taken in float32."""
+    model = {"w": leaf([1.0], dtype)}
+    optimizer = Adam(0.125)
+    optimizer.step(model, {"w": leaf([1e-4], dtype, "numpy")})
+    assert model["w"].item() == pytest.approx(0.875, rel=1e-2)
+    assert model["w"].dtype == dtype
+    assert optimizer.state_dict()["w.v"].dtype == "float32"  # type: ignore[union-attr]
+
+
+def test_a_learning_rate_may_depend_on_the_step() -> None:
+    model = {"w": leaf([0.0])}
+    optimizer = SGD(lambda step: 0.5**step)
+    for expected in (-1.0, -1.5, -1.75):
+        optimizer.step(model, {"w": leaf([1.0], backend="numpy")})
+        assert model["w"].item() == expected
+    optimizer.lr = 1.0
+    optimizer.step(model, {"w": leaf([1.0], backend="numpy")})
+    assert model["w"].item() == -2.75
+    optimizer.lr = lambda step: float("nan")
+    with pytest.raises(ArgumentError, match=r"SGD: lr\(4\) is a number"):
+        optimizer.step(model, {"w": leaf([1.0], backend="numpy")})
+
+
+def test_add_scale_norm_and_clip() -> None:
+    first = {"a": leaf([1.0, 2.0], backend="numpy"), "b": leaf([3.0], "float32", "numpy")}
+    second = {"a": leaf([1.0, 1.0], backend="numpy"), "c": leaf([[4.0]], backend="numpy")}
+    total = optim.add(first, second)
+    assert {k: v.tolist() for k, v in total.items()} == {"a": [2.0, 3.0], "b": [3.0], "c": [[4.0]]}
+    assert {k: v.tolist() for k, v in optim.scale(total, 2).items()} == {"a": [4.0, 6.0], "b": [6.0], "c": [[8.0]]}
+    norm = optim.global_norm(total)
+    assert norm.item() == pytest.approx(38.0**0.5)
+    clipped, before = optim.clip_grad_norm(total, 2.0)
+    assert before.item() == norm.item()
+    assert optim.global_norm(clipped).item() == pytest.approx(2.0, rel=1e-6)
+    assert {k: v.dtype for k, v in clipped.items()} == {"a": "float64", "b": "float32", "c": "float64"}
+    untouched, _ = optim.clip_grad_norm(total, 100.0)
+    assert {k: v.tolist() for k, v in untouched.items()} == {k: v.tolist() for k, v in total.items()}
+    zero, norm = optim.clip_grad_norm({"a": leaf([0.0], backend="numpy")}, 1.0)
+    assert (zero["a"].item(), norm.item()) == (0.0, 0.0)
+    half = {"a": leaf([300.0, 400.0], "float16", "numpy")}
+    assert optim.global_norm(half).item() == 500.0  # the squares are no float16
+    assert optim.clip_grad_norm(half, 5.0)[0]["a"].tolist() == [3.0, 4.0]
+
+
+def test_accumulated_parts_are_the_whole() -> None:
+    model, data = model_of((3,)), np.random.default_rng(2).normal(size=(4, 3))
+
+    def gradients(rows: Array) -> Any:
+        return optim.named_gradients(model, (bb.asarray(rows) * model["p0"] * model["p0"]).sum().backward())
+
+    parts = optim.add(gradients(data[:2]), gradients(data[2:]))
+    np.testing.assert_allclose(parts["p0"].numpy(), gradients(data)["p0"].numpy(), rtol=1e-12)
+
+
+def test_bad_options() -> None:
+    for make, words in [
+        (lambda: SGD(-0.1), "SGD: lr is a number from 0 on, not -0.1"),
+        (lambda: SGD(float("nan")), "SGD: lr"),
+        (lambda: SGD(0.1, momentum=-1), "SGD: momentum"),
+        (lambda: SGD(0.1, nesterov=True), "momentum with nesterov"),
+        (lambda: Adam("fast"), "Adam: lr is a number from 0 on, not 'fast'"),  # type: ignore[arg-type]
+        (lambda: Adam(betas=(0.9, 1.0)), r"Adam: betas\[1\] is a number from 0 up to and without 1, not 1.0"),
+        (lambda: AdamW(eps=-1.0), "AdamW: eps"),
+        (lambda: AdamW(weight_decay=float("inf")), "AdamW: weight_decay"),
+    ]:
+        with pytest.raises(ArgumentError, match=words):
+            make()
+
+
+def test_bad_gradients_change_nothing() -> None:
+    model = model_of((2, 3), (3,))
+    before, optimizer = dict(model), Adam(0.1)
+    good = leaf(np.ones((2, 3)), backend="numpy")
+    other: Any = leaf([1.0]) * 2.0
+    for gradients, kind, words in [
+        ({"p0": good, "p2": good}, ArgumentError, "the model has no parameter 'p2'"),
+        ({"p0": good, "p1": good}, ShapeError, r"gradient of p1 has another shape.*float64\[2,3\].*float64\[3\]"),
+        ({"p0": leaf(np.ones((2, 3)), "float32", "numpy")}, DTypeError, "gradient of p0 is a tensor of the param"),
+        ({"p0": np.ones((2, 3))}, DTypeError, "gradient of p0"),
+        ({"p0": leaf(np.ones((2, 3)), backend="autodiff(autodiff(numpy))")}, BackendMismatchError, "another backend"),
+        ({}, GraphError, "none of the 2 float tensors of the model has a gradient"),
+        (other.sum().backward(), GraphError, "none of the 2"),
+        ((leaf([1.0], backend="autodiff(autodiff(numpy))") * 2.0).sum().backward(), BackendMismatchError, "belong to"),
+    ]:  # fmt: skip
+        with pytest.raises(kind, match=words):
+            optimizer.step(model, gradients)
+        assert all(model[key] is before[key] for key in model)
+    assert optimizer.steps == 0
+    with pytest.raises(ArgumentError, match="max_norm"):
+        optim.clip_grad_norm({"p0": good}, 0.0)
+    with pytest.raises(ArgumentError, match="no gradients"):
+        optim.clip_grad_norm({}, 1.0)
+    with pytest.raises(ArgumentError, match="no gradients"):
+        optim.global_norm({})
+
+
+def test_bad_states_change_nothing() -> None:
+    model, optimizer = model_of((2,)), Adam(0.1)
+    optimizer.step(model, quadratic(model))
+    state: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    fresh = Adam(0.1)
+    changes: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"p0.m": None}, ArgumentError, r"missing in the state of Adam: p0\.m"),
+        ({"steps": None}, ArgumentError, "missing in the state of Adam: steps"),
+        ({"p0.velocity": 1}, ArgumentError, r"unexpected in the state of Adam: p0\.velocity"),
+        ({"p0.m": 3}, DTypeError, r"p0\.m is a float tensor, not int"),
+        ({"p0.m": bb.asarray([1, 2])}, DTypeError, r"p0\.m is a float tensor, not IntTensor"),
+    ]
+    for change, kind, words in changes:
+        broken = {**state, **change}
+        broken = {key: value for key, value in broken.items() if value is not None}
+        with pytest.raises(kind, match=words):
+            fresh.load_state_dict(broken)
+    assert fresh.state_dict() == {"steps": 0}
+    fresh.load_state_dict(state)
+    with pytest.raises(ShapeError, match=r"p0 has shape \[2\], and the parameter is float64\[3\]"):
+        fresh.step({"p0": leaf([1.0, 2.0, 3.0])}, {"p0": leaf([1.0, 2.0, 3.0], backend="numpy")})
+    fresh.load_state_dict(state)
+    with pytest.raises(ArgumentError, match="has no parameter 'p0'"):
+        fresh.step({"q": leaf([1.0])}, {"q": leaf([1.0], backend="numpy")})
+
+
+def test_parts_of_large_arrays_are_computed_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", 3)
+    monkeypatch.setattr(threads, "_pool", None)
+    seen: list[tuple[int, int, int]] = []
+
+    def work(start: int, stop: int) -> None:
+        seen.append((start, stop, threading.get_ident()))
+        threads.for_parts(lambda a, b: seen.append((a, b, -1)), stop - start, worth=1)  # inside a part: at once
+
+    threads.for_parts(work, 10, worth=6)
+    parts = sorted(s[:2] for s in seen if s[2] != -1)
+    assert parts == [(0, 3), (3, 6), (6, 10)]
+    assert len({s[2] for s in seen if s[2] != -1}) > 1
+
+    def fails(start: int, stop: int) -> None:
+        if start:
+            raise OverflowError("in a part")
+
+    with pytest.raises(OverflowError, match="in a part"):
+        threads.for_parts(fails, 10, worth=6)
+    seen.clear()
+    threads.for_parts(work, 5, worth=6)
+    assert seen[0][:2] == (0, 5)
+    threads.set_num_threads(1)
+    assert threads.num_threads() == 1
+    with pytest.raises(ArgumentError, match="at least one thread"):
+        threads.set_num_threads(0)
+
+
+def test_the_number_of_threads_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", None)
+    monkeypatch.setenv("BACKBURN_NUM_THREADS", "many")
+    with pytest.raises(ArgumentError, match="BACKBURN_NUM_THREADS='many'"):
+        threads.num_threads()
+    monkeypatch.setenv("BACKBURN_NUM_THREADS", "5")
+    assert threads.num_threads() == 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_count", 2)
+    monkeypatch.setattr(threads, "_pool", None)
+    threads.for_parts(lambda start, stop: None, 10, worth=2)
+    child = os.fork()
+    if child == 0:
+        done: list[int] = []
+        threads.for_parts(lambda start, stop: done.append(stop - start), 10, worth=2)
+        os._exit(0 if sum(done) == 10 else 1)
+    assert os.waitpid(child, 0)[1] == 0
