@@ -1,0 +1,354 @@
+"""Backends by name: expressions, interning, plugins that are broken, names that are wrong."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import backburn as bb
+from backburn.backend import registry
+from backburn.backend.expression import Decorated, Expression, parse
+from backburn.base.errors import BackendMismatchError, BackendUnavailableError, SpecError
+
+# ---- reading expressions ----
+
+
+def test_the_parts_of_an_expression() -> None:
+    found = parse(" autodiff( cupy:1(float_dtype=bfloat16, graphs = true, memory=1.5e9, pool=-1) , strict=FALSE )")
+    assert isinstance(found, Decorated)
+    assert (found.name, found.options) == ("autodiff", {"strict": False})
+    inner = found.inner
+    assert (inner.name, inner.device) == ("cupy", 1)
+    assert inner.options == {"float_dtype": "bfloat16", "graphs": True, "memory": 1.5e9, "pool": -1}
+    assert list(found.names()) == ["autodiff", "cupy"]
+
+
+@pytest.mark.parametrize("text", ["numpy", "numpy()", " numpy ( ) "])
+def test_a_name_alone(text: str) -> None:
+    found = parse(text)
+    assert (type(found), found.name, found.device, found.options) == (Expression, "numpy", None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected a name and found the end"),
+        ("3", "expected a name and found '3'"),
+        ("(numpy)", r"expected a name and found '\('"),
+        ("autodiff(numpy", r"expected '\)' and found the end"),
+        ("autodiff(numpy))", r"nothing may follow, and '\)' does"),
+        ("numpy numpy", "nothing may follow, and 'numpy' does"),
+        ("numpy:", "expected the number of a device and found the end"),
+        ("numpy:x", "expected the number of a device and found 'x'"),
+        ("numpy:-1", "a device is a number from 0 on"),
+        ("numpy:1.5", "a device is a number from 0 on"),
+        ("numpy(a=)", r"expected a value and found '\)'"),
+        ("numpy(a=1 b=2)", "expected ',' and found 'b'"),
+        ("numpy(a=1, 2)", "expected the name of an option and found '2'"),
+        ("numpy(a=1, a=2)", "the option 'a' is given twice"),
+        ("autodiff:1(numpy)", r"write autodiff\(numpy:1\)"),
+        ("autodiff(numpy, )x", "nothing may follow"),
+        ("numpy-cpu", "nothing may follow, and '-' does"),
+    ],
+)
+def test_what_is_no_expression_says_why(text: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        parse(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"numpy"])
+def test_an_expression_is_a_string(value: Any) -> None:
+    with pytest.raises(SpecError, match="is a string"):
+        bb.load_backend(value)
+
+
+# ---- loading ----
+
+
+def test_the_same_expression_is_the_same_object() -> None:
+    numpy = bb.load_backend("numpy")
+    once = bb.load_backend("autodiff(numpy)")
+    assert bb.load_backend("numpy") is numpy
+    assert bb.load_backend(" autodiff ( numpy() ) ") is once
+    assert once.inner_backend is numpy  # type: ignore[attr-defined]
+    assert bb.Autodiff(numpy) is once
+    twice = bb.load_backend("autodiff(autodiff(numpy))")
+    assert twice.inner_backend is once  # type: ignore[attr-defined]
+    assert twice.spec == "autodiff(autodiff(numpy))"
+
+
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))"])
+def test_backends_are_pickled_by_their_spec(spec: str) -> None:
+    backend = bb.load_backend(spec)
+    assert backend.spec == spec
+    assert pickle.loads(pickle.dumps(backend)) is backend
+
+
+@pytest.mark.parametrize(
+    ("spec", "suggestion"),
+    [
+        ("autodif(numpy)", "Did you mean 'autodiff(numpy)'?"),
+        ("autodiff(nunpy)", "Did you mean 'autodiff(numpy)'?"),
+        ("autodiff(Autodiff(numpy))", "Did you mean 'autodiff(autodiff(numpy))'?"),
+        ("nunpy:1(a=2)", "Did you mean 'numpy:1(a=2)'?"),
+        ("quantum", "Known: autodiff, numpy"),
+    ],
+)
+def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        bb.load_backend(spec)
+    assert suggestion in str(caught.value)
+    assert repr(spec) in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["autodiff", "autodiff()", "autodiff(depth=2)"])
+def test_a_decorator_alone_is_no_backend(spec: str) -> None:
+    with pytest.raises(SpecError, match=r"autodiff wraps a backend: write autodiff\(numpy\)"):
+        bb.load_backend(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("numpy(autodiff)", "numpy wraps nothing"),
+        ("numpy:0", "numpy does not take device 0"),
+        ("numpy(threads=2)", "numpy does not take threads=2"),
+        ("autodiff(numpy, depth=2)", "autodiff does not take depth=2"),
+    ],
+)
+def test_what_a_backend_does_not_take(spec: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        bb.load_backend(spec)
+
+
+@pytest.mark.parametrize("spec", ["cupy", "cupy:1", "autodiff(cupy:0)"])
+def test_the_cuda_backend_is_honestly_absent(spec: str) -> None:
+    with pytest.raises(BackendUnavailableError, match=r"not part of this release.*Use 'numpy'"):
+        bb.load_backend(spec)
+
+
+# ---- registered in this process ----
+
+
+@pytest.fixture
+def names():
+    """What a test registers is forgotten again."""
+    before = dict(registry._registered)
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+    for spec in [s for s in registry._loaded if "toy" in s]:
+        del registry._loaded[spec]
+
+
+def toy(spec: str = "toy", **members: Any) -> Any:
+    """A backend of which nothing but its name is asked."""
+
+    class Toy(bb.Backend[Any, Any, Any, Any]):
+        device = members.pop("device", "cpu")
+
+        @property
+        def spec(self) -> str:
+            return spec
+
+    return Toy()
+
+
+def test_device_and_options_reach_the_factory(names) -> None:
+    calls = []
+
+    def factory(device: int = 0, **options: Any) -> Any:
+        calls.append((device, options))
+        return toy(f"toy:{device}")
+
+    bb.register_backend("toy", factory)
+    first = bb.load_backend("toy:1(fast=true)")
+    assert calls == [(1, {"fast": True})]
+    assert bb.load_backend("toy:1") is first, "the spec of what was made names it as well"
+    other = bb.load_backend("toy:2")
+    assert other is not first
+    assert other != first
+    assert calls[1:] == [(2, {})]
+
+
+def test_registering_again_replaces_and_leaves_others_alone(names) -> None:
+    bb.register_backend("toy", lambda: toy())
+    first, decorated, numpy = (bb.load_backend(s) for s in ("toy", "autodiff(toy)", "autodiff(numpy)"))
+    bb.register_backend("toy", lambda: toy())
+    assert bb.load_backend("toy") is not first
+    assert bb.load_backend("autodiff(toy)") is not decorated
+    assert bb.load_backend("autodiff(numpy)") is numpy
+
+
+def test_what_a_factory_must_make(names) -> None:
+    bb.register_backend("toy", lambda: 3)
+    with pytest.raises(SpecError, match=r"'toy' made int, which is no backend: it lacks spec, "):
+        bb.load_backend("toy")
+    bb.register_backend("toy", lambda: toy("numpy"))
+    with pytest.raises(SpecError, match=r"'toy' \(Toy\) has the spec 'numpy'"):
+        bb.load_backend("toy")
+
+
+def test_a_factory_that_fails_says_why(names) -> None:
+    def driver_missing() -> Any:
+        raise RuntimeError("no driver")
+
+    bb.register_backend("toy", driver_missing)
+    with pytest.raises(BackendUnavailableError, match=r"'toy': cannot be used here \(RuntimeError: no driver\)"):
+        bb.load_backend("autodiff(toy)")
+    with pytest.warns(registry.BackendWarning, match="no driver"):
+        (found,) = [b for b in bb.list_backends() if b.name == "toy"]
+    assert not found.usable
+    assert "no driver" in found.reason
+
+
+def test_a_backend_may_say_itself_why_it_is_not_usable(names) -> None:
+    def no_device() -> Any:
+        raise BackendUnavailableError("toy: there is no device; plug one in")
+
+    bb.register_backend("toy", no_device)
+    (found,) = [b for b in bb.list_backends() if b.name == "toy"]
+    assert (found.usable, found.reason) == (False, "toy: there is no device; plug one in")
+
+
+@pytest.mark.parametrize("name", ["two words", "a-b", "3d", ""])
+def test_names_must_fit_into_expressions(name: str) -> None:
+    with pytest.raises(SpecError, match="register_backend"):
+        bb.register_backend(name, lambda: toy())
+
+
+def test_an_autodiff_backend_that_differs_from_its_inner_one_is_refused(names) -> None:
+    inner = toy()
+
+    class Bad(bb.AutodiffBackend[Any, Any, Any, Any, Any, Any]):
+        spec = "toy"  # type: ignore[assignment]
+        device = "elsewhere"  # type: ignore[assignment]
+        inner_backend = inner
+
+    bb.register_backend("toy", Bad)
+    with pytest.raises(BackendMismatchError, match=r"Bad \(device elsewhere\) wraps Toy \(device cpu\)"):
+        bb.load_backend("toy")
+
+
+# ---- installed plugins ----
+
+
+def install(folder: Path, name: str, *, modules: dict[str, str], points: dict[str, dict[str, str]]) -> None:
+    """What an installer leaves behind: modules, and metadata with entry points."""
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text)
+    metadata = folder / f"{name}-0.3.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.3\n")
+    groups = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in found.items()) for group, found in points.items()]
+    (metadata / "entry_points.txt").write_text("\n".join(groups))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch):
+    """A folder of installed packages, on the path."""
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = set(sys.modules)
+    yield tmp_path
+    for module in set(sys.modules) - loaded:
+        if getattr(sys.modules[module], "__file__", "") and str(tmp_path) in str(sys.modules[module].__file__):
+            del sys.modules[module]
+
+
+BROKEN = {"modules": {"toy_broken": "import toy_missing"}, "points": {"backburn.backends": {"toy": "toy_broken:Toy"}}}
+
+
+def test_a_broken_plugin_is_named_and_nothing_else_breaks(site: Path, names) -> None:
+    install(site, "toy", **BROKEN)  # type: ignore[arg-type]
+    with pytest.raises(BackendUnavailableError, match=r"'toy': toy_broken could not be imported.*toy_missing"):
+        bb.load_backend("toy")
+    with pytest.warns(registry.BackendWarning, match="toy_missing"):
+        found = {b.name: b for b in bb.list_backends()}
+    assert found["toy"].distribution == "toy 0.3"
+    assert found["toy"].target == "toy_broken:Toy"
+    assert not found["toy"].usable
+    assert found["numpy"].usable
+
+
+def test_a_broken_plugin_does_not_break_the_import(site: Path) -> None:
+    install(site, "toy", **BROKEN)  # type: ignore[arg-type]
+    path = os.pathsep.join([str(site), *(p for p in sys.path if p)])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import backburn as bb; print((bb.asarray([1.0]) + 1.0).tolist())"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2.0]\n", "")
+
+
+def test_a_missing_attribute_is_a_broken_plugin(site: Path, names) -> None:
+    install(site, "toy", modules={"toy_empty": ""}, points={"backburn.backends": {"toy": "toy_empty:Toy"}})
+    with pytest.raises(BackendUnavailableError, match="AttributeError"):
+        bb.load_backend("toy")
+
+
+def test_a_broken_decorator_is_listed(site: Path) -> None:
+    install(site, "toy", modules={"toy_broken": "1 / 0"}, points={"backburn.decorators": {"toy": "toy_broken:Toy"}})
+    with pytest.warns(registry.BackendWarning, match="ZeroDivisionError"):
+        found = {d.name: d for d in registry.list_decorators()}
+    assert found["autodiff"].usable
+    assert found["autodiff"].decorates
+    assert not found["toy"].usable
+    with pytest.raises(BackendUnavailableError, match="ZeroDivisionError"):
+        bb.load_backend("toy(numpy)")
+
+
+def test_an_installed_name_does_not_replace_what_is_shipped(site: Path) -> None:
+    install(site, "toy", **{**BROKEN, "points": {"backburn.backends": {"numpy": "toy_broken:Toy"}}})  # type: ignore[arg-type]
+    (found,) = [b for b in bb.list_backends() if b.name == "numpy"]
+    assert found.target == "backburn_numpy:NumpyBackend"
+    assert found.usable
+
+
+def test_plugins_can_be_switched_off(site: Path, monkeypatch) -> None:
+    install(site, "toy", **BROKEN)  # type: ignore[arg-type]
+    monkeypatch.setenv("BACKBURN_DISABLE_PLUGINS", "1")
+    assert [b.name for b in bb.list_backends()] == ["numpy"]
+    with pytest.raises(SpecError, match="no backend is called 'toy'"):
+        bb.load_backend("toy")
+
+
+def test_shipped_backends_need_no_metadata(monkeypatch) -> None:
+    def no_metadata(**options: Any) -> Any:
+        raise AssertionError("metadata were read")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", no_metadata)
+    monkeypatch.setattr(registry, "_loaded", {})
+    assert bb.load_backend("autodiff(numpy)").spec == "autodiff(numpy)"
+
+
+def test_the_package_of_a_backend_is_told(monkeypatch) -> None:
+    def points(group: str) -> list[Any]:
+        dist = SimpleNamespace(name="backburn", version="9")
+        return [SimpleNamespace(name="numpy", value="backburn_numpy:NumpyBackend", dist=dist)]
+
+    monkeypatch.setattr(registry, "_entry_points", points)
+    assert [b.distribution for b in bb.list_backends()] == ["backburn 9"]
+
+
+# ---- the default ----
+
+
+def test_default_backend_comes_from_the_environment(monkeypatch) -> None:
+    assert bb.default_backend().spec == "autodiff(numpy)"
+    monkeypatch.setenv("BACKBURN_BACKEND", "numpy")
+    assert bb.default_backend() is bb.load_backend("numpy")
+    with bb.use_backend("autodiff(autodiff(numpy))"):
+        assert bb.default_backend().spec == "autodiff(autodiff(numpy))"
+    monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")
+    with pytest.raises(SpecError, match="Did you mean 'numpy'"):
+        bb.default_backend()
