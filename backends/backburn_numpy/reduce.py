@@ -95,18 +95,18 @@ def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False
 
 
 def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
-    line = one_axis(_Moves, x, axis)
+    line = one_axis(_Moves, widened(x), axis)
     length = line.shape[-1]
     positions = quantile_positions(q, length)
     above = [below + 1 for below, part in positions if part]
     # NaN comes last in order, so that the last element tells whether there is one.
     line = np.partition(line, sorted({length - 1, *above, *(below for below, _ in positions)}), axis=-1)
-    result = np.empty((len(positions), *line.shape[:-1]), x.dtype)
+    result = np.empty((len(positions), *line.shape[:-1]), line.dtype)
     for i, (below, part) in enumerate(positions):
         result[i] = line[..., below] * (1.0 - part) + line[..., below + 1] * part if part else line[..., below]
     result[:, np.isnan(line[..., -1])] = math.nan
     shape = result_shape(x, axis, keepdims)
-    return result.reshape((len(q), *shape) if isinstance(q, tuple) else shape)
+    return narrowed(result, x).reshape((len(q), *shape) if isinstance(q, tuple) else shape)
 
 
 class _Moves:

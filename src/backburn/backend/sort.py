@@ -25,7 +25,7 @@ def _twice(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
     return x, x
 
 
-def _topmost(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Shape]:
+def topmost(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Shape]:
     length = x[check_axis(axis, len(x))]
     if not 0 <= count <= length:
         raise ArgumentError(f"axis {axis} has {length} elements, of which {count} cannot be taken")
@@ -89,14 +89,14 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def topk(self, x: F, /, count: int, axis: int, largest: bool = True) -> tuple[F, I]: ...
     @overload
     def topk(self, x: I, /, count: int, axis: int, largest: bool = True) -> tuple[I, I]: ...
-    @operation(kinds="FI", shape=_topmost, result=("same", "int64"), differentiable=True)
+    @operation(kinds="FI", shape=topmost, result=("same", "int64"), differentiable=True)
     def topk(self: Any, x: Any, /, count: int, axis: int, largest: bool = True) -> Any:
         """The ``count`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
         Of equal elements those with the lowest indices are taken, first those first; NaN is taken last. Raises
         ValueError when there are fewer than ``count``.
         """
-        _topmost(x.shape, count=count, axis=axis)
+        topmost(x.shape, count=count, axis=axis)
         indices = part(self, self.argsort(x, axis, largest), axis, 0, count)
         return self.gather(x, indices, axis), indices
 
