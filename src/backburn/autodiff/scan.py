@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
-from backburn.backend.scan import associative_scan, part
+from backburn.backend.scan import associative_scan, first_state, part
 
 
 def shifted(k: Any, x: Any, axis: int, fill: Any, back: bool) -> Any:
@@ -55,6 +55,33 @@ def logcumsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
     return k.mul(k.exp(k.sub(x, total)), recurrence(k, left, g, axis, True))
 
 
+def ssm_scan_gradients(
+    k: Any, g: Any, a: Any, b: Any, x: Any, h0: Any, out: Any, axis: int, reverse: bool, needs: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    """The gradient of each state, the recurrence run backwards with the next step's ``a``, serves all operands."""
+    a = k.broadcast_to(a, out.shape)
+    of_state = k.ssm_scan(shifted(k, a, axis, 0.0, not reverse), 1.0, g, None, axis, not reverse)
+    of_a = of_h0 = None
+    if needs[0]:
+        of_a = k.mul(of_state, before(k, out, h0, axis, reverse))
+    if needs[3]:
+        length = out.shape[axis]
+        start, stop = (max(length - 1, 0), length) if reverse else (0, min(1, length))
+        of_h0 = k.sum(k.mul(part(k, a, axis, start, stop), part(k, of_state, axis, start, stop)), (axis,), False)
+    return of_a, k.mul(of_state, x) if needs[1] else None, k.mul(of_state, b) if needs[2] else None, of_h0
+
+
+def before(k: Any, out: Any, h0: Any, axis: int, reverse: bool) -> Any:
+    """The state that each step started from."""
+    if h0 is None or out.shape[axis] == 0:
+        return shifted(k, out, axis, 0.0, reverse)
+    first, length = first_state(k, h0, out.shape, axis), out.shape[axis]
+    if reverse:
+        return k.concat([part(k, out, axis, 1, length), first], axis)
+    return k.concat([first, part(k, out, axis, 0, length - 1)], axis)
+
+
+gradient("ssm_scan", ("a", "b", "x", "h0"), ssm_scan_gradients)
 gradient("cumsum", x=lambda k, g, axis, reverse: k.cumsum(g, axis, not reverse))
 gradient("cumprod", x=cumprod_gradient)
 gradient("cummax", x=extremum_gradient)

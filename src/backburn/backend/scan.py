@@ -1,4 +1,4 @@
-"""Scans: running sums, products and extrema along one axis, and differences, which undo sums.
+"""Scans: running sums, products and extrema along one axis, linear recurrences, and differences, which undo sums.
 
 ``axis`` is a number from 0 to rank - 1. 16-bit floats are accumulated in float32.
 """
@@ -10,7 +10,8 @@ from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import along_axis
+from backburn.backend.scalars import is_scalar
+from backburn.backend.shapes import along_axis, broadcast, broadcast_to, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ArgumentError
@@ -61,6 +62,21 @@ def _differences(x: Shape, *, axis: int, n: int = 1) -> Shape:
     if n < 0:
         raise ArgumentError(f"differences are taken 0 or more times, not {n}")
     return (*x[:axis], max(x[axis] - n, 0), *x[axis + 1 :])
+
+
+def scanned(a: Shape, b: Shape | None, x: Shape, h0: Shape | None = None, *, axis: int, **_: Any) -> Shape:
+    """The shape of the states: that of ``a``, ``b`` and ``x`` together, to which a first state fits without ``axis``."""
+    states = broadcast(a, b, x)
+    check_axis(axis, len(states))
+    if h0 is not None:
+        broadcast_to(h0, shape=states[:axis] + states[axis + 1 :])
+    return states
+
+
+def first_state(k: Any, h0: Any, shape: Shape, axis: int) -> Any:
+    """``h0`` in the shape of one step along ``axis``."""
+    state = k.broadcast_to(h0, (*shape[:axis], *shape[axis + 1 :]))
+    return k.reshape(state, (*shape[:axis], 1, *shape[axis + 1 :]))
 
 
 class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -131,3 +147,29 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             length = x.shape[axis]
             x = self.sub(part(self, x, axis, min(1, length), length), part(self, x, axis, 0, max(length - 1, 0)))
         return x
+
+    @operation(kinds="F", shape=scanned, differentiable=True)
+    def ssm_scan(
+        self: Any, a: F, b: F | float, x: F, h0: F | None = None, /, axis: int = 0, reverse: bool = False
+    ) -> F:
+        """The states ``h[t] = a[t] h[t-1] + b[t] x[t]`` of a linear recurrence along ``axis``, from ``h0`` or from 0.
+
+        ``a``, ``b`` and ``x`` broadcast to the states' shape, ``axis`` is one of the states' axes, and ``h0`` broadcasts
+        to a state, which lacks ``axis``. With ``reverse`` it runs from the end: ``h[t] = a[t] h[t+1] + b[t] x[t]``.
+        This is the scan of diagonal state space models (Gu and Dao, Mamba, 2023).
+        """
+        dtype, a, x = self.dtype(x), widened(self, a), widened(self, x)
+        fed = self.mul(b if is_scalar(b) else widened(self, b), x)
+        shape = broadcast(tuple(a.shape), tuple(fed.shape))
+        if shape[axis] == 0:
+            return self.zeros(shape, dtype)  # type: ignore[no-any-return]
+        a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
+        state = None if h0 is None else first_state(self, widened(self, h0), shape, axis)
+        states = []
+        # One turn for each step: products of many ``a``, as in logarithmic schemes, overflow where no state does.
+        for t in reversed(range(shape[axis])) if reverse else range(shape[axis]):
+            now = part(self, fed, axis, t, t + 1)
+            state = now if state is None else self.add(self.mul(part(self, a, axis, t, t + 1), state), now)
+            states.append(state)
+        result: F = self.cast(self.concat(states[::-1] if reverse else states, axis), dtype)
+        return result

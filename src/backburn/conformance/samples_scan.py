@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.samples import case, integers, real, samples
+from backburn.conformance.samples import case, integers, real, samples, unit
 
 Array = Any
 NAN, INF = math.nan, math.inf
@@ -97,4 +97,34 @@ samples(
     case(real(2, 5), axis=1, n=0),
     case(real(2, 3), axis=1, n=4, note="more often than there are elements"),
     case(integers(4, low=0, high=9).astype(np.uint8), axis=0, note="wraps"),
+)
+
+
+def ssm_reference(a: Array, b: Any, x: Array, h0: Array | None = None, axis: int = 0, reverse: bool = False) -> Array:
+    """The recurrence, step by step."""
+    a, fed = (np.moveaxis(v, axis, 0) for v in np.broadcast_arrays(a, b * x))
+    out, state = np.empty(fed.shape), 0.0 if h0 is None else h0
+    for t in range(len(out))[:: -1 if reverse else 1]:
+        state = fed[t] if h0 is None and t == (len(out) - 1 if reverse else 0) else a[t] * state + fed[t]
+        out[t] = state
+    return np.moveaxis(out, 0, axis)
+
+
+samples(
+    "ssm_scan",
+    ssm_reference,
+    case(real(4, seed=1), real(4, seed=2), real(4, seed=3), np.array(0.7)),
+    case(unit(3, 2, seed=1), real(3, 2, seed=2), real(3, 2, seed=3), real(2), reverse=True),
+    case(unit(2, 3, seed=1), real(2, 3, seed=2), real(2, 3, seed=3), None, axis=1),
+    case(unit(2, 3, 2, seed=1), real(3, 1), real(2, 3, 2, seed=3), real(2, 2), axis=1, reverse=True),
+    case(unit(2), 1.0, real(5, 2), note="the same factors at every step, and no second ones"),
+    case(unit(4, 3), real(4, 1), real(3), real(1), note="everything broadcasts"),
+    case(real(1, 2), real(1, 2, seed=1), real(1, 2, seed=2), real(2)),
+    case(real(0, 2), real(0, 2), real(0, 2), real(2), note="no steps"),
+    case(real(3, 0), real(3, 0), real(3, 0), real(0)),
+    case(np.array([2.0, 0.0, -1.0, 0.5]), real(4, seed=2), real(4, seed=3), np.array(0.7), note="a zero forgets"),
+    case(unit(300), real(300), real(300, seed=1), np.array(0.5), smooth=1, note="long and narrow"),
+    case(unit(290, 1, seed=1), real(1), real(290, 2, seed=2), None, smooth=1, reverse=True, note="long and narrow"),
+    case(np.full(400, 1e9), np.ones(400), np.zeros(400), np.array(0.0), smooth=0, note="products overflow, states do not"),
+    case(np.array([INF, 1.0]), np.array([1.0, 2.0]), np.array([NAN, 1.0]), smooth=0),
 )
