@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
 
@@ -27,10 +31,13 @@ def where(condition: Array, x: Array, y: Array, /) -> Array:
     if max(condition.size, x.size, y.size) < MANY or x.dtype != y.dtype:
         return np.where(condition, x, y)
     unsigned = UNSIGNED[x.itemsize]
-    bits = np.bitwise_xor(x.view(unsigned), y.view(unsigned), out=...)
-    same_shape = np.broadcast_shapes(bits.shape, condition.shape) == bits.shape
-    bits = np.multiply(bits, condition, out=bits if same_shape else ...)
-    return np.bitwise_xor(bits, y.view(unsigned), out=bits).view(x.dtype)
+
+    def select(condition: Array, x: Array, y: Array, out: Array) -> None:
+        np.bitwise_xor(x, y, out=out)
+        np.multiply(out, condition, out=out)
+        np.bitwise_xor(out, y, out=out)
+
+    return _in_parts(select, condition, x.view(unsigned), y.view(unsigned)).view(x.dtype)
 
 
 def _is_zero(scalar: float) -> bool:
@@ -40,7 +47,23 @@ def _is_zero(scalar: float) -> bool:
 
 def _kept(x: Array, condition: Array) -> Array:
     """``x`` where ``condition`` is true, else 0, infinities and NaN included."""
-    return np.multiply(x.view(UNSIGNED[x.itemsize]), condition, out=...).view(x.dtype)
+
+    def keep(condition: Array, x: Array, out: Array) -> None:
+        np.multiply(x, condition, out=out)
+
+    return _in_parts(keep, condition, x.view(UNSIGNED[x.itemsize])).view(x.dtype)
+
+
+def _in_parts(work: Callable[..., None], *operands: Array) -> Array:
+    """The array that ``work(*operands, out)`` fills, in the dtype of the last; a large one in several threads."""
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    result = empty(shape, operands[-1].dtype)
+    if result.size < WORTH_A_THREAD or any(x.shape != shape or not x.flags.c_contiguous for x in operands):
+        work(*operands, result)
+    else:
+        flat = [x.reshape(-1) for x in (*operands, result)]
+        for_parts(lambda start, stop: work(*(x[start:stop] for x in flat)), result.size)
+    return result
 
 
 def masked_select(x: Array, mask: Array, /) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from backburn.backend.create import arange_length
 from backburn.base.dtypes import DType, as_dtype
+from backburn_numpy import memory
 from backburn_numpy.quantize import QuantizedArray, dequantize
 
 Array = Any
@@ -24,23 +25,30 @@ def to_numpy(x: Array, /) -> Array:
 
 
 def cast(x: Array, /, dtype: DType) -> Array:
-    return x.astype(dtype.dtype, copy=False)
+    host = dtype.dtype
+    if x.nbytes < memory.THRESHOLD or x.dtype == host or not x.flags.c_contiguous:
+        return x.astype(host, copy=False)
+    result = memory.empty(x.shape, host)
+    np.copyto(result, x, casting="unsafe")
+    return result
 
 
 def full(shape: Shape, value: float, dtype: DType) -> Array:
-    return np.full(shape, value, dtype.dtype)
+    result = memory.empty(shape, dtype.dtype)
+    result.fill(value)
+    return result
 
 
 def zeros(shape: Shape, dtype: DType) -> Array:
-    return np.zeros(shape, dtype.dtype)
+    return full(shape, 0, dtype)
 
 
 def ones(shape: Shape, dtype: DType) -> Array:
-    return np.ones(shape, dtype.dtype)
+    return full(shape, 1, dtype)
 
 
 def empty(shape: Shape, dtype: DType) -> Array:
-    return np.empty(shape, dtype.dtype)
+    return memory.empty(shape, dtype.dtype)
 
 
 def arange(start: float, stop: float, step: float, dtype: DType) -> Array:

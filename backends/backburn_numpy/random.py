@@ -10,12 +10,16 @@ import numpy as np
 
 from backburn.backend.random import DIGITS, check_range, check_stream, threshold
 from backburn.base.dtypes import DType
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import for_parts
 
 Array = Any
 Shape = tuple[int, ...]
 
 #: Elements that are made at a time: they and their temporaries stay in the processor's cache.
 BLOCK = 1 << 14
+#: So many blocks of elements are worth a second thread.
+WORTH_A_THREAD = 8
 WORD = np.dtype("<u4")
 PAIR = np.dtype("<u8")
 
@@ -32,11 +36,15 @@ def filled(
     shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]
 ) -> Array:
     """An array whose elements ``make(words, out)`` writes block by block, ``each`` words for one element."""
-    result = np.empty(math.prod(shape), dtype)
-    for start in range(0, result.size, BLOCK):
-        out = result[start : start + BLOCK]
-        # The number of words of a block is even, so that a pair of elements finds its words at the end as well.
-        make(words(key, offset + start * each, (out.size + out.size % 2) * each), out)
+    result = empty((math.prod(shape),), np.dtype(dtype))
+
+    def work(first: int, last: int) -> None:
+        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
+            out = result[start : start + BLOCK]
+            # The number of words of a block is even, so that a pair of elements finds its words at the end as well.
+            make(words(key, offset + start * each, (out.size + out.size % 2) * each), out)
+
+    for_parts(work, -(-result.size // BLOCK), WORTH_A_THREAD)
     return result.reshape(shape)
 
 

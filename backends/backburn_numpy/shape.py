@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from backburn.backend.layout import overlapped, padded, windows
+from backburn.backend.layout import joined, overlapped, padded, stacked, windows
+from backburn_numpy import memory
 from backburn_numpy.quantize import QuantizedArray
 
 Array = Any
@@ -23,7 +24,14 @@ def reshape(x: Array, /, shape: Shape) -> Array:
 def broadcast_to(x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
         return x.over(np.broadcast_to(x.values, shape))
-    return x if x.shape == shape else np.broadcast_to(x, shape)
+    if x.shape == shape:
+        return x
+    if x.size == 1 and x.ndim <= len(shape) and x.dtype.isbuiltin == 1:
+        # What NumPy's function would make of one element, in a fraction of its time.
+        result = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
+        result.setflags(write=False)
+        return result
+    return np.broadcast_to(x, shape)
 
 
 def permute_dims(x: Array, /, axes: Shape) -> Array:
@@ -31,11 +39,17 @@ def permute_dims(x: Array, /, axes: Shape) -> Array:
 
 
 def concat(tensors: Sequence[Array], /, axis: int) -> Array:
-    return np.concatenate(tensors, axis)
+    if sum(x.nbytes for x in tensors) < memory.THRESHOLD:
+        return np.concatenate(tensors, axis)
+    shape = joined([x.shape for x in tensors], axis=axis)
+    return np.concatenate(tensors, axis, out=memory.empty(shape, tensors[0].dtype))
 
 
 def stack(tensors: Sequence[Array], /, axis: int) -> Array:
-    return np.stack(tensors, axis)
+    if sum(x.nbytes for x in tensors) < memory.THRESHOLD:
+        return np.stack(tensors, axis)
+    shape = stacked([x.shape for x in tensors], axis=axis)
+    return np.stack(tensors, axis, out=memory.empty(shape, tensors[0].dtype))
 
 
 def tile(x: Array, /, repeats: Shape) -> Array:
@@ -49,8 +63,8 @@ def repeat(x: Array, /, repeats: int, axis: int) -> Array:
 def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
     if mode != "constant":
         return np.pad(x, widths, mode) if widths else x  # type: ignore[call-overload]
-    shape = padded(x.shape, widths=widths)
-    result = np.zeros(shape, x.dtype) if value == 0 else np.full(shape, value, x.dtype)
+    result = memory.empty(padded(x.shape, widths=widths), x.dtype)
+    result.fill(value)
     result[tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, widths, strict=True))] = x
     return result
 
@@ -66,7 +80,8 @@ def sliding_window(x: Array, /, size: Shape, stride: Shape, axis: Shape, dilatio
 
 def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
     shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
-    total = np.zeros(shape, np.float32 if x.itemsize == 2 else x.dtype)
+    total = memory.empty(shape, np.dtype(np.float32) if x.itemsize == 2 else x.dtype)
+    total.fill(0)
     key: list[Any] = [slice(None)] * total.ndim
     for offsets in itertools.product(*(range(n) for n in x.shape[total.ndim :])):
         for a, offset, step, spacing in zip(axis, offsets, stride, dilation, strict=True):
