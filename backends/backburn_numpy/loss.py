@@ -1,1 +1,70 @@
-"""NumPy: loss."""
+"""NumPy: losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.base.errors import OutOfRangeError
+from backburn_numpy.blocks import BLOCK, is_half
+
+Array = Any
+
+
+def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
+    lines, names = _lines(x, axis), _names(labels, x.shape[axis])
+    out = np.empty(len(lines), x.dtype)
+    for block in _blocks(lines):
+        shifted = _shifted(lines[block])
+        picked = shifted[np.arange(len(shifted)), names[block]]
+        total = np.add.reduce(np.exp(shifted, out=shifted), axis=-1)
+        out[block] = np.subtract(np.log(total, out=total), picked, out=total)
+    return out.reshape(labels.shape)
+
+
+def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
+    lines, names = _lines(x, axis), _names(labels, x.shape[axis])
+    grads = grad.reshape(-1, 1)
+    out = np.empty(lines.shape, x.dtype)
+    for block in _blocks(lines):
+        softmax = _shifted(lines[block])
+        np.exp(softmax, out=softmax)
+        np.divide(softmax, np.add.reduce(softmax, axis=-1, keepdims=True), out=softmax)
+        softmax[np.arange(len(softmax)), names[block]] -= 1
+        np.multiply(softmax, grads[block], out=out[block], casting="same_kind")
+    if axis == x.ndim - 1:
+        return out.reshape(x.shape)
+    return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
+
+
+def _lines(x: Array, axis: int) -> Array:
+    """``x`` as a matrix whose rows are the lines along ``axis``."""
+    if x.ndim == 2 and axis == 1:
+        return x
+    moved = np.moveaxis(x, axis, -1)
+    return moved.reshape(math.prod(moved.shape[:-1]), x.shape[axis])
+
+
+def _names(labels: Array, classes: int) -> Array:
+    """The labels in a row; raises for one that names no class."""
+    flat = labels.reshape(-1)
+    if flat.size and (flat.min() < 0 or flat.max() >= classes):
+        wrong = int(flat[(flat < 0) | (flat >= classes)][0])
+        raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}")
+    return flat
+
+
+def _shifted(lines: Array) -> Array:
+    """A block of rows less their largest elements, so that no power overflows; 16-bit floats in float32."""
+    if is_half(lines):
+        lines = lines.astype(np.float32)
+    top = np.maximum.reduce(lines, axis=-1, keepdims=True)
+    return np.subtract(lines, top)
+
+
+def _blocks(lines: Array) -> list[slice]:
+    """Slices of about :data:`BLOCK` elements that cover the rows."""
+    rows = max(1, BLOCK // max(lines.shape[1], 1))
+    return [slice(start, start + rows) for start in range(0, len(lines), rows)]

@@ -75,9 +75,7 @@ def rms_norm_backward(grad: Array, x: Array, scale: Array, /, axis: Axes, eps: f
     return _standardize_backward(grad, x, scale, axis, eps, False)
 
 
-def _standardize(
-    x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool
-) -> Array:
+def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool) -> Array:
     out = np.empty(x.shape, x.dtype)
     if not x.size:
         return out
@@ -119,9 +117,7 @@ def _standardize_backward(
     return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
 
 
-def _block_backward(
-    out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool
-) -> Array:
+def _block_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
     """Fill ``out`` with the gradient for ``x``; return that for ``scale``, not yet summed."""
     normal, inverse = _normal(x, axis, eps, centred)
     rest = grad * scale
@@ -152,8 +148,8 @@ def _affine(x: Array, scale: Array | None, bias: Array | None) -> None:
         np.add(x, bias, out=x)
 
 
-def _wide(x: Array | None) -> Array | None:
-    """``x``, or a 16-bit float in float32."""
+def _wide(x: Array) -> Array:
+    """``x``, or a 16-bit float in float32; what is absent stays absent."""
     return x if x is None or not is_half(x) else x.astype(np.float32)
 
 

@@ -1,1 +1,65 @@
-"""Gradient rules: activate."""
+"""Gradient rules: activation functions.
+
+Without a rule, so that their bodies are recorded: ``threshold``, ``hardtanh``, ``hard_swish``, ``celu``, ``selu``,
+``softshrink`` and ``hardshrink``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.autodiff.rules import gradient
+from backburn.backend.activate import halves
+
+
+def between(k: Any, g: Any, out: Any, low: float, high: float) -> Any:
+    """``g`` where ``out`` lies strictly between two bounds."""
+    return k.where(k.logical_and(k.less(low, out), k.less(out, high)), g, 0.0)
+
+
+gradient("sigmoid", x=lambda k, g, out: k.mul(g, k.mul(out, k.sub(1.0, out))))
+gradient("log_sigmoid", x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
+gradient("hard_sigmoid", x=lambda k, g, out: between(k, k.div(g, 6.0), out, 0.0, 1.0))
+
+gradient("relu", x=lambda k, g, out: k.where(k.less(0.0, out), g, 0.0))
+gradient("relu6", x=lambda k, g, out: between(k, g, out, 0.0, 6.0))
+gradient("leaky_relu", x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g))
+gradient(
+    "prelu",
+    x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g),
+    slope=lambda k, g, x: k.mul(g, k.minimum(x, 0.0)),
+)
+
+
+def elu(k: Any, g: Any, x: Any, alpha: float) -> Any:
+    """The exponential is bounded by that of 0, so that it cannot overflow where it is not used."""
+    bent = k.mul(k.exp(k.minimum(x, 0.0)), alpha)
+    return k.where(k.less_equal(x, 0.0), k.mul(g, bent), g)
+
+
+gradient("elu", x=elu)
+gradient("gelu", x=lambda k, g, x, approximate: k.gelu_backward(g, x, approximate))
+gradient("silu", x=lambda k, g, x: k.silu_backward(g, x))
+
+
+def mish(k: Any, g: Any, x: Any) -> Any:
+    """``t + x * (1 - t ** 2) * sigmoid(x)`` with ``t = tanh(softplus(x))``."""
+    t = k.tanh(k.softplus(x))
+    return k.mul(g, k.add(t, k.mul(k.mul(x, k.sub(1.0, k.square(t))), k.sigmoid(x))))
+
+
+gradient("mish", x=mish)
+gradient("softplus", x=lambda k, g, x, beta: k.mul(g, k.sigmoid(k.mul(x, beta))))
+gradient("softsign", x=lambda k, g, x: k.div(g, k.square(k.add(k.abs(x), 1.0))))
+gradient("tanhshrink", x=lambda k, g, x: k.mul(g, k.square(k.tanh(x))))
+
+
+def glu(k: Any, g: Any, x: Any, axis: int) -> Any:
+    """Both halves from the same sigmoid."""
+    value, gate = halves(k, x, axis)
+    opened = k.sigmoid(gate)
+    of_value = k.mul(g, opened)
+    return k.concat([of_value, k.mul(k.mul(of_value, value), k.sub(1.0, opened))], axis)
+
+
+gradient("glu", x=glu)

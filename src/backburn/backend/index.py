@@ -24,12 +24,17 @@ Key: TypeAlias = tuple[slice, ...]
 def canonical_slice(key: slice, length: int) -> slice:
     """``key`` on an axis of ``length`` elements as three plain numbers, in range and without wrapping.
 
-    The stop is None where a negative step runs down to the first element, which no number says.
+    The stop is None where a negative step runs down to the first element, which no number says. A range of no elements
+    is ``slice(0, 0, 1)``, whatever its numbers were.
 
         >>> canonical_slice(slice(None, None, -2), 5), canonical_slice(slice(-3, 99), 5)
         (slice(4, None, -2), slice(2, 5, 1))
+        >>> canonical_slice(slice(4, 2), 5)
+        slice(0, 0, 1)
     """
     start, stop, step = key.indices(length)
+    if not range(start, stop, step):
+        return slice(0, 0, 1)
     return slice(start, None if stop < 0 else stop, step)
 
 
@@ -78,7 +83,7 @@ def _added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: An
 
 
 def _untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
-    return grad[:axis] + (length,) + grad[axis + len(indices) :]
+    return (*grad[:axis], length, *grad[axis + len(indices) :])
 
 
 def _gathered_nd(x: Shape, indices: Shape, **_: Any) -> Shape:

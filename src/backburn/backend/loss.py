@@ -1,12 +1,249 @@
-"""Losses."""
+"""Losses.
+
+``reduction`` is ``"none"`` (a loss for each example), ``"mean"`` or ``"sum"``. Shapes never broadcast: a prediction of
+shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats go through float32.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, overload
 
+from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
+from backburn.backend.normalize import channel_shape
+from backburn.backend.reduce import widened
+from backburn.backend.shapes import check_axis
+from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def without_axis(shape: Shape, axis: int) -> Shape:
+    """``shape`` without its axis ``axis``: that of the examples, whose classes are along ``axis``."""
+    axis = check_axis(axis, len(shape))
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _reduced(shape: Shape, reduction: str) -> Shape:
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"the reduction is one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    return shape if reduction == "none" else ()
+
+
+def _paired(x: Shape, targets: Shape, *, reduction: str = "mean") -> Shape:
+    if x != targets:
+        raise ShapeError(f"the predictions {list(x)} and the targets {list(targets)} must have one shape")
+    return _reduced(x, reduction)
+
+
+def _labelled(x: Shape, labels: Shape, *, axis: int) -> Shape:
+    if labels != without_axis(x, axis):
+        raise ShapeError(f"the labels {list(labels)} must have the shape of {list(x)} without its axis {axis}")
+    return labels
+
+
+def _distributed(x: Shape, targets: Shape, *, axis: int) -> Shape:
+    if targets != x:
+        raise ShapeError(f"the targets {list(targets)} must have the shape {list(x)} of the logits")
+    return without_axis(x, axis)
+
+
+def _classes(
+    x: Shape, targets: Shape, weight: Shape | None = None, *, axis: int = 1, reduction: str = "mean", **_: Any
+) -> Shape:
+    examples = _distributed(x, targets, axis=axis) if len(targets) == len(x) else _labelled(x, targets, axis=axis)
+    if weight is not None and weight != (x[axis],):
+        raise ShapeError(f"the weight must have one value for each of the {x[axis]} classes, not {list(weight)}")
+    return _reduced(examples, reduction)
+
+
+def _labels_only(
+    x: Shape, labels: Shape, weight: Shape | None = None, *, axis: int = 1, reduction: str = "mean", **_: Any
+) -> Shape:
+    _labelled(x, labels, axis=axis)
+    return _classes(x, labels, weight, axis=axis, reduction=reduction)
+
+
+def _reduce(k: Any, losses: Any, reduction: str, dtype: Any, weights: Any = None) -> Any:
+    """The losses, their sum, or their mean, in ``dtype``; ``weights`` is what each counts for in the mean."""
+    losses, axes = widened(k, losses), tuple(range(len(losses.shape)))
+    if reduction == "mean":
+        if weights is None:
+            losses = k.mean(losses, axes, False)
+        else:
+            losses = k.div(k.sum(losses, axes, False), k.sum(widened(k, weights), axes, False))
+    elif reduction == "sum":
+        losses = k.sum(losses, axes, False)
+    return losses if k.dtype(losses) is dtype else k.cast(losses, dtype)
+
+
+def _column(k: Any, x: Any, axis: int) -> Any:
+    """``x`` with an axis of length 1 where the classes are."""
+    return k.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def _checked(k: Any, labels: Any, classes: int) -> Any:
+    """Labels of which those below 0 are out of range as well: a class is not counted from the end."""
+    return k.where(k.less(labels, 0), classes, labels)
+
+
+def _kept(k: Any, losses: Any, weights: Any, kept: Any) -> tuple[Any, Any]:
+    """The losses, and what each counts for in the mean (None: all the same); both 0 where they are not ``kept``."""
+    if kept is None:
+        return losses, weights
+    counts = k.cast(kept, k.dtype(losses)) if weights is None else k.where(kept, weights, 0.0)
+    return k.where(kept, losses, 0.0), counts
 
 
 class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Losses."""
+
+    # ---- distances ----
+
+    @operation(kinds="F", shape=_paired, differentiable=True)
+    def mse(self: Any, x: F, targets: F, /, reduction: str = "mean") -> F:
+        """The squared difference."""
+        _paired(shape_of(x), shape_of(targets), reduction=reduction)
+        difference = self.sub(widened(self, x), widened(self, targets))
+        result: F = _reduce(self, self.square(difference), reduction, self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=_paired, differentiable=True)
+    def l1(self: Any, x: F, targets: F, /, reduction: str = "mean") -> F:
+        """The absolute difference; where there is none the derivative is 0."""
+        _paired(shape_of(x), shape_of(targets), reduction=reduction)
+        difference = self.sub(widened(self, x), widened(self, targets))
+        result: F = _reduce(self, self.abs(difference), reduction, self.dtype(x))
+        return result
+
+    # ---- classes ----
+
+    @overload
+    def cross_entropy(
+        self, x: F, targets: F, weight: F | None = None, /,
+        axis: int = 1, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None,
+    ) -> F: ...  # fmt: skip
+    @overload
+    def cross_entropy(
+        self, x: F, targets: I, weight: F | None = None, /,
+        axis: int = 1, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None,
+    ) -> F: ...  # fmt: skip
+    @operation(kinds="F", shape=_classes, like=("x",), differentiable=True)
+    def cross_entropy(
+        self: Any,
+        x: Any,
+        targets: Any,
+        weight: Any = None,
+        /,
+        axis: int = 1,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        ignore_index: int | None = None,
+    ) -> Any:
+        """The cross entropy of the targets and ``softmax(x)``, whose classes are along ``axis``.
+
+        Integer ``targets`` name the class of each example, float ones give every class a probability. ``weight``
+        multiplies the term of each class. ``label_smoothing`` mixes that much of the uniform distribution into the
+        targets. Examples labelled ``ignore_index`` count for nothing. The mean over labels is weighted by ``weight``,
+        the mean over probabilities divides by the number of examples. A label outside 0 to classes - 1 raises.
+        """
+        _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
+        dtype, classes = self.dtype(x), x.shape[axis]
+        if self.dtype(targets).kind == "float":
+            if ignore_index is not None:
+                raise ArgumentError("cross_entropy: ignore_index is for integer targets, not for probabilities")
+            if label_smoothing:
+                targets = self.add(self.mul(targets, 1.0 - label_smoothing), label_smoothing / classes)
+            if weight is not None:
+                targets = self.mul(targets, self.reshape(weight, channel_shape(x.shape, axis)))
+            return _reduce(self, self.softmax_cross_entropy(x, targets, axis), reduction, dtype)
+        kept = None if ignore_index is None else self.not_equal(targets, ignore_index)
+        labels = targets if kept is None else self.where(kept, targets, 0)
+        losses = self.label_cross_entropy(x, labels, axis)
+        weights = None if weight is None else self.take(weight, labels, 0)
+        if weights is not None:
+            losses = self.mul(losses, weights)
+        if label_smoothing:
+            every = self.ones((classes,), dtype) if weight is None else weight
+            every = self.broadcast_to(self.reshape(every, channel_shape(x.shape, axis)), x.shape)
+            smooth = self.mul(self.softmax_cross_entropy(x, every, axis), label_smoothing / classes)
+            losses = self.add(self.mul(losses, 1.0 - label_smoothing), smooth)
+        losses, weights = _kept(self, losses, weights, kept)
+        return _reduce(self, losses, reduction, dtype, weights)
+
+    @operation(kinds="F", shape=_labels_only, like=("x",), differentiable=True)
+    def nll(
+        self: Any,
+        x: F,
+        labels: I,
+        weight: F | None = None,
+        /,
+        axis: int = 1,
+        reduction: str = "mean",
+        ignore_index: int | None = None,
+    ) -> F:
+        """The negative of the log-probability in ``x`` of the class that each label names along ``axis``.
+
+        ``weight``, ``ignore_index`` and the mean are those of :meth:`cross_entropy`.
+        """
+        shape = shape_of(x)
+        weight_shape = None if weight is None else shape_of(weight)
+        _labels_only(shape, shape_of(labels), weight_shape, axis=axis, reduction=reduction)
+        kept = None if ignore_index is None else self.not_equal(labels, ignore_index)
+        labels = labels if kept is None else self.where(kept, labels, 0)
+        index = _column(self, _checked(self, labels, shape[axis]), axis)
+        losses = self.neg(self.reshape(self.gather(x, index, axis), shape_of(labels)))
+        weights = None if weight is None else self.take(weight, labels, 0)
+        if weights is not None:
+            losses = self.mul(losses, weights)
+        losses, weights = _kept(self, losses, weights, kept)
+        result: F = _reduce(self, losses, reduction, self.dtype(x), weights)
+        return result
+
+    @operation(kinds="F", shape=_labelled, like=("x",), differentiable=True)
+    def label_cross_entropy(self: Any, x: F, labels: I, /, axis: int) -> F:
+        """``-log_softmax(x)`` along ``axis`` at the class that each label names; a label out of range raises."""
+        shape = shape_of(x)
+        logarithms = self.log_softmax(widened(self, x), axis)
+        index = _column(self, _checked(self, labels, shape[axis]), axis)
+        picked = self.reshape(self.gather(logarithms, index, axis), without_axis(shape, axis))
+        result: F = self.cast(self.neg(picked), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=lambda grad, x, labels, **_: x, like=("x",), differentiable=True)
+    def label_cross_entropy_backward(self: Any, grad: F, x: F, labels: I, /, axis: int) -> F:
+        """The gradient of :meth:`label_cross_entropy`: ``softmax(x)``, less 1 at the label, times ``grad``.
+
+        It has no gradient rule of its own, so that further derivatives follow from its body.
+        """
+        index = _column(self, _checked(self, labels, shape_of(x)[axis]), axis)
+        softmax = self.softmax(widened(self, x), axis)
+        difference = self.scatter(softmax, index, -1.0, axis, "add")
+        result: F = self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=_distributed, differentiable=True)
+    def softmax_cross_entropy(self: Any, x: F, targets: F, /, axis: int) -> F:
+        """``-sum(targets * log_softmax(x))`` along ``axis``; a target of 0 counts for nothing, whatever its logit."""
+        wide = widened(self, targets)
+        terms = self.mul(wide, self.log_softmax(widened(self, x), axis))
+        total = self.sum(self.where(self.equal(wide, 0.0), 0.0, terms), (axis,), False)
+        result: F = self.cast(self.neg(total), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=lambda grad, x, targets, **_: x, differentiable=True)
+    def softmax_cross_entropy_backward(self: Any, grad: F, x: F, targets: F, /, axis: int) -> F:
+        """The gradient of :meth:`softmax_cross_entropy` for ``x``.
+
+        ``(softmax(x) * sum(targets) - targets) * grad``. It has no gradient rule of its own, so that further
+        derivatives follow from its body.
+        """
+        wide = widened(self, targets)
+        softmax = self.softmax(widened(self, x), axis)
+        difference = self.sub(self.mul(softmax, self.sum(wide, (axis,), True)), wide)
+        result: F = self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
+        return result

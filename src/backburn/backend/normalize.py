@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import along_axis, broadcast_to, check_axes, check_axis, unchanged
+from backburn.backend.shapes import along_axis, broadcast_to, check_axes, check_axis
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ShapeError
@@ -198,9 +198,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return result
 
     @operation(kinds="F", shape=_grouped, differentiable=True)
-    def instance_norm(
-        self: Any, x: F, scale: F | None = None, bias: F | None = None, /, eps: float = 1e-5
-    ) -> F:
+    def instance_norm(self: Any, x: F, scale: F | None = None, bias: F | None = None, /, eps: float = 1e-5) -> F:
         """:meth:`group_norm` with a group for each channel: over all axes from 2 on."""
         result: F = self.group_norm(x, scale, bias, shape_of(x)[1], eps)
         return result

@@ -1,1 +1,258 @@
-"""Samples: activate."""
+"""Samples: activation functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import Sample, case, real, samples
+
+TAILS = np.array([-1e3, -90.0, -20.0, 20.0, 90.0, 1e3])
+BEYOND = np.array([-3e4, 3e4, np.inf, np.nan])
+
+PLAIN = (
+    case(real(2, 3, low=-5.0, high=5.0)),
+    case(real()),
+    case(real(0)),
+    case(TAILS, smooth=1),
+)
+
+
+def kinks(at: tuple[float, ...], slopes: tuple[float, ...], **attributes: Any) -> Sample:
+    """The points without a derivative, and the one that is taken there."""
+    return case(np.array(at), smooth=0, gradients=(np.array(slopes),), **attributes)
+
+
+def sigmoid(x: Any) -> Any:
+    """The reference of ``sigmoid``, without overflow."""
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def erf(x: Any) -> Any:
+    """The error function of each element."""
+    return np.array([math.erf(v) if v == v else v for v in np.ravel(x)]).reshape(np.shape(x))
+
+
+def erfc(x: Any) -> Any:
+    """One minus the error function of each element, exact where that is small."""
+    return np.array([math.erfc(v) if v == v else v for v in np.ravel(x)]).reshape(np.shape(x))
+
+
+# ---- sigmoids ----
+
+samples("sigmoid", sigmoid, *PLAIN, case(BEYOND, smooth=0))
+samples("log_sigmoid", lambda x: -np.logaddexp(0.0, -x), *PLAIN, case(BEYOND, smooth=0))
+samples(
+    "hard_sigmoid",
+    lambda x: np.clip(x / 6 + 0.5, 0.0, 1.0),
+    *PLAIN,
+    case(BEYOND, smooth=0),
+    kinks((-3.0, 3.0, 0.0, -4.0), (0.0, 0.0, 1 / 6, 0.0)),
+)
+
+# ---- rectifiers ----
+
+
+def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
+    """The reference of ``leaky_relu`` and ``prelu``."""
+    return np.where(x <= 0, slope * x, x)
+
+
+samples(
+    "relu", lambda x: np.maximum(x, 0.0), *PLAIN, case(BEYOND, smooth=0), kinks((0.0, -0.0, 1.0, -1.0), (0, 0, 1, 0))
+)
+samples(
+    "relu6",
+    lambda x: np.clip(x, 0.0, 6.0),
+    *PLAIN,
+    case(BEYOND, smooth=0),
+    kinks((0.0, 6.0, 3.0, 7.0), (0, 0, 1, 0)),
+)
+samples(
+    "leaky_relu",
+    leaky_relu,
+    *PLAIN,
+    case(real(3), slope=0.5),
+    case(BEYOND, smooth=0),
+    kinks((0.0, 1.0, -1.0), (0.25, 1.0, 0.25), slope=0.25),
+)
+samples(
+    "prelu",
+    leaky_relu,
+    case(real(2, 3), real(3, seed=1)),
+    case(real(2, 3, 2), real(3, 1, seed=1)),
+    case(real(2, 3), real(seed=1)),
+    case(real(), real(seed=1)),
+    case(real(0, 3), real(3, seed=1)),
+    case(
+        np.array([0.0, 1.0, -2.0]),
+        np.array([0.5]),
+        smooth=0,
+        gradients=(np.array([0.5, 1.0, 0.5]), np.array([-2.0])),
+    ),
+)
+samples(
+    "threshold",
+    lambda x, threshold, value: np.where(x <= threshold, value, x),
+    *(case(s.operands[0], threshold=0.5, value=-7.0, smooth=s.smooth) for s in PLAIN),
+    case(BEYOND, threshold=0.5, value=2.0, smooth=0),
+    kinks((0.5, 0.0, 1.0), (0.0, 0.0, 1.0), threshold=0.5, value=2.0),
+)
+samples(
+    "hardtanh",
+    lambda x, low=-1.0, high=1.0: np.clip(x, low, high),
+    *PLAIN,
+    case(real(3), low=-0.5, high=3.0),
+    case(BEYOND, smooth=0),
+    kinks((-1.0, 1.0, 0.0, 2.0), (1.0, 1.0, 1.0, 0.0)),
+)
+samples(
+    "hard_swish",
+    lambda x: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
+    *PLAIN,
+    case(BEYOND, smooth=0),
+    kinks((-3.0, 3.0, 0.0, 4.0), (0.0, 1.0, 0.5, 1.0)),
+)
+
+# ---- exponential linear units ----
+
+
+def elu(x: Any, alpha: float = 1.0) -> Any:
+    """The reference of ``elu``."""
+    return np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0.0)), x)
+
+
+samples(
+    "elu",
+    elu,
+    *PLAIN,
+    case(real(3), alpha=0.5),
+    case(BEYOND, smooth=0),
+    kinks((0.0, 1.0, -1.0), (0.5, 1.0, 0.5 * math.exp(-1.0)), alpha=0.5),
+)
+samples(
+    "celu",
+    lambda x, alpha=1.0: alpha * elu(x / alpha),
+    *PLAIN,
+    case(real(3), alpha=0.5),
+    case(BEYOND, smooth=0),
+    kinks((0.0,), (1.0,), alpha=0.5),
+)
+SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+samples(
+    "selu",
+    lambda x: SELU[1] * elu(x, SELU[0]),
+    *PLAIN,
+    case(BEYOND, smooth=0),
+    kinks((0.0, 1.0), (SELU[0] * SELU[1], SELU[1])),
+)
+
+# ---- smooth units ----
+
+
+def density(x: Any) -> Any:
+    """The density of the normal distribution."""
+    return np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def gelu(x: Any, approximate: str = "none") -> Any:
+    """The reference of ``gelu``."""
+    if approximate == "none":
+        return x * erfc(-x / math.sqrt(2)) / 2
+    return x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+
+
+def gelu_backward(grad: Any, x: Any, approximate: str) -> Any:
+    """The reference of ``gelu_backward``."""
+    if approximate == "none":
+        return grad * (erfc(-x / math.sqrt(2)) / 2 + np.where(np.abs(x) < 1e3, x * density(x), 0.0))
+    x = np.clip(x, -100.0, 100.0)
+    scale = math.sqrt(2 / math.pi)
+    t = np.tanh(scale * (x + 0.044715 * x**3))
+    return grad * (0.5 * (1 + t) + 0.5 * x * (1 - t**2) * scale * (1 + 3 * 0.044715 * x**2))
+
+
+FORMS = ("none", "tanh")
+FAR = np.array([-3e4, -300.0, 300.0, 3e4])
+
+samples(
+    "gelu",
+    gelu,
+    *PLAIN,
+    *(case(real(2, 3, low=-5.0, high=5.0), approximate=form) for form in FORMS),
+    *(case(FAR, approximate=form, smooth=1) for form in FORMS),
+    case(np.zeros(2), smooth=3),
+)
+samples(
+    "gelu_backward",
+    gelu_backward,
+    *(case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0), approximate=form) for form in FORMS),
+    *(case(real(seed=1), real(), approximate=form) for form in FORMS),
+    *(case(real(4, seed=1), FAR, approximate=form, smooth=1) for form in FORMS),
+    case(real(0), real(0), approximate="none"),
+)
+samples("silu", lambda x: x * sigmoid(x), *PLAIN, case(FAR, smooth=1))
+samples(
+    "silu_backward",
+    lambda grad, x: grad * sigmoid(x) * (1 + x * sigmoid(-x)),
+    case(real(2, 3, seed=1), real(2, 3, low=-5.0, high=5.0)),
+    case(real(seed=1), real()),
+    case(real(0), real(0)),
+    case(real(4, seed=1), FAR, smooth=1),
+)
+samples("mish", lambda x: x * np.tanh(np.logaddexp(0.0, x)), *PLAIN, case(FAR, smooth=1))
+samples(
+    "softplus",
+    lambda x, beta=1.0: np.logaddexp(0.0, beta * x) / beta,
+    *PLAIN,
+    case(real(2, 3), beta=2.5),
+    case(BEYOND, smooth=0),
+)
+samples("softsign", lambda x: x / (1 + np.abs(x)), *PLAIN, kinks((0.0, 1.0), (1.0, 0.25)))
+
+# ---- shrinking ----
+
+
+def softshrink(x: Any, threshold: float = 0.5) -> Any:
+    """The reference of ``softshrink``."""
+    return x - np.clip(x, -threshold, threshold)
+
+
+def hardshrink(x: Any, threshold: float = 0.5) -> Any:
+    """The reference of ``hardshrink``."""
+    return np.where(np.abs(x) <= threshold, 0.0, x)
+
+
+samples("tanhshrink", lambda x: x - np.tanh(x), *PLAIN, case(BEYOND, smooth=0), kinks((0.0,), (0.0,)))
+SHRINKS: tuple[tuple[str, Callable[..., Any]], ...] = (("softshrink", softshrink), ("hardshrink", hardshrink))
+for name, reference in SHRINKS:
+    samples(
+        name,
+        reference,
+        *PLAIN,
+        case(real(2, 3), threshold=1.0),
+        case(BEYOND, smooth=0),
+        kinks((0.5, -0.5, 0.0, 1.0, -1.0), (0.0, 0.0, 0.0, 1.0, 1.0)),
+    )
+
+# ---- gates ----
+
+
+def glu(x: Any, axis: int) -> Any:
+    """The reference of ``glu``."""
+    value, gate = np.split(x, 2, axis)
+    return value * sigmoid(gate)
+
+
+samples(
+    "glu",
+    glu,
+    case(real(2, 4), axis=1),
+    case(real(4, 2), axis=0),
+    case(real(2, 4, 2), axis=1),
+    case(real(0, 2), axis=1),
+    case(np.array([2.0, 3.0, -1e3, 1e3]), axis=0, smooth=1),
+)

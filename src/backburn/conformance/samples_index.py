@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,17 +86,12 @@ samples(
 
 def scatter(x: Any, indices: Any, values: Any, axis: int, mode: str = "assign") -> Any:
     """The reference of ``scatter`` and ``scatter_reduce``: one value after the other."""
-    step: Callable[[Any, Any], Any] = {
-        "assign": lambda old, new: new,
-        "add": np.add,
-        "mul": np.multiply,
-        "min": np.minimum,
-        "max": np.maximum,
-    }[mode]
+    step: Any = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     out = np.copy(x)
     for place in np.ndindex(indices.shape):
         target = (*place[:axis], int(indices[place]), *place[axis + 1 :])
-        out[target] = step(out[target], np.broadcast_to(values, indices.shape)[place])
+        new = np.broadcast_to(values, indices.shape)[place]
+        out[target] = new if step is None else step(out[target], new)
     return out
 
 
@@ -227,9 +221,11 @@ samples("index_copy", index_copy, *WRITES, case(booleans(3), at(2), True, axis=0
 # ---- several axes at once ----
 
 
-def positions(indices: Any) -> Any:
-    """The last axis of ``indices`` as an index into an array."""
-    return (*np.moveaxis(indices, -1, 0), ...)
+def gather_nd(x: Any, indices: Any) -> Any:
+    """The reference of ``gather_nd``."""
+    if not indices.shape[-1]:
+        return np.broadcast_to(x, indices.shape[:-1] + x.shape)
+    return x[(*np.moveaxis(indices, -1, 0), ...)]
 
 
 def scatter_nd(x: Any, indices: Any, values: Any, mode: str = "assign") -> Any:
@@ -244,7 +240,7 @@ def scatter_nd(x: Any, indices: Any, values: Any, mode: str = "assign") -> Any:
 
 samples(
     "gather_nd",
-    lambda x, indices: np.broadcast_to(x, indices.shape[:-1] + x.shape) if not indices.shape[-1] else x[positions(indices)],
+    gather_nd,
     case(real(2, 3), at([0, 2], [1, -3], [0, 2])),
     case(real(3, 2, 2), at([[0, 1]], [[-1, 0]])),
     case(real(3, 2), at([2], [0])),

@@ -1,1 +1,181 @@
-"""Samples: loss."""
+"""Samples: losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import case, positive, real, samples
+from backburn.conformance.samples_normalize import log_softmax, softmax
+
+# ---- distances ----
+
+
+def reduced(losses: Any, reduction: str, weights: Any = None) -> Any:
+    """The losses, their sum or their mean."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.sum() / (losses.size if weights is None else np.sum(weights))
+
+
+DISTANCES = (
+    case(real(2, 3), real(2, 3, seed=1)),
+    case(real(2, 3), real(2, 3, seed=1), reduction="sum"),
+    case(real(2, 3), real(2, 3, seed=1), reduction="none"),
+    case(real(), real(seed=1)),
+    case(real(0, 3), real(0, 3), reduction="none"),
+    case(real(0), real(0), reduction="sum"),
+    case(np.array([300.0, -300.0]), np.zeros(2), note="squares overflow float16"),
+)
+
+samples("mse", lambda x, targets, reduction="mean": reduced((x - targets) ** 2, reduction), *DISTANCES)
+samples(
+    "l1",
+    lambda x, targets, reduction="mean": reduced(np.abs(x - targets), reduction),
+    *DISTANCES,
+    case(
+        np.array([1.0, 2.0]),
+        np.array([1.0, 0.0]),
+        reduction="sum",
+        smooth=0,
+        gradients=(np.array([0.0, 1.0]), np.array([0.0, -1.0])),
+    ),
+)
+
+# ---- classes ----
+
+
+def labels(*names: Any) -> Any:
+    """Class labels, as written."""
+    return np.array(names, np.int64)
+
+
+def one_hot(x: Any, names: Any, axis: int) -> Any:
+    """1 at the label of each example along ``axis``."""
+    return np.moveaxis(np.eye(x.shape[axis])[names], -1, axis)
+
+
+def along(x: Any, weight: Any, axis: int) -> Any:
+    """A vector of weights, or 1, along ``axis`` of ``x``."""
+    if weight is None:
+        return np.ones(x.shape)
+    return np.moveaxis(np.broadcast_to(weight, np.moveaxis(x, axis, -1).shape), -1, axis)
+
+
+def cross_entropy(
+    x: Any,
+    targets: Any,
+    weight: Any = None,
+    axis: int = 1,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+) -> Any:
+    """The reference of ``cross_entropy``, from its definition with a weight for each class."""
+    by_class, counts = along(x, weight, axis), None
+    if targets.dtype.kind == "i":
+        kept = np.ones(targets.shape) if ignore_index is None else (targets != ignore_index) * 1.0
+        targets = one_hot(x, np.where(kept, targets, 0), axis)
+        counts = kept * (targets * by_class).sum(axis)
+        by_class = by_class * np.expand_dims(kept, axis)
+    smoothed = (1 - label_smoothing) * targets + label_smoothing / x.shape[axis]
+    terms = by_class * smoothed * log_softmax(x, axis)
+    losses = -np.where(by_class * smoothed == 0, 0.0, terms).sum(axis)
+    return reduced(losses, reduction, counts)
+
+
+DENSE = softmax(real(2, 3, seed=3), 1)
+NAMES = labels(2, 0, 1, 2)
+
+samples(
+    "cross_entropy",
+    cross_entropy,
+    case(real(4, 3), NAMES),
+    case(real(4, 3), NAMES, reduction="sum"),
+    case(real(4, 3), NAMES, reduction="none"),
+    case(real(4, 3), NAMES, positive(3)),
+    case(real(4, 3), NAMES, positive(3), reduction="none", ignore_index=2),
+    case(real(4, 3), labels(2, -100, 1, -100), ignore_index=-100),
+    case(real(4, 3), labels(2, -100, 1, 0), positive(3), ignore_index=-100),
+    case(real(4, 3), NAMES, label_smoothing=0.1),
+    case(real(4, 3), NAMES, positive(3), label_smoothing=0.25, ignore_index=0),
+    case(real(3), np.array(1), axis=0),
+    case(real(3, 4), NAMES, axis=0),
+    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(0, 3), np.zeros(0, np.int64), reduction="sum"),
+    case(real(2, 3), DENSE),
+    case(real(2, 3), DENSE, positive(3), reduction="sum"),
+    case(real(2, 3), real(2, 3, seed=1), label_smoothing=0.1, reduction="none"),
+    case(real(3, 2), DENSE.T, axis=0),
+    case(np.array([[0.0, 400.0, -400.0]]), labels(2), smooth=1, note="exponentials overflow"),
+    case(np.array([[0.0, -np.inf, 1.0]]), labels(2), smooth=0, note="a masked class"),
+    case(np.array([[0.0, -np.inf, 1.0]]), np.array([[0.5, 0.0, 0.5]]), smooth=0, note="a masked class"),
+)
+
+
+def nll(
+    x: Any, names: Any, weight: Any = None, axis: int = 1, reduction: str = "mean", ignore_index: int | None = None
+) -> Any:
+    """The reference of ``nll``."""
+    kept = np.ones(names.shape) if ignore_index is None else (names != ignore_index) * 1.0
+    chosen = one_hot(x, np.where(kept, names, 0), axis)
+    counts = kept * (chosen * along(x, weight, axis)).sum(axis)
+    return reduced(-(chosen * x).sum(axis) * counts, reduction, counts)
+
+
+samples(
+    "nll",
+    nll,
+    case(real(4, 3), NAMES),
+    case(real(4, 3), NAMES, reduction="sum"),
+    case(real(4, 3), NAMES, reduction="none"),
+    case(real(4, 3), labels(2, -100, 1, 0), positive(3), ignore_index=-100),
+    case(real(4, 3), labels(2, -1, 1, 0), ignore_index=-1),
+    case(real(3), np.array(1), axis=0),
+    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(0, 3), np.zeros(0, np.int64), reduction="none"),
+)
+samples(
+    "label_cross_entropy",
+    lambda x, names, axis: cross_entropy(x, names, axis=axis, reduction="none"),
+    case(real(4, 3), NAMES, axis=1),
+    case(real(3, 4), NAMES, axis=0),
+    case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(3), np.array(1), axis=0),
+    case(real(0, 3), np.zeros(0, np.int64), axis=1),
+)
+
+
+def column(grad: Any, axis: int) -> Any:
+    """``grad`` with an axis of length 1 where the classes are."""
+    return np.expand_dims(grad, axis)
+
+
+samples(
+    "label_cross_entropy_backward",
+    lambda grad, x, names, axis: column(grad, axis) * (softmax(x, axis) - one_hot(x, names, axis)),
+    case(real(4), real(4, 3), NAMES, axis=1),
+    case(real(4), real(3, 4), NAMES, axis=0),
+    case(real(2, 2), real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),
+    case(real(), real(3), np.array(1), axis=0),
+    case(real(0), real(0, 3), np.zeros(0, np.int64), axis=1),
+)
+samples(
+    "softmax_cross_entropy",
+    lambda x, targets, axis: cross_entropy(x, targets, axis=axis, reduction="none"),
+    case(real(2, 3), DENSE, axis=1),
+    case(real(3, 2), DENSE.T, axis=0),
+    case(real(2, 3, 2), real(2, 3, 2, seed=1), axis=1),
+    case(real(0, 3), real(0, 3), axis=1),
+)
+samples(
+    "softmax_cross_entropy_backward",
+    lambda grad, x, targets, axis: column(grad, axis) * (softmax(x, axis) * targets.sum(axis, keepdims=True) - targets),
+    case(real(2), real(2, 3), DENSE, axis=1),
+    case(real(2), real(3, 2), DENSE.T, axis=0),
+    case(real(2, 2), real(2, 3, 2), real(2, 3, 2, seed=1), axis=1),
+    case(real(0), real(0, 3), real(0, 3), axis=1),
+)
