@@ -126,5 +126,6 @@ def _capabilities() -> Capabilities:
 
 for _module in FAMILIES:
     for _name, _function in vars(_module).items():
-        if _name in OPERATIONS:
+        # A helper that a module imports from elsewhere may happen to have an operation's name.
+        if _name in OPERATIONS and getattr(_function, "__module__", "").startswith("backburn_numpy"):
             setattr(NumpyBackend, _name, staticmethod(_function))
