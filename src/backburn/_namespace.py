@@ -3,7 +3,7 @@
 ``import backburn`` is lazy: it loads this module when the first name is asked for.
 """
 
-# ruff: noqa: A004, F401 - names of the Array API shadow built-ins, and are here to be found
+# ruff: noqa: F401, I001 - names are here to be found, on as few lines as they need
 
 
 from backburn.autodiff import Autodiff, Gradients
@@ -11,17 +11,27 @@ from backburn.backend import AutodiffBackend, Backend, list_backends, load_backe
 from backburn.base.dtypes import (
     DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
 )  # fmt: skip
-from backburn.base.dtypes import bool_ as bool  # noqa: A004 - the Array API's name
-from backburn.tensor.arithmetic import (  # noqa: A004
-    abs, add, clip, divide, divmod, floor_divide, fmod, lerp, maximum, minimum, multiply, negative, positive, reciprocal,
-    remainder, sign, square, subtract,
+from backburn.base.dtypes import bool_ as bool
+from backburn.tensor.arithmetic import (
+    abs, add, clip, divide, divmod, floor_divide, fmod, lerp, maximum, minimum, multiply, negative, positive,
+    reciprocal, remainder, sign, square, subtract,
 )  # fmt: skip
 from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
 from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
+from backburn.tensor.functions import (
+    acos, acosh, asin, asinh, atan, atan2, atanh, ceil, cos, cosh, exp, exp2, expm1, floor, frac, hypot, log, log1p,
+    log2, log10, logaddexp, pow, round, rsqrt, sin, sinh, sqrt, tan, tanh, trunc,
+)  # fmt: skip
 from backburn.tensor.host import asarray, from_inner, to
-from backburn.tensor.reduce import (  # noqa: A004
+from backburn.tensor.logic import (
+    allclose, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor,
+    copysign, equal, greater, greater_equal, isclose, isfinite, isinf, isnan, less, less_equal, logical_and,
+    logical_not, logical_or, logical_xor, nextafter, not_equal, signbit,
+)  # fmt: skip
+from backburn.tensor.reduce import (
     all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, median, min,
     min_with_indices, prod, quantile, std, sum, var, vector_norm,
 )  # fmt: skip
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
 from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
+from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc

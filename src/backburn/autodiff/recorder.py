@@ -233,7 +233,7 @@ class _Source:
         if self.saved:
             lines.append(f"    {', '.join(self.saved)}, = node.saved")
         lines.append("    parents = node.parents")
-        results = []
+        results: list[str] = []
         for index, rule in enumerate(self.rules):
             needs = [self.parents_of(o) for o in rule.operands]
             if "needs" in rule.takes:

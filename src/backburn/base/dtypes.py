@@ -52,8 +52,11 @@ class DType:
             try:
                 import ml_dtypes
             except ImportError as cause:
-                raise DTypeError("bfloat16 on the host needs the package ml_dtypes: pip install 'backburn[bfloat16]'") from cause
-            return np.dtype(ml_dtypes.bfloat16)
+                raise DTypeError(
+                    "bfloat16 on the host needs the package ml_dtypes: pip install 'backburn[bfloat16]'"
+                ) from cause
+            bfloat: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat
         return np.dtype(self.name)
 
     def __eq__(self, other: object) -> bool:
@@ -191,7 +194,10 @@ def promote(a: Any, b: Any) -> DType:
         >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
         (int16, float32, int8)
     """
-    a, b = as_dtype(a), as_dtype(b)
+    return _promoted(as_dtype(a), as_dtype(b))
+
+
+def _promoted(a: DType, b: DType) -> DType:
     if a is b:
         return a
     if isinstance(a, FloatDType) and isinstance(b, FloatDType):

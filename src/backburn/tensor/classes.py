@@ -20,13 +20,13 @@ from backburn.base.errors import (
     NotDifferentiableError,
     ShapeError,
 )
-from backburn.tensor import arithmetic, host, reduce, scan
+from backburn.tensor import arithmetic, functions, host, logic, reduce, scan, special
 from backburn.tensor import sort as order
 from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
 from backburn.tensor.repr import tensor_repr
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from backburn.autodiff import Gradients
 
@@ -315,17 +315,23 @@ class Tensor:
     def __mod__(self, other: Tensor | Scalar) -> Tensor:
         return _operator("remainder", self, other)
 
+    def __divmod__(self, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:
+        return arithmetic.divmod(self, other)
+
+    def __rdivmod__(self, other: Scalar) -> tuple[Tensor, Tensor]:
+        return arithmetic.divmod(other, self)
+
     def __pow__(self, other: Tensor | Scalar) -> Tensor:
         return _operator("pow", self, other)
 
     def __and__(self, other: Tensor | Scalar) -> Tensor:
-        return _bits("and", self, other)
+        return logic.bits("and", self, other)  # type: ignore[no-any-return]
 
     def __or__(self, other: Tensor | Scalar) -> Tensor:
-        return _bits("or", self, other)
+        return logic.bits("or", self, other)  # type: ignore[no-any-return]
 
     def __xor__(self, other: Tensor | Scalar) -> Tensor:
-        return _bits("xor", self, other)
+        return logic.bits("xor", self, other)  # type: ignore[no-any-return]
 
     def __lshift__(self, other: Tensor | Scalar) -> Tensor:
         return _operator("bitwise_left_shift", self, other)
@@ -358,13 +364,13 @@ class Tensor:
         return _operator("pow", other, self)
 
     def __rand__(self, other: Scalar) -> Tensor:
-        return _bits("and", other, self)
+        return logic.bits("and", other, self)  # type: ignore[no-any-return]
 
     def __ror__(self, other: Scalar) -> Tensor:
-        return _bits("or", other, self)
+        return logic.bits("or", other, self)  # type: ignore[no-any-return]
 
     def __rxor__(self, other: Scalar) -> Tensor:
-        return _bits("xor", other, self)
+        return logic.bits("xor", other, self)  # type: ignore[no-any-return]
 
     def __rlshift__(self, other: Scalar) -> Tensor:
         return _operator("bitwise_left_shift", other, self)
@@ -391,6 +397,74 @@ class Tensor:
         return _operator("greater_equal", self, other)  # type: ignore[return-value]
 
     # ---- methods: the functions of this floor, by family ----
+
+    # arithmetic
+    abs = arithmetic.abs
+    sign = arithmetic.sign
+    square = arithmetic.square
+    reciprocal = arithmetic.reciprocal
+    maximum = arithmetic.maximum
+    minimum = arithmetic.minimum
+    fmod = arithmetic.fmod
+    clip = arithmetic.clip
+    lerp = arithmetic.lerp
+
+    # functions
+    pow = functions.pow
+    sqrt = functions.sqrt
+    rsqrt = functions.rsqrt
+    hypot = functions.hypot
+    exp = functions.exp
+    exp2 = functions.exp2
+    expm1 = functions.expm1
+    log = functions.log
+    log2 = functions.log2
+    log10 = functions.log10
+    log1p = functions.log1p
+    logaddexp = functions.logaddexp
+    sin = functions.sin
+    cos = functions.cos
+    tan = functions.tan
+    asin = functions.asin
+    acos = functions.acos
+    atan = functions.atan
+    atan2 = functions.atan2
+    sinh = functions.sinh
+    cosh = functions.cosh
+    tanh = functions.tanh
+    asinh = functions.asinh
+    acosh = functions.acosh
+    atanh = functions.atanh
+    floor = functions.floor
+    ceil = functions.ceil
+    round = functions.round
+    trunc = functions.trunc
+    frac = functions.frac
+
+    # special
+    erf = special.erf
+    erfc = special.erfc
+    erfinv = special.erfinv
+    lgamma = special.lgamma
+    digamma = special.digamma
+    polygamma = special.polygamma
+    sinc = special.sinc
+    i0 = special.i0
+    i1 = special.i1
+
+    # logic
+    isclose = logic.isclose
+    allclose = logic.allclose
+    isnan = logic.isnan
+    isinf = logic.isinf
+    isfinite = logic.isfinite
+    signbit = logic.signbit
+    copysign = logic.copysign
+    nextafter = logic.nextafter
+    logical_and = logic.logical_and
+    logical_or = logic.logical_or
+    logical_xor = logic.logical_xor
+    logical_not = logic.logical_not
 
     # reduce
     sum = reduce.sum
@@ -431,14 +505,10 @@ class Tensor:
 
     # ---- operators of one operand ----
 
-    def __neg__(self) -> Self:
-        return arithmetic.neg(self)  # type: ignore[return-value]
-
-    def __pos__(self) -> Self:
-        return self
-
-    def __abs__(self) -> Self:
-        return arithmetic.abs(self)  # type: ignore[return-value]
+    __neg__ = arithmetic.negative
+    __pos__ = arithmetic.positive
+    __abs__ = arithmetic.abs
+    __invert__ = logic.bitwise_invert
 
 
 class NotAnIndexError(ShapeError, TypeError):
@@ -475,14 +545,6 @@ for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolT
 
 def _operator(name: str, x: Any, y: Any) -> Tensor:
     return binary(name, x, y)  # type: ignore[no-any-return]
-
-
-def _bits(name: str, x: Any, y: Any) -> Tensor:
-    """Logic on truth values, bits on integers: which of both the operator means."""
-    kind = next(t.dtype.kind for t in (x, y) if isinstance(t, Tensor))
-    other = y if isinstance(x, Tensor) else x
-    is_bool = kind == "bool" and (isinstance(other, bool) or (isinstance(other, Tensor) and other.dtype.kind == "bool"))
-    return binary(f"logical_{name}" if is_bool else f"bitwise_{name}", x, y)  # type: ignore[no-any-return]
 
 
 def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:

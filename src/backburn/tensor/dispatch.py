@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.backend.shapes import check_axes, check_axis
-from backburn.backend.table import KINDS, OPERATIONS
+from backburn.backend.table import KINDS, OPERATIONS, Operation
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, FloatDType, as_dtype, promote, promote_scalar
 from backburn.base.errors import (
@@ -58,7 +58,7 @@ def register_class(kind: str, cls: type[Any]) -> None:
 
 def inner_of(backend: AnyBackend) -> AnyBackend | None:
     """The backend that ``backend`` wraps, or None for one that computes by itself."""
-    return backend.inner_backend if is_autodiff(backend) else None
+    return backend.inner_backend if is_autodiff(backend) else None  # type: ignore[attr-defined]
 
 
 def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:
@@ -108,7 +108,7 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
 def scalar_of(value: Any) -> Scalar | None:
     """``value`` as a plain Python scalar, or None when it is none (NumPy scalars count, complex numbers do not)."""
     if value.__class__ in (float, int, bool):
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, (bool, int, float)):
         return float(value) if isinstance(value, float) else int(value)
     item = getattr(value, "item", None)
@@ -216,21 +216,38 @@ def unary(name: str, x: Any) -> Any:
 
 
 def binary(name: str, x: Any, y: Any) -> Any:
-    """An operation of two tensors, or of a tensor and a Python scalar, after promotion."""
-    if y.__class__ is float and x.__class__ in _TENSORS and x.dtype.__class__ is FloatDType:
-        k = x.backend
+    """An operation of two tensors, or of a tensor and a Python scalar, after promotion.
+
+    Floats of one dtype on one backend, and a float beside a number, need none: they go straight to the backend.
+    """
+    entry = OPERATIONS[name]
+    if "F" in entry.kinds:
         try:
-            return wrap_like(OPERATIONS[name].results[0], getattr(k, name)(x._primitive, y), x)
+            if is_plain_float(x):
+                k, dtype, first = x.backend, x.dtype, x._primitive
+                if is_plain_float(y):
+                    if y.dtype is dtype and y.backend is k:
+                        return of_floats(entry, getattr(k, name)(first, y._primitive), k, dtype)
+                elif y.__class__ is float or y.__class__ is int:
+                    return of_floats(entry, getattr(k, name)(first, float(y)), k, dtype)
+            elif is_plain_float(y) and (x.__class__ is float or x.__class__ is int):
+                k = y.backend
+                return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y.dtype)
         except Exception as error:
             explain(name, (x, y), {}, error)
     return call(name, *promoted(name, x, y))
 
 
-def wrap_like(result: str, primitive: Any, x: Any) -> Any:
-    """The result of an operation on ``x`` whose table entry says what dtype it has."""
-    if result == "same":
-        return x.__class__(primitive, x.backend, x.dtype)
-    return wrap(primitive, x.backend)
+def is_plain_float(x: Any) -> bool:
+    """Whether ``x`` is a float tensor."""
+    return x.__class__ in _TENSORS and x.dtype.__class__ is FloatDType
+
+
+def of_floats(entry: Operation, primitive: Any, backend: AnyBackend, dtype: DType) -> Any:
+    """The result of an operation on floats of ``dtype``, whose table entry says what dtype it has itself."""
+    if entry.results[0] == "same":
+        return CLASSES["float"](primitive, backend, dtype)
+    return wrap(primitive, backend)
 
 
 def axes_of(name: str, x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:

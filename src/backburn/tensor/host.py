@@ -76,6 +76,11 @@ def to_host(x: Any) -> Any:
     return x.backend.to_numpy(x._primitive)
 
 
+def host_text(x: Any, prefix: str = "") -> str:
+    """The values of a tensor as NumPy prints them, indented for what stands before."""
+    return np.array2string(to_host(x), separator=", ", prefix=prefix)
+
+
 def to(x: Any, backend: AnyBackend | str) -> Any:
     """``x`` on another backend: lifted or lowered between levels of one backend, moved through the host otherwise.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from backburn.tensor.host import host_text
 
 #: Tensors of more elements are summarised by their edges, and only the edges are brought to the host.
 THRESHOLD = 1000
@@ -21,7 +21,7 @@ def tensor_repr(x: Any) -> str:
     tail = f", dtype={x.dtype}, backend={x.backend.spec}{state})"
     if x.size > THRESHOLD:
         return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
-    values = np.array2string(np.asarray(x.numpy()), separator=", ", prefix="Tensor(")
+    values = host_text(x, prefix="Tensor(")
     empty = f", shape={list(x.shape)}" if x.size == 0 else ""
     return f"Tensor({values}{empty}{tail}"
 
