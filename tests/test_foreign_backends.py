@@ -20,7 +20,10 @@ from backburn.conformance.derivatives import check_derivative, leaves
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "backends"
 #: The library, the module and the class of each backend, by name.
-BACKENDS = {"torch": ("torch", "backburn_torch", "TorchBackend")}
+BACKENDS = {
+    "torch": ("torch", "backburn_torch", "TorchBackend"),
+    "array_api_strict": ("array_api_strict", "backburn_array_api_strict", "StrictBackend"),
+}
 
 #: What is known to fail, and why: the backend, the test, and an operation or one of its samples.
 EXPECTED: dict[tuple[str, str, str], str] = {}

@@ -9,7 +9,6 @@ PyTorch computes and backburn differentiates: no tensor here requires a gradient
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -92,12 +91,6 @@ class TorchBackend(Backend[Array, Array, Array, Quantized]):
         places = torch.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
         return (places * step + start).to(theirs(dtype))
 
-    def random_bits(self, key: int, offset: int, shape: Shape) -> Array:
-        first, size = offset % 8, math.prod(shape)
-        source = np.random.Philox(key=key).advance(offset // 8)  # the same stream, on the host
-        words = source.random_raw((first + size + 1) // 2).astype("<u8").view("<u4")[first : first + size]
-        return self.from_numpy(words.astype(np.int64).reshape(shape))
-
     def quantize(self, x: Array, /, dtype: QuantizedDType = qint8) -> Quantized:
         step = (x.abs().amax().double() / 127).float() if x.numel() else x.new_zeros((), dtype=torch.float32)
         if not step.isfinite():
@@ -106,12 +99,6 @@ class TorchBackend(Backend[Array, Array, Array, Quantized]):
         return Quantized((x.double() / step.double()).round().clamp(-127, 127).to(torch.int8), step, dtype)
 
     # ---- where PyTorch differs ----
-
-    def floor_divide(self, x: Any, y: Any, /) -> Array:
-        return integral(self, operator.floordiv, x, y)
-
-    def remainder(self, x: Any, y: Any, /) -> Array:
-        return integral(self, operator.mod, x, y)
 
     def prod(self, x: Array, /, axis: Shape, keepdims: bool = False) -> Array:
         result = wide(x)
@@ -165,10 +152,15 @@ def wide(x: Array) -> Array:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def integral(k: Any, divide: Callable[[Any, Any], Any], x: Any, y: Any) -> Array:
+def of_tensors(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """A function of two tensors, of which we may have a Python scalar in the place of one."""
+    return lambda k, x, y, /: function(*both_tensors(k, x, y))
+
+
+def integral(divide: Callable[[Any, Any], Array]) -> Callable[..., Array]:
     """A quotient or remainder that is 0 for an integer divisor of 0, where PyTorch raises."""
-    x, y = both_tensors(k, x, y)
-    return divide(x, y) if x.is_floating_point() else torch.where(y == 0, 0, divide(x, torch.where(y == 0, 1, y)))
+    safe = lambda x, y: torch.where(y == 0, 0, divide(x, torch.where(y == 0, 1, y)))  # noqa: E731
+    return of_tensors(lambda x, y: divide(x, y) if x.is_floating_point() else safe(x, y))
 
 
 def forwards(shape: Shape, key: Key) -> tuple[Key, list[int]]:
@@ -227,8 +219,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "concat": lambda tensors, /, axis: torch.cat(list(tensors), axis),
     "gather": lambda x, indices, /, axis: x.gather(axis, from_start(indices, x.shape[axis])),
 }
-for _name, _function in FUNCTIONS.items():
-    setattr(TorchBackend, _name, staticmethod(_function))
-for _name in ("maximum", "minimum", "atan2", "nextafter"):
-    _function = getattr(torch, _name)
-    setattr(TorchBackend, _name, lambda self, x, y, /, f=_function: f(*both_tensors(self, x, y)))
+METHODS = {
+    **{name: of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
+    "floor_divide": integral(operator.floordiv),
+    "remainder": integral(operator.mod),
+    **{name: staticmethod(function) for name, function in FUNCTIONS.items()},
+}
+for _name, _method in METHODS.items():
+    setattr(TorchBackend, _name, _method)

@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from backburn.backend import philox
 from backburn.backend.kinds import Kinds
-from backburn.backend.table import missing, operation
+from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, FloatDType, IntDType, float32, float64
 from backburn.base.errors import ArgumentError
@@ -71,10 +72,11 @@ def check_range(low: int, high: int, dtype: IntDType) -> None:
 class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Random numbers, as functions of a key and an offset."""
 
-    @operation(kinds="I", shape=lambda *, shape, **_: shape, result="int64", required=True)
-    def random_bits(self, key: int, offset: int, shape: Shape) -> I:
+    @operation(kinds="I", shape=lambda *, shape, **_: shape, result="int64")
+    def random_bits(self: Any, key: int, offset: int, shape: Shape) -> Any:
         """Words of the stream as integers in ``[0, 2**32)``: element ``i`` is word ``offset + i``."""
-        return missing("random_bits")
+        check_stream(key, offset)
+        return philox.words(self, key, offset, shape)
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")
     def uniform(self: Any, key: int, offset: int, shape: Shape, dtype: FloatDType) -> Any:

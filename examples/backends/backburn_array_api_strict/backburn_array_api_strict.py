@@ -1,0 +1,194 @@
+"""array-api-strict as a backend of backburn: the Array API standard and not one function more.
+
+It is slow and has no use but to show what the contract asks of an array library: what the standard has, and the one
+operation that is computed on the host here because the standard has no way to it.
+
+    >>> k = StrictBackend()
+    >>> k.add(k.from_numpy(np.array([1.0, 2.0])), 1.0)
+    Array([2., 3.], dtype=array_api_strict.float64)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import array_api_strict as xp
+import numpy as np
+
+from backburn.backend import Backend, Capabilities, load_backend
+from backburn.backend.create import arange_length
+from backburn.base.dtypes import DType, QuantizedDType, as_dtype, float32, qint8
+from backburn.base.errors import BackendMismatchError, NumericalInstabilityError, OutOfRangeError, Unsupported
+
+Array = Any
+Shape = tuple[int, ...]
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", *INTEGERS, "bool")}
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """Integers, and the step that one of them stands for."""
+
+    values: Array
+    scale: Array
+    dtype: QuantizedDType
+    shape = property(lambda self: self.values.shape)
+
+
+class StrictBackend(Backend[Array, Array, Array, Quantized]):
+    """Arrays of array-api-strict, in host memory."""
+
+    spec = property(lambda self: "array_api_strict")
+    device = property(lambda self: "cpu")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        uses = {dtype: frozenset({"storage", "arithmetic"}) for dtype in THEIRS}
+        return Capabilities({**uses, qint8: frozenset({"storage"})})
+
+    def dtype(self, x: Any, /) -> DType:
+        if not isinstance(x, (type(xp.zeros(())), Quantized)):
+            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the array_api_strict backend")
+        return x.dtype if isinstance(x, Quantized) else as_dtype(x.dtype._np_dtype)
+
+    def from_numpy(self, array: Any) -> Array:
+        theirs(as_dtype(array.dtype))
+        return xp.asarray(np.array(array, array.dtype.newbyteorder("="), copy=True, order="C"))
+
+    def to_numpy(self, x: Any, /) -> Any:
+        return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
+
+    def quantize(self, x: Array, /, dtype: QuantizedDType = qint8) -> Quantized:
+        wide = double(x)
+        step = xp.astype((xp.max(xp.abs(wide)) if 0 not in x.shape else xp.zeros(())) / 127, xp.float32)
+        if not xp.isfinite(step):
+            raise NumericalInstabilityError("quantize: NaN and infinite values have no place on the scale")
+        step = xp.where(step > 0, step, 1.0)
+        values = xp.clip(xp.round(wide / double(step)), -127, 127)
+        return Quantized(xp.astype(values, xp.int8), step, dtype)
+
+    def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+        # The standard cannot write at many places at once: the host does.
+        values = self.to_numpy(values) if hasattr(values, "dtype") else values
+        host = load_backend("numpy")
+        return self.from_numpy(host.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
+
+
+def theirs(dtype: DType) -> Any:
+    """The standard's dtype of the same name."""
+    if dtype not in THEIRS:
+        raise Unsupported(f"the Array API standard computes in {', '.join(d.name for d in THEIRS)}, and not in {dtype}")
+    return THEIRS[dtype]
+
+
+def double(x: Array) -> Array:
+    """``x`` in float64."""
+    return xp.astype(x, xp.float64)
+
+
+def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
+    places = xp.arange(arange_length(start, stop, step), dtype=xp.float64 if dtype.kind == "float" else xp.int64)
+    return xp.astype(places * step + start, theirs(dtype))
+
+
+def integral(divide: Callable[[Any, Any], Any], x: Any, y: Any, /) -> Array:
+    """A quotient or remainder that is 0 for an integer divisor of 0, of which the standard says nothing."""
+    if "float" in str((y if hasattr(y, "dtype") else x).dtype):
+        return divide(x, y)
+    y = y if hasattr(y, "dtype") else xp.asarray(y, dtype=x.dtype)
+    return xp.where(y == 0, 0, divide(x, xp.where(y == 0, 1, y)))
+
+
+def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
+    # The place of NaN is open in the standard, and in rising order the last in array-api-strict.
+    x = xp.astype(x, xp.uint8) if x.dtype == xp.bool else x
+    reverse = xp.negative if xp.isdtype(x.dtype, "real floating") else xp.bitwise_invert
+    return xp.argsort(reverse(x) if descending else x, axis=axis, stable=True)
+
+
+def slice_assign(x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
+    result = xp.asarray(x, copy=True)
+    result[key] = value
+    return result
+
+
+def from_start(indices: Array, length: int) -> Array:
+    """Indices in int64 from 0 on; what the standard does with others is open."""
+    indices = xp.astype(indices, xp.int64)
+    if xp.any((indices < -length) | (indices >= length)):
+        raise OutOfRangeError(f"an index is out of range for an axis of {length}")
+    return xp.where(indices < 0, indices + length, indices)
+
+
+def take(x: Array, indices: Array, /, axis: int) -> Array:
+    entries = xp.take(x, xp.reshape(from_start(indices, x.shape[axis]), (-1,)), axis=axis)
+    return xp.reshape(entries, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+
+def nonzero(x: Array, /) -> Array:
+    places = xp.stack(xp.nonzero(x if x.ndim else xp.reshape(x, (1,))), axis=1)
+    return places if x.ndim else places[:, :0]
+
+
+def scan(function: Callable[..., Any], x: Array, axis: int, reverse: bool) -> Array:
+    """A running result from either end."""
+    result = function(xp.flip(x, axis=axis) if reverse else x, axis=axis, dtype=x.dtype)
+    return xp.flip(result, axis=axis) if reverse else result
+
+
+def moved(x: Any, move: Callable[[Array], Array]) -> Any:
+    """The elements moved, those of a quantized tensor too."""
+    return replace(x, values=move(x.values)) if isinstance(x, Quantized) else move(x)
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """No operation warns; NumPy, with which array-api-strict computes, does."""
+
+    @functools.wraps(function)
+    def operation(*operands: Any, **attributes: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*operands, **attributes)
+
+    return operation
+
+
+ALIKE = """add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or logical_not
+    bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where matmul"""
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(xp, name) for name in ALIKE.split()},
+    "sub": xp.subtract,
+    "mul": xp.multiply,
+    "div": xp.divide,
+    "neg": xp.negative,
+    "floor_divide": functools.partial(integral, xp.floor_divide),
+    "remainder": functools.partial(integral, xp.remainder),
+    "cast": lambda x, /, dtype: xp.astype(x, theirs(dtype)),
+    "dequantize": lambda x, /, dtype=float32: xp.astype(double(x.values) * double(x.scale), theirs(dtype)),
+    "full": lambda shape, value, dtype: xp.full(shape, value, dtype=theirs(dtype)),
+    "arange": arange,
+    "sum": lambda x, /, axis, keepdims=False: xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
+    "prod": lambda x, /, axis, keepdims=False: xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
+    "cumsum": lambda x, /, axis, reverse=False: scan(xp.cumulative_sum, x, axis, reverse),
+    "cumprod": lambda x, /, axis, reverse=False: scan(xp.cumulative_prod, x, axis, reverse),
+    "argsort": argsort,
+    "slice": lambda x, /, key: x[key],
+    "slice_assign": slice_assign,
+    "take": take,
+    "gather": lambda x, indices, /, axis: xp.take_along_axis(x, from_start(indices, x.shape[axis]), axis=axis),
+    "nonzero": nonzero,
+    "reshape": lambda x, /, shape: moved(x, lambda v: xp.reshape(v, shape)),
+    "broadcast_to": lambda x, /, shape: moved(x, lambda v: xp.broadcast_to(v, shape)),
+    "permute_dims": lambda x, /, axes: moved(x, lambda v: xp.permute_dims(v, axes)),
+    "concat": lambda tensors, /, axis: xp.concat(tensors, axis=axis),
+}
+for _name, _function in FUNCTIONS.items():
+    setattr(StrictBackend, _name, staticmethod(quiet(_function)))
+for _name in ("max", "min", "any", "all", "argmax", "argmin"):
+    _function = getattr(xp, _name)
+    setattr(StrictBackend, _name, lambda self, x, /, axis, keepdims=False, f=_function: f(x, axis=axis, keepdims=keepdims))
