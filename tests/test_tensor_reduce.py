@@ -181,6 +181,15 @@ def test_axes_that_do_not_exist(name: str) -> None:
             getattr(bb, name)(x, axis=(1, -1))
 
 
+def test_axes_that_are_no_integers() -> None:
+    x = bb.asarray(REAL)
+    assert bb.sum(x, axis=np.int64(1)).shape == bb.sum(x, axis=(np.int64(-1),)).shape == (2,)
+    wrong: list[Any] = ["a", 1.5, (0, 1.5)]
+    for axis in wrong:
+        with pytest.raises(AxisError, match=r"sum: an axis is an integer, not .*float32\[2,3\]"):
+            bb.sum(x, axis=axis)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_operands_of_a_wrong_kind(name: str) -> None:
     with pytest.raises(DTypeError, match=rf"{name}: takes a tensor, not list. bb.asarray"):

@@ -8,6 +8,7 @@ and are checked by the conformance suite.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,16 +40,20 @@ def unchanged(shape: Shape, *_: Any, **__: Any) -> Shape:
 
 def check_axis(axis: int, rank: int) -> int:
     """``axis`` as a number from 0 to ``rank - 1``; :class:`AxisError` when there is no such axis."""
-    if not -rank <= axis < rank:
-        raise AxisError(f"axis {axis} is out of range for {rank} dimension{'s' if rank != 1 else ''}")
-    return axis % rank
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        raise AxisError(f"an axis is an integer, not {axis!r}") from None
+    if not -rank <= number < rank:
+        raise AxisError(f"axis {number} is out of range for {rank} dimension{'s' if rank != 1 else ''}")
+    return number % rank
 
 
 def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    given = axes if isinstance(axes, tuple | list) else (axes,)
     result = tuple(sorted(check_axis(a, rank) for a in given))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")

@@ -58,6 +58,10 @@ def accumulated(name: str, value: Any, dtype: Any) -> Any:
 @overload
 def sum(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
 @overload
+def sum(
+    x: IntTensor | BoolTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False
+) -> IntTensor: ...
+@overload
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements over ``axis``; 0 where there is nothing to add.
@@ -77,6 +81,10 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = 
 
 @overload
 def prod(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
+@overload
+def prod(
+    x: IntTensor | BoolTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False
+) -> IntTensor: ...
 @overload
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, wrap
 from backburn.tensor.reduce import accumulated, of_kinds
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 
 
+@overload
+def cumulative_sum(
+    x: FloatTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+) -> FloatTensor: ...
+@overload
+def cumulative_sum(
+    x: IntTensor | BoolTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+) -> IntTensor: ...
+@overload
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor: ...
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
@@ -33,6 +45,18 @@ def cumulative_sum(
     return _cumulative("cumulative_sum", "cumsum", x, axis, dtype, include_initial, 0)
 
 
+@overload
+def cumulative_prod(
+    x: FloatTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+) -> FloatTensor: ...
+@overload
+def cumulative_prod(
+    x: IntTensor | BoolTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+) -> IntTensor: ...
+@overload
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor: ...
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
@@ -107,9 +131,7 @@ def logcumsumexp(x: Tensor, /, *, axis: int) -> FloatTensor:
     return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))  # type: ignore[no-any-return]
 
 
-def diff(
-    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
-) -> Tensor:
+def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, append: T | None = None) -> T:
     """What each element along ``axis`` exceeds the one before it by, taken ``n`` times; shorter by ``n``.
 
     ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first; the dtype is the promoted
