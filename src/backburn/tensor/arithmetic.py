@@ -1,33 +1,210 @@
-"""Tensor functions: arithmetic."""
+"""Tensor functions: arithmetic on each element.
+
+Operands broadcast and are promoted to one dtype; Python numbers are weak. Every function raises :class:`ShapeError` for
+shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that it does not take (truth values and quantized
+tensors are no numbers), and :class:`BackendMismatchError` for operands on different backends.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from backburn.tensor.dispatch import Scalar, binary, unary
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import Scalar, binary, call, describe, is_tensor, promoted, tensor_operand, unary
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import Tensor
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
 
 
 def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
-    """``x + y``, elementwise, with broadcasting; the result has the promoted dtype.
+    """``x + y``.
 
-    Raises :class:`ShapeError` for shapes that do not broadcast, :class:`DTypeError` for bool and quantized tensors,
-    :class:`BackendMismatchError` for operands on different backends.
-
-        >>> import backburn as bb
-        >>> bb.add(bb.asarray([1, 2]), 0.5)
-        Tensor([1.5, 2.5], dtype=float32, backend=autodiff(numpy))
+    >>> import backburn as bb
+    >>> bb.add(bb.asarray([1, 2]), 0.5)
+    Tensor([1.5, 2.5], dtype=float32, backend=autodiff(numpy))
     """
     return binary("add", x, y)  # type: ignore[no-any-return]
 
 
-def neg(x: Tensor, /) -> Tensor:
-    """``-x``, elementwise."""
+def subtract(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """``x - y``.
+
+    >>> import backburn as bb
+    >>> bb.subtract(3, bb.asarray([1, 2])).tolist()
+    [2, 1]
+    """
+    return binary("sub", x, y)  # type: ignore[no-any-return]
+
+
+def multiply(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """``x * y``.
+
+    >>> import backburn as bb
+    >>> bb.multiply(bb.asarray([[1], [2]]), bb.asarray([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
+    return binary("mul", x, y)  # type: ignore[no-any-return]
+
+
+def divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``x / y``; integers become the default float. A zero divisor gives an infinity or NaN.
+
+    >>> import backburn as bb
+    >>> bb.divide(bb.asarray([1, -1, 0]), 0).tolist()
+    [inf, -inf, nan]
+    """
+    return binary("div", x, y)  # type: ignore[no-any-return]
+
+
+def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The largest integral value not above ``x / y``; an integer zero divisor gives 0. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.floor_divide(bb.asarray([7, -7]), 2).tolist()
+    [3, -4]
+    """
+    return binary("floor_divide", x, y)  # type: ignore[no-any-return]
+
+
+def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """``x - floor(x / y) * y``, with the sign of ``y``; an integer zero divisor gives 0.
+
+    >>> import backburn as bb
+    >>> bb.remainder(bb.asarray([7, -7]), 3).tolist()
+    [1, 2]
+    """
+    return binary("remainder", x, y)  # type: ignore[no-any-return]
+
+
+def fmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The remainder of truncated division, with the sign of ``x``; an integer zero divisor gives 0.
+
+    >>> import backburn as bb
+    >>> bb.fmod(bb.asarray([7, -7]), 3).tolist()
+    [1, -1]
+    """
+    return binary("fmod", x, y)  # type: ignore[no-any-return]
+
+
+def divmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> tuple[Tensor, Tensor]:
+    """:func:`floor_divide` and :func:`remainder`.
+
+    >>> import backburn as bb
+    >>> quotient, rest = bb.divmod(bb.asarray([7, -7]), 2)
+    >>> quotient.tolist(), rest.tolist()
+    ([3, -4], [1, 1])
+    """
+    return floor_divide(x, y), remainder(x, y)
+
+
+def negative(x: T, /) -> T:
+    """``-x``; unsigned integers wrap around.
+
+    >>> import backburn as bb
+    >>> bb.negative(bb.asarray([1.0, -2.0])).tolist()
+    [-1.0, 2.0]
+    """
     return unary("neg", x)  # type: ignore[no-any-return]
 
 
-def abs(x: Tensor, /) -> Tensor:
-    """``|x|``, elementwise; the derivative at 0 is 0."""
+def positive(x: T, /) -> T:
+    """``+x``, which is ``x`` itself.
+
+    >>> import backburn as bb
+    >>> bb.positive(bb.asarray([1, -2])).tolist()
+    [1, -2]
+    """
+    return tensor_operand("positive", x)  # type: ignore[no-any-return]
+
+
+def abs(x: T, /) -> T:
+    """``|x|``; the derivative at 0 is 0.
+
+    >>> import backburn as bb
+    >>> bb.abs(bb.asarray([-1, 2])).tolist()
+    [1, 2]
+    """
     return unary("abs", x)  # type: ignore[no-any-return]
+
+
+def sign(x: T, /) -> T:
+    """-1, 0 or 1 with the sign of ``x``; NaN stays NaN. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.sign(bb.asarray([-2.5, 0.0, 4.0])).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    return unary("sign", x)  # type: ignore[no-any-return]
+
+
+def square(x: T, /) -> T:
+    """``x * x``.
+
+    >>> import backburn as bb
+    >>> bb.square(bb.asarray([-3, 2])).tolist()
+    [9, 4]
+    """
+    return unary("square", x)  # type: ignore[no-any-return]
+
+
+def reciprocal(x: Tensor, /) -> FloatTensor:
+    """``1 / x``; integers become the default float.
+
+    >>> import backburn as bb
+    >>> bb.reciprocal(bb.asarray([2, -4])).tolist()
+    [0.5, -0.25]
+    """
+    return unary("reciprocal", x)  # type: ignore[no-any-return]
+
+
+def maximum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The larger of both; NaN if either is. The gradient of a tie is shared equally.
+
+    >>> import backburn as bb
+    >>> bb.maximum(bb.asarray([1.0, 5.0, float("nan")]), 3.0).tolist()
+    [3.0, 5.0, nan]
+    """
+    return binary("maximum", x, y)  # type: ignore[no-any-return]
+
+
+def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """The smaller of both; NaN if either is. The gradient of a tie is shared equally.
+
+    >>> import backburn as bb
+    >>> bb.minimum(bb.asarray([1, 5]), bb.asarray([4, 4])).tolist()
+    [1, 4]
+    """
+    return binary("minimum", x, y)  # type: ignore[no-any-return]
+
+
+def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
+    """``x`` with values below ``min`` raised to it and those above ``max`` lowered to it; None sets no bound.
+
+    The bounds broadcast and take part in promotion; where they cross, ``max`` wins. NaN stays NaN. The gradient passes
+    to ``x`` between the bounds and at them, and outside to the bound.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([-2.0, 0.5, 2.0]).require_grad()
+        >>> y = bb.clip(x, -1.0, 2.0)
+        >>> y.tolist(), x.grad(y.backward()).tolist()
+        ([-1.0, 0.5, 2.0], [0.0, 1.0, 1.0])
+    """
+    values = iter(promoted("clamp", tensor_operand("clip", x), *(b for b in (min, max) if b is not None)))
+    operands = [None if value is None else next(values) for value in (x, min, max)]
+    return call("clamp", *operands)  # type: ignore[no-any-return]
+
+
+def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
+    """``x + weight * (y - x)``: exactly ``x`` at weight 0 and ``y`` at weight 1. One of both ends must be a tensor.
+
+    >>> import backburn as bb
+    >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()
+    [5.0, 12.5]
+    """
+    if not is_tensor(x) and not is_tensor(y):
+        raise ArgumentError(
+            f"lerp: x or y must be a tensor. bb.asarray(...) makes one. Operands: {describe((x, y, weight))}"
+        )
+    return call("lerp", *promoted("lerp", x, y, weight))  # type: ignore[no-any-return]

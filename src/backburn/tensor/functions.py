@@ -1,0 +1,335 @@
+"""Tensor functions: powers, logarithms, trigonometry and rounding of each element.
+
+Integers become the default float, except in rounding, which leaves them as they are; other dtypes stay. Outside of a
+function's domain the result is NaN, at a pole it is infinite, and nothing warns. Functions of two operands broadcast
+and promote. Every function raises :class:`DTypeError` for bool and quantized tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.tensor.dispatch import Scalar, binary, is_tensor, unary
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+# ---- powers and logarithms ----
+
+
+def pow(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+    """``x ** y``; ``0 ** 0`` is 1, and a negative float needs an integral exponent, else the result is NaN.
+
+    The derivative by ``y`` is 0 where ``x`` is 0 and ``y`` is not negative, and NaN where ``x`` is negative. Integers
+    stay integers; a negative exponent then raises :class:`ArgumentError`.
+
+        >>> import backburn as bb
+        >>> bb.pow(bb.asarray([1, 2, 3]), 2).tolist(), bb.pow(2.0, bb.asarray([-1.0, 3.0])).tolist()
+        ([1, 4, 9], [0.5, 8.0])
+    """
+    return binary("pow", x, y)  # type: ignore[no-any-return]
+
+
+def sqrt(x: Tensor, /) -> FloatTensor:
+    """The square root; NaN below 0.
+
+    >>> import backburn as bb
+    >>> bb.sqrt(bb.asarray([4, 9])).tolist()
+    [2.0, 3.0]
+    """
+    return unary("sqrt", x)  # type: ignore[no-any-return]
+
+
+def rsqrt(x: Tensor, /) -> FloatTensor:
+    """``1 / sqrt(x)``.
+
+    >>> import backburn as bb
+    >>> bb.rsqrt(bb.asarray([4.0, 0.0])).tolist()
+    [0.5, inf]
+    """
+    return unary("rsqrt", x)  # type: ignore[no-any-return]
+
+
+def hypot(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``sqrt(x**2 + y**2)`` without overflow on the way. The gradient at (0, 0) is 0.
+
+    >>> import backburn as bb
+    >>> bb.hypot(bb.asarray([3.0, 3e200], dtype="float64"), bb.asarray([4.0, 4e200], dtype="float64"))
+    Tensor([5.e+000, 5.e+200], dtype=float64, backend=autodiff(numpy))
+    """
+    return binary("hypot", x, y)  # type: ignore[no-any-return]
+
+
+def exp(x: Tensor, /) -> FloatTensor:
+    """``e ** x``.
+
+    >>> import backburn as bb
+    >>> bb.exp(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([1.        , 2.71828183], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("exp", x)  # type: ignore[no-any-return]
+
+
+def exp2(x: Tensor, /) -> FloatTensor:
+    """``2 ** x``, exact for integers.
+
+    >>> import backburn as bb
+    >>> bb.exp2(bb.asarray([-1, 3])).tolist()
+    [0.5, 8.0]
+    """
+    return unary("exp2", x)  # type: ignore[no-any-return]
+
+
+def expm1(x: Tensor, /) -> FloatTensor:
+    """``exp(x) - 1``, exact near 0.
+
+    >>> import backburn as bb
+    >>> bb.expm1(bb.asarray([0.0, 1e-10], dtype="float64"))
+    Tensor([0.e+00, 1.e-10], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("expm1", x)  # type: ignore[no-any-return]
+
+
+def log(x: Tensor, /) -> FloatTensor:
+    """The natural logarithm; -inf at 0, NaN below.
+
+    >>> import backburn as bb
+    >>> bb.log(bb.asarray([1.0, 0.0], dtype="float64"))
+    Tensor([  0., -inf], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("log", x)  # type: ignore[no-any-return]
+
+
+def log2(x: Tensor, /) -> FloatTensor:
+    """The logarithm to base 2, exact for powers of 2.
+
+    >>> import backburn as bb
+    >>> bb.log2(bb.asarray([0.5, 8.0])).tolist()
+    [-1.0, 3.0]
+    """
+    return unary("log2", x)  # type: ignore[no-any-return]
+
+
+def log10(x: Tensor, /) -> FloatTensor:
+    """The logarithm to base 10, exact for powers of 10.
+
+    >>> import backburn as bb
+    >>> bb.log10(bb.asarray([0.01, 1000.0], dtype="float64"))
+    Tensor([-2.,  3.], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("log10", x)  # type: ignore[no-any-return]
+
+
+def log1p(x: Tensor, /) -> FloatTensor:
+    """``log(1 + x)``, exact near 0.
+
+    >>> import backburn as bb
+    >>> bb.log1p(bb.asarray([0.0, 1e-10], dtype="float64"))
+    Tensor([0.e+00, 1.e-10], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("log1p", x)  # type: ignore[no-any-return]
+
+
+def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``log(exp(x) + exp(y))`` without overflow on the way.
+
+    >>> import backburn as bb
+    >>> bb.logaddexp(bb.asarray([0.0, 1000.0], dtype="float64"), 1000.0)
+    Tensor([1000.        , 1000.69314718], dtype=float64, backend=autodiff(numpy))
+    """
+    return binary("logaddexp", x, y)  # type: ignore[no-any-return]
+
+
+# ---- trigonometry ----
+
+
+def sin(x: Tensor, /) -> FloatTensor:
+    """The sine of ``x`` in radians.
+
+    >>> import backburn as bb
+    >>> bb.sin(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 0.84147098], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("sin", x)  # type: ignore[no-any-return]
+
+
+def cos(x: Tensor, /) -> FloatTensor:
+    """The cosine of ``x`` in radians.
+
+    >>> import backburn as bb
+    >>> bb.cos(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([1.        , 0.54030231], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("cos", x)  # type: ignore[no-any-return]
+
+
+def tan(x: Tensor, /) -> FloatTensor:
+    """The tangent of ``x`` in radians.
+
+    >>> import backburn as bb
+    >>> bb.tan(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 1.55740772], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("tan", x)  # type: ignore[no-any-return]
+
+
+def asin(x: Tensor, /) -> FloatTensor:
+    """The inverse of the sine, from -pi/2 to pi/2; NaN outside of [-1, 1].
+
+    >>> import backburn as bb
+    >>> bb.asin(bb.asarray([0.0, 1.0, 2.0], dtype="float64"))
+    Tensor([0.        , 1.57079633,        nan], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("asin", x)  # type: ignore[no-any-return]
+
+
+def acos(x: Tensor, /) -> FloatTensor:
+    """The inverse of the cosine, from 0 to pi; NaN outside of [-1, 1].
+
+    >>> import backburn as bb
+    >>> bb.acos(bb.asarray([1.0, 0.0], dtype="float64"))
+    Tensor([0.        , 1.57079633], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("acos", x)  # type: ignore[no-any-return]
+
+
+def atan(x: Tensor, /) -> FloatTensor:
+    """The inverse of the tangent, from -pi/2 to pi/2.
+
+    >>> import backburn as bb
+    >>> bb.atan(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 0.78539816], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("atan", x)  # type: ignore[no-any-return]
+
+
+def atan2(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``atan(x / y)`` in the right quadrant: the angle, from -pi to pi, of the point with ordinate ``x``.
+
+    ``y`` is the abscissa. The gradient at (0, 0) is 0.
+
+        >>> import backburn as bb
+        >>> bb.atan2(bb.asarray([1.0, 1.0], dtype="float64"), bb.asarray([1.0, -1.0], dtype="float64"))
+        Tensor([0.78539816, 2.35619449], dtype=float64, backend=autodiff(numpy))
+    """
+    return binary("atan2", x, y)  # type: ignore[no-any-return]
+
+
+def sinh(x: Tensor, /) -> FloatTensor:
+    """The hyperbolic sine.
+
+    >>> import backburn as bb
+    >>> bb.sinh(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 1.17520119], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("sinh", x)  # type: ignore[no-any-return]
+
+
+def cosh(x: Tensor, /) -> FloatTensor:
+    """The hyperbolic cosine.
+
+    >>> import backburn as bb
+    >>> bb.cosh(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([1.        , 1.54308063], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("cosh", x)  # type: ignore[no-any-return]
+
+
+def tanh(x: Tensor, /) -> FloatTensor:
+    """The hyperbolic tangent.
+
+    >>> import backburn as bb
+    >>> bb.tanh(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 0.76159416], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("tanh", x)  # type: ignore[no-any-return]
+
+
+def asinh(x: Tensor, /) -> FloatTensor:
+    """The inverse of the hyperbolic sine.
+
+    >>> import backburn as bb
+    >>> bb.asinh(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.        , 0.88137359], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("asinh", x)  # type: ignore[no-any-return]
+
+
+def acosh(x: Tensor, /) -> FloatTensor:
+    """The non-negative inverse of the hyperbolic cosine; NaN below 1.
+
+    >>> import backburn as bb
+    >>> bb.acosh(bb.asarray([1.0, 2.0], dtype="float64"))
+    Tensor([0.       , 1.3169579], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("acosh", x)  # type: ignore[no-any-return]
+
+
+def atanh(x: Tensor, /) -> FloatTensor:
+    """The inverse of the hyperbolic tangent; infinite at -1 and 1, NaN beyond.
+
+    >>> import backburn as bb
+    >>> bb.atanh(bb.asarray([0.5, 1.0], dtype="float64"))
+    Tensor([0.54930614,        inf], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("atanh", x)  # type: ignore[no-any-return]
+
+
+# ---- rounding ----
+
+
+def rounded(name: str, x: Any) -> Any:
+    """``x`` by the rounding operation ``name``; integers are round already."""
+    return x if is_tensor(x) and x.dtype.kind == "int" else unary(name, x)
+
+
+def floor(x: T, /) -> T:
+    """The largest integral value not above ``x``. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.floor(bb.asarray([1.5, -1.5])).tolist()
+    [1.0, -2.0]
+    """
+    return rounded("floor", x)  # type: ignore[no-any-return]
+
+
+def ceil(x: T, /) -> T:
+    """The smallest integral value not below ``x``. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.ceil(bb.asarray([1.5, -1.5])).tolist()
+    [2.0, -1.0]
+    """
+    return rounded("ceil", x)  # type: ignore[no-any-return]
+
+
+def round(x: T, /) -> T:
+    """The nearest integral value, the even one of two. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.asarray([0.5, 1.5, 2.6])).tolist()
+    [0.0, 2.0, 3.0]
+    """
+    return rounded("round", x)  # type: ignore[no-any-return]
+
+
+def trunc(x: T, /) -> T:
+    """``x`` without its fraction. The derivative is 0.
+
+    >>> import backburn as bb
+    >>> bb.trunc(bb.asarray([1.5, -1.5])).tolist()
+    [1.0, -1.0]
+    """
+    return rounded("trunc", x)  # type: ignore[no-any-return]
+
+
+def frac(x: Tensor, /) -> FloatTensor:
+    """The fraction ``x - trunc(x)``, with the sign of ``x``. The derivative is 1.
+
+    >>> import backburn as bb
+    >>> bb.frac(bb.asarray([1.5, -1.25])).tolist()
+    [0.5, -0.25]
+    """
+    return unary("frac", x)  # type: ignore[no-any-return]

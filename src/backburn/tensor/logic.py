@@ -1,0 +1,297 @@
+"""Tensor functions: comparisons and predicates, logic of truth values, and bits of integers.
+
+Operands broadcast and are promoted to one dtype; Python scalars are weak. Every function raises :class:`ShapeError` for
+shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that it does not take, and
+:class:`BackendMismatchError` for operands on different backends. No gradient flows through a truth value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.tensor.arithmetic import abs, add, multiply, subtract
+from backburn.tensor.dispatch import Scalar, binary, call, is_tensor, promoted, tensor_operand
+from backburn.tensor.host import asarray
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+# ---- comparisons ----
+
+
+def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x == y``, of numbers and of truth values; False where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.equal(bb.asarray([1, 2, 3]), 2).tolist()
+    [False, True, False]
+    """
+    return binary("equal", x, y)  # type: ignore[no-any-return]
+
+
+def not_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x != y``, of numbers and of truth values; True where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.not_equal(bb.asarray([1.0, float("nan")]), bb.asarray([1.0, float("nan")])).tolist()
+    [False, True]
+    """
+    return binary("not_equal", x, y)  # type: ignore[no-any-return]
+
+
+def less(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x < y``; False where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.less(bb.asarray([1, 2, 3]), 2).tolist()
+    [True, False, False]
+    """
+    return binary("less", x, y)  # type: ignore[no-any-return]
+
+
+def less_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x <= y``; False where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.less_equal(bb.asarray([1, 2, 3]), 2).tolist()
+    [True, True, False]
+    """
+    return binary("less_equal", x, y)  # type: ignore[no-any-return]
+
+
+def greater(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x > y``; False where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.greater(bb.asarray([1, 2, 3]), 2).tolist()
+    [False, False, True]
+    """
+    return binary("greater", x, y)  # type: ignore[no-any-return]
+
+
+def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+    """``x >= y``; False where either is NaN.
+
+    >>> import backburn as bb
+    >>> bb.greater_equal(bb.asarray([1, 2, 3]), 2).tolist()
+    [False, True, True]
+    """
+    return binary("greater_equal", x, y)  # type: ignore[no-any-return]
+
+
+def isclose(
+    x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> BoolTensor:
+    """Whether ``|x - y| <= atol + rtol * |y|``; infinities are close to themselves, NaN to NaN with ``equal_nan``.
+
+    >>> import backburn as bb
+    >>> bb.isclose(bb.asarray([1.0, 1.0, float("inf")]), bb.asarray([1.000001, 1.1, float("inf")])).tolist()
+    [True, False, True]
+    """
+    a, b = promoted("isclose", x, y, kinds="F")
+    a = a if is_tensor(a) else asarray(a, dtype=b.dtype, backend=b.backend)
+    b = b if is_tensor(b) else asarray(b, dtype=a.dtype, backend=a.backend)
+    near = less_equal(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol))
+    result = logical_or(equal(a, b), logical_and(near, isfinite(b)))
+    return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
+
+
+def allclose(
+    x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close, in the sense of :func:`isclose`; a Python bool.
+
+    >>> import backburn as bb
+    >>> bb.allclose(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 2.000001]))
+    True
+    """
+    close: Any = isclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return bool(call("all", close, axis=tuple(range(close.ndim)), keepdims=False))
+
+
+# ---- what a number is ----
+
+
+def predicate(name: str, x: Any, of_others: str) -> Any:
+    """A predicate of floats; numbers that are always finite answer as ``of_others`` does of ``x`` and itself."""
+    if tensor_operand(name, x).dtype.kind in ("int", "bool"):
+        return call(of_others, x, x)
+    return call(name, *promoted(name, x))
+
+
+def isnan(x: Tensor, /) -> BoolTensor:
+    """Whether ``x`` is NaN.
+
+    >>> import backburn as bb
+    >>> bb.isnan(bb.asarray([1.0, float("nan")])).tolist()
+    [False, True]
+    """
+    return predicate("isnan", x, "not_equal")  # type: ignore[no-any-return]
+
+
+def isinf(x: Tensor, /) -> BoolTensor:
+    """Whether ``x`` is infinite, of either sign.
+
+    >>> import backburn as bb
+    >>> bb.isinf(bb.asarray([1.0, -float("inf")])).tolist()
+    [False, True]
+    """
+    return predicate("isinf", x, "not_equal")  # type: ignore[no-any-return]
+
+
+def isfinite(x: Tensor, /) -> BoolTensor:
+    """Whether ``x`` is neither infinite nor NaN.
+
+    >>> import backburn as bb
+    >>> bb.isfinite(bb.asarray([1.0, float("inf"), float("nan")])).tolist()
+    [True, False, False]
+    """
+    return predicate("isfinite", x, "equal")  # type: ignore[no-any-return]
+
+
+def signbit(x: Tensor, /) -> BoolTensor:
+    """Whether ``x`` is negative, -0.0 included; of NaN either answer is right.
+
+    >>> import backburn as bb
+    >>> bb.signbit(bb.asarray([1.0, -0.0])).tolist()
+    [False, True]
+    """
+    return call("signbit", *promoted("signbit", x))  # type: ignore[no-any-return]
+
+
+def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """``|x|`` with the sign of ``y``, that of -0.0 included; integers become the default float.
+
+    The derivative by ``x`` is 0 at 0, that by ``y`` is 0.
+
+        >>> import backburn as bb
+        >>> bb.copysign(bb.asarray([1.0, -2.0]), -0.0).tolist()
+        [-1.0, -2.0]
+    """
+    return binary("copysign", x, y)  # type: ignore[no-any-return]
+
+
+def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
+    """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal.
+
+    >>> import backburn as bb
+    >>> (bb.nextafter(bb.asarray([1.0]), 2.0) - 1).tolist() == [2.0**-23]
+    True
+    """
+    return binary("nextafter", x, y)  # type: ignore[no-any-return]
+
+
+# ---- truth values ----
+
+
+def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
+    """Whether both truth values are true; tensors of numbers are refused.
+
+    >>> import backburn as bb
+    >>> bb.logical_and(bb.asarray([True, False]), True).tolist()
+    [True, False]
+    """
+    return call("logical_and", *promoted("logical_and", x, y))  # type: ignore[no-any-return]
+
+
+def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
+    """Whether either truth value is true; tensors of numbers are refused.
+
+    >>> import backburn as bb
+    >>> bb.logical_or(bb.asarray([True, False]), bb.asarray([False, False])).tolist()
+    [True, False]
+    """
+    return call("logical_or", *promoted("logical_or", x, y))  # type: ignore[no-any-return]
+
+
+def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
+    """Whether exactly one truth value is true; tensors of numbers are refused.
+
+    >>> import backburn as bb
+    >>> bb.logical_xor(bb.asarray([True, False]), True).tolist()
+    [False, True]
+    """
+    return call("logical_xor", *promoted("logical_xor", x, y))  # type: ignore[no-any-return]
+
+
+def logical_not(x: Tensor, /) -> BoolTensor:
+    """The opposite truth value; tensors of numbers are refused.
+
+    >>> import backburn as bb
+    >>> bb.logical_not(bb.asarray([True, False])).tolist()
+    [False, True]
+    """
+    return call("logical_not", *promoted("logical_not", x))  # type: ignore[no-any-return]
+
+
+# ---- bits ----
+
+
+def bits(name: str, x: Any, y: Any) -> Any:
+    """Bits of integers; where every operand is a truth value, the logical operation of the same name."""
+    operands = promoted(f"bitwise_{name}", x, y, kinds="IB")
+    kind = next(t.dtype.kind for t in operands if is_tensor(t))
+    return call(f"logical_{name}" if kind == "bool" else f"bitwise_{name}", *operands)
+
+
+def bitwise_and(x: Tensor | int, y: Tensor | int, /) -> Tensor:
+    """The bits set in both integers, or the conjunction of truth values.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_and(bb.asarray([6, 5]), 3).tolist()
+    [2, 1]
+    """
+    return bits("and", x, y)  # type: ignore[no-any-return]
+
+
+def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
+    """The bits set in either integer, or the disjunction of truth values.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_or(bb.asarray([6, 5]), 3).tolist()
+    [7, 7]
+    """
+    return bits("or", x, y)  # type: ignore[no-any-return]
+
+
+def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
+    """The bits set in exactly one integer, or the exclusive disjunction of truth values.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_xor(bb.asarray([6, 5]), 3).tolist()
+    [5, 6]
+    """
+    return bits("xor", x, y)  # type: ignore[no-any-return]
+
+
+def bitwise_invert(x: T, /) -> T:
+    """All bits flipped, which is ``-x - 1`` for signed integers; the opposite of truth values.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_invert(bb.asarray([0, 5])).tolist()
+    [-1, -6]
+    """
+    (x,) = promoted("bitwise_invert", x, kinds="IB")
+    return call("logical_not" if x.dtype.kind == "bool" else "bitwise_invert", x)  # type: ignore[no-any-return]
+
+
+def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
+    """``x`` with its bits moved up by ``y``, zeros moving in; ``y`` is from 0 to below the number of bits.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_left_shift(bb.asarray([1, -3]), 2).tolist()
+    [4, -12]
+    """
+    return call("bitwise_left_shift", *promoted("bitwise_left_shift", x, y))  # type: ignore[no-any-return]
+
+
+def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
+    """``floor(x / 2**y)``: the bits moved down, copies of the sign moving in; ``y`` as for the left shift.
+
+    >>> import backburn as bb
+    >>> bb.bitwise_right_shift(bb.asarray([5, -5]), 1).tolist()
+    [2, -3]
+    """
+    return call("bitwise_right_shift", *promoted("bitwise_right_shift", x, y))  # type: ignore[no-any-return]

@@ -1,0 +1,106 @@
+"""Tensor functions: special functions of each element.
+
+Integers become the default float; other dtypes stay. :class:`DTypeError` is raised for bool and quantized tensors.
+Sources and bounds of the errors stand with the bodies in :mod:`backburn.backend.special`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backburn.tensor.dispatch import call, float_operand, unary
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+
+def erf(x: Tensor, /) -> FloatTensor:
+    """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)`` from 0 to ``x``.
+
+    >>> import backburn as bb
+    >>> bb.erf(bb.asarray([0.0, 0.5, float("inf")], dtype="float64"))
+    Tensor([0.        , 0.52049988, 1.        ], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("erf", x)  # type: ignore[no-any-return]
+
+
+def erfc(x: Tensor, /) -> FloatTensor:
+    """``1 - erf(x)``, with its full relative precision where it is small.
+
+    >>> import backburn as bb
+    >>> bb.erfc(bb.asarray([0.0, 5.0], dtype="float64"))
+    Tensor([1.00000000e+00, 1.53745979e-12], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("erfc", x)  # type: ignore[no-any-return]
+
+
+def erfinv(x: Tensor, /) -> FloatTensor:
+    """The inverse of :func:`erf`; infinite at -1 and 1, NaN beyond.
+
+    >>> import backburn as bb
+    >>> bb.erfinv(bb.asarray([0.0, 0.5, 1.0], dtype="float64"))
+    Tensor([0.        , 0.47693628,        inf], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("erfinv", x)  # type: ignore[no-any-return]
+
+
+def lgamma(x: Tensor, /) -> FloatTensor:
+    """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
+
+    >>> import backburn as bb
+    >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
+    Tensor([       inf, 3.17805383], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("lgamma", x)  # type: ignore[no-any-return]
+
+
+def digamma(x: Tensor, /) -> FloatTensor:
+    """The derivative of :func:`lgamma`.
+
+    >>> import backburn as bb
+    >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
+    Tensor([-0.57721566,  2.25175259], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("digamma", x)  # type: ignore[no-any-return]
+
+
+def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
+    """The derivative of order ``n``, from 1 (the trigamma function) to 10, of :func:`digamma`.
+
+    Raises :class:`ArgumentError` for another ``n``.
+
+        >>> import backburn as bb
+        >>> bb.polygamma(bb.asarray([1.0, 2.0], dtype="float64"))
+        Tensor([1.64493407, 0.64493407], dtype=float64, backend=autodiff(numpy))
+    """
+    return call("polygamma", float_operand("polygamma", x), n=n)  # type: ignore[no-any-return]
+
+
+def sinc(x: Tensor, /) -> FloatTensor:
+    """``sin(pi x) / (pi x)``, and 1 at 0.
+
+    >>> import backburn as bb
+    >>> bb.sinc(bb.asarray([0.0, 0.5], dtype="float64"))
+    Tensor([1.        , 0.63661977], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("sinc", x)  # type: ignore[no-any-return]
+
+
+def i0(x: Tensor, /) -> FloatTensor:
+    """The modified Bessel function of the first kind and order 0.
+
+    >>> import backburn as bb
+    >>> bb.i0(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([1.        , 1.26606588], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("i0", x)  # type: ignore[no-any-return]
+
+
+def i1(x: Tensor, /) -> FloatTensor:
+    """The modified Bessel function of the first kind and order 1.
+
+    >>> import backburn as bb
+    >>> bb.i1(bb.asarray([0.0, 1.0], dtype="float64"))
+    Tensor([0.       , 0.5651591], dtype=float64, backend=autodiff(numpy))
+    """
+    return unary("i1", x)  # type: ignore[no-any-return]
