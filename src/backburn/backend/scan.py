@@ -73,6 +73,10 @@ def scanned(a: Shape, b: Shape | None, x: Shape, h0: Shape | None = None, *, axi
     return states
 
 
+def _shape(x: Any) -> Shape:
+    return tuple(x.shape)
+
+
 def first_state(k: Any, h0: Any, shape: Shape, axis: int) -> Any:
     """``h0`` in the shape of one step along ``axis``."""
     state = k.broadcast_to(h0, (*shape[:axis], *shape[axis + 1 :]))
@@ -160,7 +164,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         dtype, a, x = self.dtype(x), widened(self, a), widened(self, x)
         fed = self.mul(b if is_scalar(b) else widened(self, b), x)
-        shape = broadcast(tuple(a.shape), tuple(fed.shape))
+        shape = broadcast(_shape(a), _shape(fed))
         if shape[axis] == 0:
             return self.zeros(shape, dtype)  # type: ignore[no-any-return]
         a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
