@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backburn.backend.registry import load_backend, register_backend
 from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES
+from backburn.base.errors import NumericalInstabilityError, Unsupported
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.checks import check_conventional_gradients, check_shape_rule, check_value, dtypes_of
 from backburn.conformance.derivatives import check_derivative, leaves
@@ -93,3 +97,63 @@ def test_conventional_gradients(base: Any, samples: SampleSet, sample: Sample) -
     if not dtypes_of(samples, sample, base):
         pytest.skip(f"{base.spec} lacks a dtype of this sample")
     check_conventional_gradients(samples, sample, base)
+
+
+def test_its_expression_names_it(base: Any) -> None:
+    assert load_backend(base.spec) is base
+    assert pickle.loads(pickle.dumps(base)) is base
+    outer: Any = load_backend(f"autodiff({base.spec})")
+    assert outer.inner_backend is base
+    assert type(base)() == base
+
+
+def test_host_arrays_are_copied_whatever_their_layout(base: Any) -> None:
+    plain = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    frozen = plain.copy()
+    frozen.flags.writeable = False
+    for array in (plain, plain[::-1, ::-1], plain.T, plain.astype(">f4"), frozen, plain[0, 0]):
+        np.testing.assert_array_equal(base.to_numpy(base.from_numpy(np.asarray(array))), array)
+    source = plain.copy()
+    x = base.from_numpy(source)
+    source[:] = -1
+    base.to_numpy(x)[:] = -1
+    np.testing.assert_array_equal(base.to_numpy(x), plain)
+
+
+def test_an_index_out_of_range_raises(base: Any) -> None:
+    x = base.from_numpy(np.arange(12.0).reshape(3, 4))
+    for index in (3, -4, 2**40):
+        wrong = base.from_numpy(np.full((1, 4), index))
+        for call in (
+            lambda i: base.take(x, i, 0),
+            lambda i: base.gather(x, i, 0),
+            lambda i: base.scatter(x, i, 1.0, 0, "assign"),
+            lambda i: base.scatter(x, i, 1.0, 0, "add"),
+        ):
+            with pytest.raises((IndexError, RuntimeError)):
+                call(wrong)
+
+
+def test_a_dtype_that_is_not_declared_is_refused(base: Any) -> None:
+    for dtype in DTYPES.values():
+        if dtype.kind == "quantized" or dtype in base.capabilities.dtypes:
+            continue
+        for call in (
+            lambda d: base.full((), 1, d),
+            lambda d: base.cast(base.from_numpy(np.zeros(2)), d),
+            lambda d: base.arange(0, 3, 1, d),
+            lambda d: base.from_numpy(np.zeros(2, d.dtype)),
+        ):
+            with pytest.raises(Unsupported):
+                call(dtype)
+
+
+def test_quantized_tensors_move(base: Any) -> None:
+    x = base.from_numpy(np.arange(-3.0, 3.0).reshape(2, 3))
+    q = base.quantize(x)
+    assert base.dtype(q).kind == "quantized"
+    moved = base.permute_dims(base.broadcast_to(base.reshape(q, (1, 3, 2)), (2, 3, 2)), (2, 0, 1))
+    expected = np.broadcast_to(base.to_numpy(q).reshape(1, 3, 2), (2, 3, 2)).transpose(2, 0, 1)
+    np.testing.assert_array_equal(base.to_numpy(moved), expected)
+    with pytest.raises(NumericalInstabilityError):
+        base.quantize(base.from_numpy(np.array([1.0, np.nan])))

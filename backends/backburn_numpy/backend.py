@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, DType
 from backburn.base.errors import BackendMismatchError, DTypeError
@@ -97,8 +98,8 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
             if known is None:
                 raise DTypeError(f"arrays of {x.dtype} are not tensors of backburn")
             return known
-        if x.__class__ is QuantizedArray:
-            return x.dtype  # type: ignore[no-any-return]
+        if isinstance(x, Quantized):
+            return x.dtype
         raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend")
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.create import arange_length
+from backburn.backend.quantized import Quantized
 from backburn.base.dtypes import DType, as_dtype
 from backburn_numpy import memory
-from backburn_numpy.quantize import QuantizedArray, dequantize
+from backburn_numpy.quantize import dequantize
 
 Array = Any
 Shape = tuple[int, ...]
@@ -21,7 +22,7 @@ def from_numpy(array: Any) -> Array:
 
 
 def to_numpy(x: Array, /) -> Array:
-    return dequantize(x) if x.__class__ is QuantizedArray else x.copy()
+    return dequantize(x) if isinstance(x, Quantized) else x.copy()
 
 
 def cast(x: Array, /, dtype: DType) -> Array:

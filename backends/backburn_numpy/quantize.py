@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.backend.quantized import Quantized
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
 from backburn.base.errors import NumericalInstabilityError
 
 Array = Any
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class QuantizedArray:
-    """Integers, and the step that one of them stands for."""
-
-    values: NDArray[np.int8]
-    scale: NDArray[np.float32]
-    dtype: QuantizedDType
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the values."""
-        return self.values.shape
+class QuantizedArray(Quantized[NDArray[Any]]):
+    """Integers, and the step that one of them stands for, as arrays."""
 
     @property
     def nbytes(self) -> int:
@@ -78,6 +68,6 @@ def _scale(largest: float, limit: int, dtype: QuantizedDType) -> Array:
     return scale
 
 
-def dequantize(x: QuantizedArray, /, dtype: DType = float32) -> Array:
+def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
     wide = np.float32 if dtype is float32 else np.float64
     return np.multiply(x.values, x.scale, dtype=wide, out=...).astype(dtype.dtype, copy=False)

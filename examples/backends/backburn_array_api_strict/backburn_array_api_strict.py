@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_strict as xp
@@ -20,8 +19,9 @@ import numpy as np
 
 from backburn.backend import Backend, Capabilities, load_backend
 from backburn.backend.create import arange_length
-from backburn.base.dtypes import DType, QuantizedDType, as_dtype, float32, qint8
-from backburn.base.errors import BackendMismatchError, NumericalInstabilityError, OutOfRangeError, Unsupported
+from backburn.backend.quantized import Quantized, move
+from backburn.base.dtypes import DType, as_dtype, qint8
+from backburn.base.errors import BackendMismatchError, OutOfRangeError, Unsupported
 
 Array = Any
 Shape = tuple[int, ...]
@@ -30,17 +30,7 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", *INTEGERS, "bool")}
 
 
-@dataclass(frozen=True, eq=False)
-class Quantized:
-    """Integers, and the step that one of them stands for."""
-
-    values: Array
-    scale: Array
-    dtype: QuantizedDType
-    shape = property(lambda self: self.values.shape)
-
-
-class StrictBackend(Backend[Array, Array, Array, Quantized]):
+class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
     """Arrays of array-api-strict, in host memory."""
 
     spec = property(lambda self: "array_api_strict")
@@ -63,15 +53,6 @@ class StrictBackend(Backend[Array, Array, Array, Quantized]):
     def to_numpy(self, x: Any, /) -> Any:
         return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
 
-    def quantize(self, x: Array, /, dtype: QuantizedDType = qint8) -> Quantized:
-        wide = double(x)
-        step = xp.astype((xp.max(xp.abs(wide)) if 0 not in x.shape else xp.zeros(())) / 127, xp.float32)
-        if not xp.isfinite(step):
-            raise NumericalInstabilityError("quantize: NaN and infinite values have no place on the scale")
-        step = xp.where(step > 0, step, 1.0)
-        values = xp.clip(xp.round(wide / double(step)), -127, 127)
-        return Quantized(xp.astype(values, xp.int8), step, dtype)
-
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
         # The standard cannot write at many places at once: the host does.
         values = self.to_numpy(values) if hasattr(values, "dtype") else values
@@ -84,11 +65,6 @@ def theirs(dtype: DType) -> Any:
     if dtype not in THEIRS:
         raise Unsupported(f"the Array API standard computes in {', '.join(d.name for d in THEIRS)}, and not in {dtype}")
     return THEIRS[dtype]
-
-
-def double(x: Array) -> Array:
-    """``x`` in float64."""
-    return xp.astype(x, xp.float64)
 
 
 def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
@@ -135,15 +111,15 @@ def nonzero(x: Array, /) -> Array:
     return places if x.ndim else places[:, :0]
 
 
+def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction, whose options are by name only in the standard."""
+    return lambda x, /, axis, keepdims=False: function(x, axis=axis, keepdims=keepdims)
+
+
 def scan(function: Callable[..., Any], x: Array, axis: int, reverse: bool) -> Array:
     """A running result from either end."""
     result = function(xp.flip(x, axis=axis) if reverse else x, axis=axis, dtype=x.dtype)
     return xp.flip(result, axis=axis) if reverse else result
-
-
-def moved(x: Any, move: Callable[[Array], Array]) -> Any:
-    """The elements moved, those of a quantized tensor too."""
-    return replace(x, values=move(x.values)) if isinstance(x, Quantized) else move(x)
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,9 +133,12 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return operation
 
 
-ALIKE = """add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-    acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or logical_not
-    bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where matmul"""
+ALIKE = """
+    add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or
+    logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where
+    matmul
+"""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(xp, name) for name in ALIKE.split()},
     "sub": xp.subtract,
@@ -169,9 +148,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor_divide": functools.partial(integral, xp.floor_divide),
     "remainder": functools.partial(integral, xp.remainder),
     "cast": lambda x, /, dtype: xp.astype(x, theirs(dtype)),
-    "dequantize": lambda x, /, dtype=float32: xp.astype(double(x.values) * double(x.scale), theirs(dtype)),
     "full": lambda shape, value, dtype: xp.full(shape, value, dtype=theirs(dtype)),
     "arange": arange,
+    **{name: reduction(getattr(xp, name)) for name in ("max", "min", "any", "all", "argmax", "argmin")},
     "sum": lambda x, /, axis, keepdims=False: xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
     "prod": lambda x, /, axis, keepdims=False: xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
     "cumsum": lambda x, /, axis, reverse=False: scan(xp.cumulative_sum, x, axis, reverse),
@@ -182,13 +161,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "take": take,
     "gather": lambda x, indices, /, axis: xp.take_along_axis(x, from_start(indices, x.shape[axis]), axis=axis),
     "nonzero": nonzero,
-    "reshape": lambda x, /, shape: moved(x, lambda v: xp.reshape(v, shape)),
-    "broadcast_to": lambda x, /, shape: moved(x, lambda v: xp.broadcast_to(v, shape)),
-    "permute_dims": lambda x, /, axes: moved(x, lambda v: xp.permute_dims(v, axes)),
+    "reshape": lambda x, /, shape: move(lambda v: xp.reshape(v, shape), x),
+    "broadcast_to": lambda x, /, shape: move(lambda v: xp.broadcast_to(v, shape), x),
+    "permute_dims": lambda x, /, axes: move(lambda v: xp.permute_dims(v, axes), x),
     "concat": lambda tensors, /, axis: xp.concat(tensors, axis=axis),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(StrictBackend, _name, staticmethod(quiet(_function)))
-for _name in ("max", "min", "any", "all", "argmax", "argmin"):
-    _function = getattr(xp, _name)
-    setattr(StrictBackend, _name, lambda self, x, /, axis, keepdims=False, f=_function: f(x, axis=axis, keepdims=keepdims))

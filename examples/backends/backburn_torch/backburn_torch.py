@@ -9,9 +9,9 @@ PyTorch computes and backburn differentiates: no tensor here requires a gradient
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ import torch
 
 from backburn.backend import Backend, Capabilities
 from backburn.backend.create import arange_length
+from backburn.backend.quantized import Quantized, move
 from backburn.backend.scalars import both_tensors
-from backburn.base.dtypes import DType, QuantizedDType, as_dtype, float32, qint8
-from backburn.base.errors import ArgumentError, BackendMismatchError, NumericalInstabilityError, Unsupported
+from backburn.base.dtypes import DType, as_dtype, qint8
+from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
 
 Array = torch.Tensor
 Shape = tuple[int, ...]
@@ -33,17 +34,7 @@ OURS = {getattr(torch, name): as_dtype(name) for name in NAMES}
 THEIRS: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in OURS.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Quantized:
-    """Integers, and the step that one of them stands for."""
-
-    values: Array
-    scale: Array
-    dtype: QuantizedDType
-    shape = property(lambda self: self.values.shape)
-
-
-class TorchBackend(Backend[Array, Array, Array, Quantized]):
+class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
     """Tensors of PyTorch on the CPU, on the CUDA device of a number, or on any other device by PyTorch's name."""
 
     def __init__(self, device: int | str | None = None) -> None:
@@ -91,19 +82,10 @@ class TorchBackend(Backend[Array, Array, Array, Quantized]):
         places = torch.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
         return (places * step + start).to(theirs(dtype))
 
-    def quantize(self, x: Array, /, dtype: QuantizedDType = qint8) -> Quantized:
-        step = (x.abs().amax().double() / 127).float() if x.numel() else x.new_zeros((), dtype=torch.float32)
-        if not step.isfinite():
-            raise NumericalInstabilityError("quantize: NaN and infinite values have no place on the scale")
-        step = torch.where(step > 0, step, 1.0)
-        return Quantized((x.double() / step.double()).round().clamp(-127, 127).to(torch.int8), step, dtype)
-
     # ---- where PyTorch differs ----
 
     def prod(self, x: Array, /, axis: Shape, keepdims: bool = False) -> Array:
-        result = wide(x)
-        for a in reversed(axis):
-            result = result.prod(a, keepdims, dtype=result.dtype)
+        result = functools.reduce(lambda y, a: y.prod(a, keepdims, dtype=y.dtype), reversed(axis), wide(x))
         return result.to(x.dtype)
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
@@ -152,15 +134,9 @@ def wide(x: Array) -> Array:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def of_tensors(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """A function of two tensors, of which we may have a Python scalar in the place of one."""
-    return lambda k, x, y, /: function(*both_tensors(k, x, y))
-
-
-def integral(divide: Callable[[Any, Any], Array]) -> Callable[..., Array]:
+def integral(divide: Callable[[Any, Any], Array], x: Array, y: Array) -> Array:
     """A quotient or remainder that is 0 for an integer divisor of 0, where PyTorch raises."""
-    safe = lambda x, y: torch.where(y == 0, 0, divide(x, torch.where(y == 0, 1, y)))  # noqa: E731
-    return of_tensors(lambda x, y: divide(x, y) if x.is_floating_point() else safe(x, y))
+    return divide(x, y) if x.is_floating_point() else torch.where(y == 0, 0, divide(x, torch.where(y == 0, 1, y)))
 
 
 def forwards(shape: Shape, key: Key) -> tuple[Key, list[int]]:
@@ -184,11 +160,6 @@ def scan(function: Callable[..., Any], x: Array, axis: int, reverse: bool) -> Ar
     return running.flip(ends).to(x.dtype)
 
 
-def moved(x: Any, move: Callable[[Array], Array]) -> Any:
-    """The elements moved, those of a quantized tensor too."""
-    return replace(x, values=move(x.values)) if isinstance(x, Quantized) else move(x)
-
-
 ALIKE = """abs neg sqrt exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round
     trunc isnan isinf logical_not where nonzero matmul"""
 OPERATORS = {  # These take a Python scalar on either side.
@@ -202,7 +173,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bitwise_invert": torch.bitwise_not,
     "sign": lambda x, /: torch.where(x.isnan(), x, x.sign()),
     "cast": lambda x, /, dtype: x.to(theirs(dtype)),
-    "dequantize": lambda x, /, dtype=float32: (x.values * x.scale.double()).to(theirs(dtype)),
     # Without axes PyTorch reduces over all of them.
     "sum": lambda x, /, axis, keepdims=False: x.sum(axis, keepdims, dtype=x.dtype) if axis else x,
     "max": lambda x, /, axis, keepdims=False: x.amax(axis, keepdims) if axis else x,
@@ -213,17 +183,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "argmin": lambda x, /, axis, keepdims=False: x.argmin(axis, keepdims),
     "cumsum": lambda x, /, axis, reverse=False: scan(torch.cumsum, x, axis, reverse),
     "cumprod": lambda x, /, axis, reverse=False: scan(torch.cumprod, x, axis, reverse),
-    "reshape": lambda x, /, shape: moved(x, lambda v: v.reshape(shape)),
-    "broadcast_to": lambda x, /, shape: moved(x, lambda v: v.expand(shape)),
-    "permute_dims": lambda x, /, axes: moved(x, lambda v: v.permute(axes)),
+    "reshape": lambda x, /, shape: move(lambda v: v.reshape(shape), x),
+    "broadcast_to": lambda x, /, shape: move(lambda v: v.expand(shape), x),
+    "permute_dims": lambda x, /, axes: move(lambda v: v.permute(axes), x),
     "concat": lambda tensors, /, axis: torch.cat(list(tensors), axis),
     "gather": lambda x, indices, /, axis: x.gather(axis, from_start(indices, x.shape[axis])),
 }
-METHODS = {
-    **{name: of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
-    "floor_divide": integral(operator.floordiv),
-    "remainder": integral(operator.mod),
-    **{name: staticmethod(function) for name, function in FUNCTIONS.items()},
+OF_TENSORS: dict[str, Callable[[Any, Any], Array]] = {
+    **{name: getattr(torch, name) for name in ("maximum", "minimum", "atan2", "nextafter")},
+    "floor_divide": functools.partial(integral, operator.floordiv),
+    "remainder": functools.partial(integral, operator.mod),
 }
-for _name, _method in METHODS.items():
-    setattr(TorchBackend, _name, _method)
+for _name, _function in FUNCTIONS.items():
+    setattr(TorchBackend, _name, staticmethod(_function))
+for _name, _function in OF_TENSORS.items():
+    setattr(TorchBackend, _name, lambda self, x, y, /, f=_function: f(*both_tensors(self, x, y)))

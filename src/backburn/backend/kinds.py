@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from backburn.backend import quantized
 from backburn.backend.shapes import unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
@@ -47,18 +48,18 @@ class Kinds(Protocol[F, I, B, Q]):
         """The opposite truth value."""
         return missing("logical_not")
 
-    @operation(kinds="F", shape=unchanged, result="dtype", required=True)
-    def quantize(self, x: F, /, dtype: QuantizedDType = qint8) -> Q:
+    @operation(kinds="F", shape=unchanged, result="dtype")
+    def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
         """``x`` rounded to integer multiples of one stored step, ``max(abs(x)) / 127`` for int8.
 
         The error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
         """
-        return missing("quantize")
+        return quantized.quantize(self, x, dtype)  # type: ignore[return-value]
 
-    @operation(kinds="Q", shape=unchanged, result="dtype", required=True)
-    def dequantize(self, x: Q, /, dtype: DType = float32) -> F:
+    @operation(kinds="Q", shape=unchanged, result="dtype")
+    def dequantize(self: Any, x: Q, /, dtype: DType = float32) -> F:
         """The stored integers times their step."""
-        return missing("dequantize")
+        return quantized.dequantize(self, x, dtype)  # type: ignore[arg-type, no-any-return]
 
     @operation(kinds="FIB", shape=None, result="data", required=True)
     def from_numpy(self, array: Any) -> Any:
