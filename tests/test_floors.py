@@ -27,6 +27,7 @@ FLOORS = (
     ("nn", "optim"),
     ("data", "io"),
     ("train",),
+    ("_namespace",),
     ("__init__",),
     ("cli",),
     ("__main__",),

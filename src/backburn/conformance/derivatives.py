@@ -59,9 +59,11 @@ def directional(name: str, sample: Sample, base: Any, directions: list[list[Arra
     top = tower[-1]
     outputs = getattr(top, name)(*with_leaves(sample, inputs, base.from_numpy), **sample.attributes)
     scalar = _weighted_sum(top, base, outputs)
+    if scalar is None:  # no float output
+        return 0.0
     for level, direction in zip(range(order, 0, -1), directions, strict=True):
         k, below = tower[level], tower[level - 1]
-        if not k.is_tracked(scalar):
+        if not k.is_tracked(scalar):  # nothing depends on the inputs
             return 0.0
         gradients = k.backward(scalar)
         total: Any = below.full((), 0.0, base.dtype(base.from_numpy(np.asarray(at[0]))))
