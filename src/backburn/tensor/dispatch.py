@@ -7,6 +7,7 @@ only a failing one needs: errors are explained after the backend has raised, fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, is_autodiff
@@ -174,6 +175,20 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
 
 
+def promoted_present(name: str, *operands: Any) -> list[Any]:
+    """:func:`promoted` of the operands that are there; one that is absent (None) keeps its place."""
+    values = iter(promoted(name, *(x for x in operands if x is not None)))
+    return [None if x is None else next(values) for x in operands]
+
+
+def number(name: str, option: str, value: Any) -> float:
+    """An option that is a Python number; a tensor is refused, whose gradient would be lost."""
+    found = None if is_tensor(value) else scalar_of(value)
+    if found is None:
+        raise ArgumentError(f"{name}: {option} is a number, not {describe((value,))}")
+    return found
+
+
 def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
     """``dtype``, or the float that stands for it in an operation on floats; other kinds are refused."""
     if dtype.kind in {KINDS[c] for c in kinds}:
@@ -279,6 +294,36 @@ def float_operand(name: str, value: Any) -> FloatTensor:
     return cast(x, accepted(name, x.dtype, "F", (x,)))  # type: ignore[no-any-return]
 
 
+def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
+    """``value`` as a tensor of one of ``kinds``, or of those that the operation takes; others are refused."""
+    x = tensor_operand(name, value)
+    accepted(name, x.dtype, kinds or OPERATIONS[name].kinds, (x,))
+    return x
+
+
+def shape_of(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape as the contract takes it, from one length or several, integers of any kind."""
+    try:
+        lengths: tuple[int, ...] = (index(shape),)
+    except TypeError:
+        try:
+            lengths = tuple(map(index, shape))
+        except TypeError:
+            raise ArgumentError(f"{name}: a shape is one integer or several, not {shape!r}") from None
+    if any(n < 0 for n in lengths):
+        raise ShapeError(f"{name}: a length is 0 or more, and the shape is {list(lengths)}")
+    return lengths
+
+
+def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
+    """The tensor that an operation without operands makes on ``backend``."""
+    try:
+        primitive = getattr(backend, name)(**attributes)
+    except Exception as error:
+        explain(name, (), attributes, error)
+    return wrap(primitive, backend)
+
+
 # ---- errors ----
 
 
@@ -300,7 +345,7 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
 
     The backend's error stays as the cause. What is nobody's mistake (memory, an interrupt) passes as it is.
     """
-    where = f" Operands: {describe(operands)}."
+    where = f" Operands: {describe(operands)}." if operands else ""
     options = ", ".join(f"{k}={v!r}" for k, v in attributes.items())
     where += f" Options: {options}." if options else ""
     entry = OPERATIONS[name]
