@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Generic
 
 from backburn.backend.contract import BK
@@ -96,11 +96,13 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
     )
 
 
-def reverse(k: Any, root: Node, seed: Any, *, retain_graph: bool) -> dict[Node, Any]:
+def reverse(
+    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Container[Node] = ()
+) -> dict[Node, Any]:
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
-    ``k`` is the inner backend, which computes the gradients. Time and memory are linear in the part of the graph
-    that receives a gradient.
+    ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
+    Time and memory are linear in the part of the graph that receives a gradient.
     """
     gradients: dict[Node, Any] = {root: seed}
     heap = [(-root.stamp, root)]
@@ -109,7 +111,7 @@ def reverse(k: Any, root: Node, seed: Any, *, retain_graph: bool) -> dict[Node, 
         while heap:
             node = pop(heap)[1]
             backward = node.backward
-            g = gradients[node] if node.keep else gradients.pop(node)
+            g = gradients[node] if node.keep or node in keep else gradients.pop(node)
             if backward is None:
                 continue
             for parent, gradient in zip(node.parents, backward(k, g, node), strict=True):

@@ -65,7 +65,7 @@ def _differences(x: Shape, *, axis: int, n: int = 1) -> Shape:
 
 
 def scanned(a: Shape, b: Shape | None, x: Shape, h0: Shape | None = None, *, axis: int, **_: Any) -> Shape:
-    """The shape of the states: that of ``a``, ``b`` and ``x`` together, to which a first state fits without ``axis``."""
+    """The shape of the states, that of ``a``, ``b`` and ``x`` together; a first state fits to it without ``axis``."""
     states = broadcast(a, b, x)
     check_axis(axis, len(states))
     if h0 is not None:
@@ -158,8 +158,9 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> F:
         """The states ``h[t] = a[t] h[t-1] + b[t] x[t]`` of a linear recurrence along ``axis``, from ``h0`` or from 0.
 
-        ``a``, ``b`` and ``x`` broadcast to the states' shape, ``axis`` is one of the states' axes, and ``h0`` broadcasts
-        to a state, which lacks ``axis``. With ``reverse`` it runs from the end: ``h[t] = a[t] h[t+1] + b[t] x[t]``.
+        ``a``, ``b`` and ``x`` broadcast to the states' shape, ``axis`` is one of the states' axes, and ``h0``
+        broadcasts to a state, which lacks ``axis``. With ``reverse`` it runs from the end:
+        ``h[t] = a[t] h[t+1] + b[t] x[t]``.
         This is the scan of diagonal state space models (Gu and Dao, Mamba, 2023).
         """
         dtype, a, x = self.dtype(x), widened(self, a), widened(self, x)

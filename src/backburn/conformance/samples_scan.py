@@ -125,6 +125,6 @@ samples(
     case(np.array([2.0, 0.0, -1.0, 0.5]), real(4, seed=2), real(4, seed=3), np.array(0.7), note="a zero forgets"),
     case(unit(300), real(300), real(300, seed=1), np.array(0.5), smooth=1, note="long and narrow"),
     case(unit(290, 1, seed=1), real(1), real(290, 2, seed=2), None, smooth=1, reverse=True, note="long and narrow"),
-    case(np.full(400, 1e9), np.ones(400), np.zeros(400), np.array(0.0), smooth=0, note="products overflow, states do not"),
+    case(np.full(400, 1e9), np.ones(400), np.zeros(400), np.array(0.0), smooth=0, note="products overflow"),
     case(np.array([INF, 1.0]), np.array([1.0, 2.0]), np.array([NAN, 1.0]), smooth=0),
 )

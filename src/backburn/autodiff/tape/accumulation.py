@@ -1,0 +1,105 @@
+"""Gradients into buffers: the caller's, to which they are added, or new ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from backburn.autodiff.graph import Tracked
+from backburn.autodiff.tape.values import all_finite, as_float, is_host, primitive_of, shown
+from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+def is_flat(shape: Shape, full: Shape) -> bool:
+    """Whether a gradient of ``shape`` is that of a matrix of shape ``full``, row by row."""
+    return len(full) == 2 and shape == (math.prod(full),)
+
+
+def seed_of(k: Any, loss_grad: Any, value: Any, slot: int) -> Any:
+    """The gradient to start from, in the shape and dtype of the slot's value."""
+    shape = tuple(value.shape)
+    if loss_grad.__class__ in (int, float):
+        if math.prod(shape) != 1:
+            raise ShapeError(f"backward: loss_grad is one number, and slot {slot} is {shown(k, value)}")
+        return k.full(shape, float(loss_grad), k.dtype(value))
+    given = as_float(k, loss_grad, "backward: loss_grad")
+    if tuple(given.shape) != shape and is_flat(tuple(given.shape), shape):
+        given = k.reshape(given, shape)
+    if tuple(given.shape) != shape:
+        raise ShapeError(f"backward: loss_grad has shape {list(given.shape)}, and slot {slot} is {shown(k, value)}")
+    return k.cast(given, k.dtype(value))
+
+
+def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
+    """The buffers as primitives, after everything has been checked that could go wrong with them."""
+    if not isinstance(tensors, list):
+        raise DTypeError(f"backward: tensors is a list of buffers, one for each slot, not {type(tensors).__name__}")
+    if len(tensors) < len(values):
+        raise ArgumentError(f"backward: tensors holds {len(tensors)} buffers, and the tape has {len(values)} slots")
+    seen: dict[int, int] = {}
+    found = []
+    for slot, value in enumerate(values):
+        buffer, shape, where = tensors[slot], tuple(value.shape), f"backward: the buffer of slot {slot}"
+        if is_host(buffer) and hasattr(buffer, "__setitem__"):
+            if id(buffer) in seen:
+                raise ArgumentError(f"{where} is that of slot {seen[id(buffer)]}, too: each needs an array of its own")
+            if not buffer.flags.writeable:
+                raise ArgumentError(f"{where} is read-only, and gradients are added in place")
+            seen[id(buffer)] = slot
+        made = as_float(k, buffer, where)
+        if tuple(made.shape) != shape and not is_flat(tuple(made.shape), shape):
+            raise ShapeError(f"{where} has shape {list(made.shape)}, and the slot {list(shape)}")
+        found.append(made)
+    return found
+
+
+def first_unstable(k: Any, gradients: Sequence[Any]) -> int | None:
+    """The last slot, which the reverse pass comes to first, whose gradient holds NaN or an infinity."""
+    slots = [i for i, g in enumerate(gradients) if g is not None]
+    flags = all_finite(k, [gradients[i] for i in slots])
+    return next((slot for slot, finite in zip(reversed(slots), reversed(flags), strict=True) if not finite), None)
+
+
+def fresh(k: Any, gradients: Sequence[Any], values: Sequence[Tracked[Any]]) -> list[Any]:
+    """Gradients that are nobody else's memory, zeros where nothing flowed."""
+    result = []
+    for gradient, value in zip(gradients, values, strict=True):
+        if gradient is None:
+            result.append(k.zeros(tuple(value.shape), k.dtype(value.value)))
+        else:
+            # One gradient may be that of several slots; an array in host memory could be changed in one of them.
+            result.append(k.mul(gradient, 1.0) if is_host(gradient) else gradient)
+    return result
+
+
+def add(k: Any, tensors: list[Any], gradients: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
+    """Add to the caller's buffers, all of them or none."""
+    sums: list[Any] = []
+    for gradient, buffer in zip(gradients, buffers, strict=True):
+        if gradient is None:
+            sums.append(None)
+            continue
+        fitting = gradient if tuple(buffer.shape) == tuple(gradient.shape) else k.reshape(gradient, tuple(buffer.shape))
+        sums.append(k.add(buffer, k.cast(fitting, k.dtype(buffer))))
+    unstable = first_unstable(k, sums)
+    if unstable is not None:
+        raise NumericalInstabilityError(
+            f"GradientTape.backward: added to its buffer, the gradient of slot {unstable} is no longer finite"
+        )
+    for slot, total in enumerate(sums):
+        if total is None:
+            continue
+        buffer = tensors[slot]
+        if is_host(buffer) and hasattr(buffer, "__setitem__"):
+            buffer[...] = k.to_numpy(total)
+        else:
+            tensors[slot] = total if primitive_of(buffer) is buffer else like_tensor(buffer, total)
+    return tensors
+
+
+def like_tensor(tensor: Any, primitive: Any) -> Any:
+    """A primitive as a tensor of the class and backend of another."""
+    return type(tensor)(primitive, tensor.backend, tensor.dtype)

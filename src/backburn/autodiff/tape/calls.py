@@ -1,0 +1,91 @@
+"""Calling operations by name with what users write: options in any spelling, and errors that say where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from backburn.autodiff.graph import Tracked
+from backburn.backend.shapes import check_axes, check_axis
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, OutOfRangeError, ShapeError, hint_for
+
+
+def differentiable(where: str, name: str) -> Operation:
+    """The table's entry of a differentiable operation; an error for any other name."""
+    entry = OPERATIONS.get(name)
+    if entry is None:
+        known = [n for n, e in OPERATIONS.items() if e.differentiable]
+        raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, known)}")
+    if not entry.differentiable:
+        raise ArgumentError(f"{where}: {name} has no gradient")
+    return entry
+
+
+def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> dict[str, Any]:
+    """Options as the contract takes them: axes from 0 on, None or nothing for all axes, shapes as tuples."""
+    options = dict(attributes)
+    flat = [x for o in operands for x in (o if isinstance(o, list) else (o,)) if hasattr(x, "shape")]
+    rank = (max(len(x.shape) for x in flat) if flat else 0) + (entry.name == "stack")
+    axis = entry.parameters.get("axis")
+    if axis is not None and axis.annotation == "int":
+        if "axis" in options:
+            options["axis"] = check_axis(options["axis"], rank)
+    elif axis is not None and (axis.default is axis.empty or "axis" in options):
+        options["axis"] = check_axes(options.get("axis"), rank)
+    for name in ("shape", "axes"):
+        if isinstance(options.get(name), list):
+            options[name] = tuple(options[name])
+    return options
+
+
+def explain(
+    where: str, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any], error: Exception, what: str
+) -> NoReturn:
+    """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words."""
+    if entry.shape is not None:
+        shapes = [
+            [tuple(t.shape) for t in x] if isinstance(x, list) else tuple(x.shape) if hasattr(x, "shape") else None
+            for x in operands
+        ]
+        defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+        try:
+            entry.shape(*shapes, **{**defaults, **attributes})
+        except BackburnError as found:
+            raise type(found)(f"{where}: {found}. {what}") from error
+        except Exception:  # the rule itself could not make sense of the call: the backend's words are better
+            pass
+    kinds: dict[type[Exception], type[BackburnError]] = {
+        IndexError: OutOfRangeError,
+        TypeError: DTypeError,
+        ValueError: ShapeError,
+        OverflowError: ArgumentError,
+    }
+    ours = next((o for kind, o in kinds.items() if isinstance(error, kind)), None)
+    if isinstance(error, BackburnError):
+        raise type(error)(f"{where}: {error}. {what}") from error
+    if ours is None:
+        raise error
+    raise ours(f"{where}: {error}. {what}") from error
+
+
+def call(
+    level: Any,
+    where: str,
+    entry: Operation,
+    operands: Sequence[Any],
+    attributes: dict[str, Any],
+    what: Callable[[], str],
+) -> Any:
+    """An operation on primitives of ``level``, which have one dtype; ``what`` describes the operands for messages."""
+    try:
+        options = canonical(entry, operands, attributes)
+    except BackburnError as error:
+        raise type(error)(f"{where}: {error}. {what()}") from error
+    floats = [x for o in operands for x in (o if isinstance(o, list) else (o,)) if x.__class__ is Tracked]
+    if len({level.dtype(x) for x in floats}) > 1:
+        raise DTypeError(f"{where}: the operands differ in dtype, and nothing is cast by itself. {what()}")
+    try:
+        return getattr(level, entry.name)(*operands, **options)
+    except Exception as error:
+        explain(where, entry, operands, options, error, what())

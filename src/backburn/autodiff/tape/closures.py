@@ -1,0 +1,333 @@
+"""A tape of closures: every operation on it is a function that says, by itself, where gradients go.
+
+    >>> import numpy as np
+    >>> from backburn.autodiff.tape.closures import GradientTape
+    >>> x = np.array([1.0, 2.0, 3.0])
+    >>> y = -x
+    >>> def negate(gradients):
+    ...     x_grad, y_grad = gradients.mut_and_ref(x, y)
+    ...     x_grad.addmul(-1.0, y_grad)
+    >>> tape = GradientTape()
+    >>> tape.add_backward_op(negate)
+    >>> tape.add_backward_op(lambda gradients: gradients.mut_gradient(y).set(1.0))
+    >>> tape.execute().ref_gradient(x).value
+    array([-1., -1., -1.])
+
+Operations run from the last to the first, in the order of a stamp that each gets as it is added: also after tapes have
+been appended to one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.graph import Node, Tracked, next_stamp
+from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, dtype_at, primitive_of, shown
+from backburn.backend.contract import AnyBackend
+from backburn.backend.table import OPERATIONS
+from backburn.base.contexts import RECORDING, scoped
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.trees import leaves_with_paths
+
+__all__ = ["Cell", "Gradient", "Gradients", "GradientTape"]
+
+
+class Gradient:
+    """The gradient of one tensor, to be read: :attr:`value` is a primitive of the tape's backend."""
+
+    __slots__ = ("_backend", "_dtype", "_shape", "_value")
+
+    def __init__(self, backend: AnyBackend, value: Any) -> None:
+        self._backend: Any = backend
+        self._dtype = backend.dtype(value)
+        self._shape = tuple(value.shape)
+        self._value = value
+
+    @property
+    def value(self) -> Any:
+        """The gradient as it is now; a primitive is never changed, so what was read stays as it was."""
+        return self._value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape, which is the gradient's."""
+        return self._shape
+
+    @property
+    def dtype(self) -> Any:
+        """The tensor's dtype, which is the gradient's."""
+        return self._dtype
+
+    def __repr__(self) -> str:
+        return f"<gradient {shown(self._backend, self._value)}>"
+
+
+class Cell(Gradient):
+    """The gradient of one tensor, to be written: what it holds is replaced, never changed.
+
+    Every method takes a number, a primitive, a tensor, a host array or another gradient, and raises
+    :class:`ShapeError` or :class:`DTypeError` when what would be put in is not of the tensor's shape and dtype: a tape
+    of closures neither broadcasts nor reduces.
+    """
+
+    __slots__ = ()
+
+    def set(self, value: Any) -> None:
+        """Make ``value`` the gradient; a number stands for as many as there are elements."""
+        self._value = self._fitting("set", value)
+
+    def add(self, value: Any) -> None:
+        """Add ``value`` to the gradient."""
+        self._value = self._backend.add(self._value, self._fitting("add", value))
+
+    def addmul(self, x: Any, y: Any) -> None:
+        """Add ``x * y`` to the gradient: the chain rule, ``x`` the derivative and ``y`` the gradient of the result."""
+        a, b = self._operand("addmul", x), self._operand("addmul", y)
+        product = a * b if isinstance(a, float) and isinstance(b, float) else self._backend.mul(a, b)
+        self._value = self._backend.add(self._value, self._fitting("addmul", product))
+
+    def _operand(self, name: str, x: Any) -> Any:
+        """``x`` as a Python float or a primitive of the cell's dtype."""
+        if isinstance(x, Gradient):
+            x = x.value
+        if x.__class__ in (int, float):
+            return float(x)
+        made = as_float(self._backend, x, name)
+        if self._backend.dtype(made) is not self._dtype:
+            raise DTypeError(f"{name}: {shown(self._backend, made)} for a gradient of {self._dtype}: cast it first")
+        return made
+
+    def _fitting(self, name: str, x: Any) -> Any:
+        """``x`` as a primitive of the cell's shape and dtype."""
+        made = self._operand(name, x)
+        if isinstance(made, float):
+            return self._backend.full(self._shape, made, self._dtype)
+        if tuple(made.shape) != self._shape:
+            raise ShapeError(
+                f"{name}: shape {list(made.shape)} for the gradient of a tensor of shape {list(self._shape)}. "
+                f"A closure reduces or broadcasts by itself before it adds"
+            )
+        return made
+
+
+class Gradients:
+    """The gradients of tensors, made at first use.
+
+    A tensor, a primitive or a host array is known by the node that records it, or else by being the same object: equal
+    values do not make two tensors one. ``len`` counts the gradients, ``t in gradients`` asks for one.
+    """
+
+    __slots__ = ("_cells", "backend")
+
+    def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
+        self.backend: Any = base_backend(backend)
+        self._cells: dict[int, tuple[Any, Cell]] = {}
+
+    @classmethod
+    def _on(cls, base: AnyBackend) -> Gradients:
+        """Gradients that ``base`` itself computes, be it an autodiff backend or not."""
+        made = cls.__new__(cls)
+        made.backend, made._cells = base, {}
+        return made
+
+    def mut_gradient(self, t: Any) -> Cell:
+        """The gradient of ``t`` to write to: zeros of its shape and dtype at first use."""
+        key = _identity(t)
+        entry = self._cells.get(id(key))
+        if entry is None:
+            k = self.backend
+            x = _floats(k, t)
+            entry = self._cells[id(key)] = (key, Cell(k, k.zeros(tuple(x.shape), k.dtype(x))))
+        return entry[1]
+
+    def ref_gradient(self, t: Any) -> Gradient:
+        """The gradient of ``t`` to read. Raises :class:`GraphError` when there is none."""
+        entry = self._cells.get(id(_identity(t)))
+        if entry is None:
+            raise GraphError(
+                f"ref_gradient: no gradient has reached this {_described(t)}. mut_gradient makes one, of zeros; "
+                f"`t in gradients` asks"
+            )
+        return Gradient(self.backend, entry[1].value)
+
+    def mut_and_ref(self, t: Any, result: Any) -> tuple[Cell, Gradient]:
+        """The gradient of ``t`` to write to and that of ``result`` to read, which must be two tensors."""
+        if _identity(t) is _identity(result):
+            raise GraphError("mut_and_ref: both are one tensor, whose gradient cannot be read while it is written")
+        reading = self.ref_gradient(result)
+        return self.mut_gradient(t), reading
+
+    def get(self, t: Any, default: Any = None) -> Any:
+        """The gradient of ``t`` as a primitive, or ``default`` where there is none."""
+        entry = self._cells.get(id(_identity(t)))
+        return default if entry is None else entry[1].value
+
+    def remove(self, t: Any) -> Any:
+        """The gradient of ``t`` as a primitive, which is then no longer held; None where there is none."""
+        entry = self._cells.pop(id(_identity(t)), None)
+        return None if entry is None else entry[1].value
+
+    def unused(self, parameters: Any) -> list[str]:
+        """The paths of those tensors in a tree of parameters that no gradient has reached.
+
+        >>> import numpy as np
+        >>> gradients = Gradients()
+        >>> model = {"weight": np.ones(2), "bias": np.ones(2)}
+        >>> gradients.mut_gradient(model["weight"]).add(1.0)
+        >>> gradients.unused(model)
+        ['bias']
+        """
+        return [path for path, t in leaves_with_paths(parameters) if t not in self]
+
+    def __contains__(self, t: object) -> bool:
+        return id(_identity(t)) in self._cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self)} tensors on {self.backend.spec}>"
+
+
+class GradientTape:
+    """Records functions that compute gradients, to run them later, once.
+
+    An operation is a function of :class:`Gradients`. It is called by :meth:`execute`, after all operations that were
+    added later, also to other tapes that have been appended to this one. The tape computes nothing by itself: how a
+    gradient is scaled, broadcast or reduced is up to the operation. ``len`` counts the operations that wait.
+    """
+
+    __slots__ = ("_operations", "backend")
+
+    def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
+        self.backend: Any = base_backend(backend)
+        self._operations: list[tuple[int, Callable[[Gradients], Any]]] | None = []
+
+    def add_backward_op(self, operation: Callable[[Gradients], Any]) -> None:
+        """Add an operation, which is called at most once and let go as it has run."""
+        if not callable(operation):
+            name = type(operation).__name__
+            raise DTypeError(f"add_backward_op: an operation is a function of Gradients, not {name}")
+        self._waiting("add_backward_op").append((next_stamp(), operation))
+
+    def append(self, other: GradientTape) -> None:
+        """Move all operations of ``other`` to this tape; ``other`` is left empty and may be used on."""
+        if other is self:
+            raise ArgumentError("append: a tape cannot be appended to itself, since it would be emptied")
+        mine, its = self._waiting("append"), other._waiting("append")
+        if other.backend != self.backend:
+            raise BackendMismatchError(f"append: a tape on {other.backend.spec} to one on {self.backend.spec}")
+        mine.extend(its)
+        its.clear()
+
+    def execute(self, gradients: Gradients | None = None) -> Gradients:
+        """Run all operations, the last first, on ``gradients`` or on new ones, and return those.
+
+        The tape is consumed, also by an operation that raises; the error then has a note that says which it was.
+        """
+        operations = self._waiting("execute")
+        if gradients is None:
+            gradients = Gradients._on(self.backend)
+        elif gradients.backend != self.backend:
+            raise BackendMismatchError(
+                f"execute: gradients on {gradients.backend.spec}, the tape on {self.backend.spec}"
+            )
+        self._operations = None
+        operations.sort(key=lambda entry: entry[0])
+        count = len(operations)
+        while operations:
+            operation = operations.pop()[1]
+            try:
+                operation(gradients)
+            except BaseException as error:
+                name = getattr(operation, "__qualname__", repr(operation))
+                error.add_note(f"in operation {len(operations) + 1} of {count} on a GradientTape: {name}")
+                raise
+            del operation
+        return gradients
+
+    def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        """Compute an operation of the contract and add what its gradient rules say to the tape.
+
+        Operands are primitives, tensors, host arrays, or Python floats, which are constants; the result is a primitive
+        of the tape's backend, by which its gradient is known. Raises :class:`ArgumentError` for an operation that does
+        not exist, has several results or no gradient.
+
+        >>> import numpy as np
+        >>> x, tape = np.array([1.0, 2.0]), GradientTape()
+        >>> y = tape.record("mul", x, x)
+        >>> tape.add_backward_op(lambda gradients: gradients.mut_gradient(y).set(1.0))
+        >>> tape.execute().get(x)
+        array([2., 4.])
+        """
+        waiting = self._waiting("record")
+        entry = OPERATIONS.get(operation)
+        if entry is None:
+            raise ArgumentError(f"record: there is no operation {operation!r}. {hint_for(operation, OPERATIONS)}")
+        if not entry.differentiable or len(entry.results) > 1:
+            what = "several results" if entry.differentiable else "no gradient"
+            raise ArgumentError(f"record: {operation} has {what}")
+        level: Any = Autodiff(self.backend)
+        tensors: list[tuple[Any, Tracked[Any]]] = []
+
+        def leaf(x: Any) -> Any:
+            if isinstance(x, (list, tuple)):
+                return [leaf(each) for each in x]
+            if x is None or x.__class__ in (bool, int, float):
+                return x
+            made = as_primitive(self.backend, x, "record")
+            if self.backend.dtype(made).kind != "float":
+                return made
+            tracked = level.set_require_grad(level.from_inner(made), True)
+            tensors.append((x, tracked))
+            return tracked
+
+        with scoped(RECORDING, True):
+            out = getattr(level, operation)(*(leaf(x) for x in operands), **attributes)
+        result = level.inner(out)
+
+        def pull_back(gradients: Gradients) -> None:
+            if result not in gradients:
+                return
+            found = level.backward(out, gradients.ref_gradient(result).value)
+            for x, tracked in tensors:
+                if (gradient := level.grad(tracked, found)) is not None:
+                    gradients.mut_gradient(x).add(gradient)
+
+        pull_back.__qualname__ = f"the gradient of {operation}"
+        if level.is_tracked(out):
+            waiting.append((next_stamp(), pull_back))
+        return result
+
+    def _waiting(self, name: str) -> list[tuple[int, Callable[[Gradients], Any]]]:
+        """The operations; an error for a tape that has been executed."""
+        if self._operations is None:
+            raise GraphError(f"{name}: the tape has been executed, which consumes it. Record on a new GradientTape()")
+        return self._operations
+
+    def __len__(self) -> int:
+        return len(self._operations or ())
+
+    def __repr__(self) -> str:
+        state = "executed" if self._operations is None else f"{len(self)} operations"
+        return f"<closures.GradientTape: {state}>"
+
+
+def _identity(t: Any) -> Any:
+    """The object that stands for a tensor: its node when it is on a graph, else its primitive."""
+    x = primitive_of(t)
+    return x.node if x.__class__ is Tracked and isinstance(x.node, Node) else x
+
+
+def _floats(k: Any, t: Any) -> Any:
+    """``t`` as a float primitive of ``k``; not copied where it is one, since only shape and dtype are asked for."""
+    x = primitive_of(t)
+    dtype = dtype_at(k, x)
+    return x if dtype is not None and dtype.kind == "float" else as_float(k, x, "gradient")
+
+
+def _described(t: Any) -> str:
+    shape = getattr(t, "shape", None)
+    return type(t).__name__ if shape is None else f"{type(t).__name__} of shape {list(shape)}"

@@ -1,0 +1,545 @@
+"""The record tape: operations on numbered slots, recorded one by one, differentiated as often as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp, reverse
+from backburn.autodiff.tape import accumulation
+from backburn.autodiff.tape.calls import call, differentiable
+from backburn.autodiff.tape.values import as_float, as_primitive, axes_of, base_backend, index_of, is_close, shown
+from backburn.backend.contract import AnyBackend
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.dtypes import as_dtype
+from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, OutOfRangeError, ShapeError
+
+ABSENT: Any = object()
+
+
+class GradientTape:
+    """Gradient tape for reverse-mode automatic differentiation.
+
+    Create a tape, make slots with :meth:`input`, record operations with ``record_*`` methods, each of which returns the
+    index of a new slot, and call :meth:`backward` with the gradient of the last one::
+
+        >>> import numpy as np
+        >>> tape = GradientTape()
+        >>> x, w = tape.input(np.array([1.0, 2.0])), tape.input(np.array([3.0, 4.0]))
+        >>> y = tape.record_mul(x, w)
+        >>> tape.value(y)
+        array([3., 8.])
+        >>> gradients = tape.backward(np.ones(2))
+        >>> gradients[x], gradients[w]
+        (array([3., 4.]), array([1., 2.]))
+
+    The tape keeps the value of each slot, so that data arguments may be left out; where they are given they must
+    agree with it. Every differentiable operation of the contract can be recorded: ``record_add``, ``record_exp``,
+    ``record_softmax(x, axis=-1)`` and so on, or ``record("softmax", x, axis=-1)``. Integers are slots; arrays and
+    Python floats are constants, which are cast to the dtype of the slots they meet. ``len`` counts the operations.
+
+    Args:
+        backend: where to compute; an autodiff backend stands for the one that it decorates. The default is the default
+            backend of the scope.
+    """
+
+    def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
+        self.backend: Any = base_backend(backend)
+        self._level: Any = Autodiff(self.backend)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all slots and operations."""
+        #: The primitive of each slot. Not a list, in which -1 would be a slot.
+        self._values: dict[int, Tracked[Any]] = {}
+        #: The operation that made each slot.
+        self._made: list[str] = []
+        self._inputs = 0
+        #: The level while all slots have a value and one dtype, so that operands need not be looked at; then None.
+        self._fast: Any = self._level
+        self._dtype: Any = None
+        self._unknown: set[int] = set()
+        self._matrices: dict[int, tuple[int, int]] = {}
+
+    @property
+    def num_tensors(self) -> int:
+        """The number of slots: inputs, allocated ones, and one for each recorded operation."""
+        return len(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values) - self._inputs
+
+    def __repr__(self) -> str:
+        return f"<GradientTape: {len(self)} operations on {self.num_tensors} slots, {self.backend.spec}>"
+
+    # ---- slots ----
+
+    def input(self, x: Any) -> int:
+        """A slot with the value ``x``: a tensor, a primitive, a NumPy array (which is copied) or a float.
+
+        The dtype is kept; it must be a float dtype.
+        """
+        return self._new(as_float(self.backend, x, "input"), "input")
+
+    def alloc(self, shape: int | Sequence[int], dtype: Any = None) -> int:
+        """A slot of this shape without a value; the first data that an operation is given for it become its value."""
+        found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
+        if found.kind != "float":
+            raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
+        size = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(n < 0 for n in size):
+            raise ShapeError(f"alloc: a shape has no negative lengths: {list(size)}")
+        k = self.backend
+        slot = self._new(k.broadcast_to(k.zeros((), found), size), "alloc")
+        self._without_value(slot)
+        return slot
+
+    def value(self, slot: int) -> Any:
+        """The value of a slot, a primitive of :attr:`backend`. Raises when it has none."""
+        place = self._slot("value", slot)
+        self._needs_value("value", place)
+        return self._values[place].value
+
+    def shape(self, slot: int) -> tuple[int, ...]:
+        """The shape of a slot."""
+        return tuple(self._values[self._slot("shape", slot)].shape)
+
+    def _new(self, value: Any, made: str) -> int:
+        self._see(self.backend.dtype(value))
+        self._inputs += 1
+        return self._put(Tracked(value, leaf(tuple(value.shape))), made)
+
+    def _put(self, value: Tracked[Any], made: str) -> int:
+        slot = len(self._values)
+        self._values[slot] = value
+        self._made.append(made)
+        return slot
+
+    def _see(self, dtype: Any) -> None:
+        """Take note of the dtype of a new slot."""
+        if self._dtype is None:
+            self._dtype = dtype
+        elif self._dtype is not dtype:
+            self._fast = None
+
+    def _without_value(self, slot: int) -> None:
+        self._unknown.add(slot)
+        self._fast = None
+
+    def _slot(self, where: str, slot: Any) -> int:
+        """``slot`` as the index of a slot that exists."""
+        place = index_of(slot)
+        if place is None:
+            raise DTypeError(f"{where}: expected the index of a slot, not {type(slot).__name__}. input(x) makes a slot")
+        if not 0 <= place < len(self._values):
+            have = f"0 to {len(self._values) - 1}" if self._values else "none"
+            raise OutOfRangeError(f"{where}: there is no slot {place}; the tape has {have}. input(x) makes a slot")
+        return place
+
+    def _needs_value(self, where: str, slot: int) -> None:
+        if slot in self._unknown:
+            raise ArgumentError(
+                f"{where}: slot {slot} has no value: pass its data to {where}, or make the slot with input(x)"
+            )
+
+    def _operand(self, where: str, slot: Any, data: Any = None) -> Tracked[Any]:
+        """The primitive of a slot, after comparing it with ``data`` or, where it has no value, giving it that."""
+        place = self._slot(where, slot)
+        held = self._values[place]
+        if data is None:
+            self._needs_value(where, place)
+            return held
+        k = self.backend
+        given = as_float(k, data, f"{where}: the data of slot {place}")
+        shape = tuple(held.shape)
+        if tuple(given.shape) != shape and accumulation.is_flat(tuple(given.shape), shape):
+            given = k.reshape(given, shape)
+        if tuple(given.shape) != shape:
+            raise ShapeError(
+                f"{where}: the data of slot {place} have shape {list(given.shape)}, and the slot {list(shape)}"
+            )
+        if place in self._unknown:
+            self._unknown.discard(place)
+            held = self._values[place] = Tracked(k.cast(given, k.dtype(held.value)), held.node)
+        elif not is_close(k, given, held.value):
+            raise ArgumentError(
+                f"{where}: the data of slot {place} differ from its value, which the tape has kept. "
+                f"Leave them out, or record on new slots"
+            )
+        return held
+
+    def _constant(self, where: str, x: Any, like: Tracked[Any] | None) -> Any:
+        """Something other than a slot as an operand: floats, None and ints' primitives pass, floats are cast."""
+        if x is None or x.__class__ is float:
+            return x
+        k = self.backend
+        made = as_primitive(k, x, where)
+        if k.dtype(made).kind != "float":
+            return made
+        return self._level.from_inner(made if like is None else k.cast(made, k.dtype(like.value)))
+
+    def _slot_or_constant(self, where: str, x: Any, like: Tracked[Any]) -> Any:
+        return self._constant(where, x, like) if index_of(x) is None else self._operand(where, x)
+
+    def _slot_or_array(self, where: str, x: Any, like: Tracked[Any]) -> Any:
+        """As above, where an operation needs a tensor: a number becomes a 0-d one."""
+        made = self._slot_or_constant(where, x, like)
+        k = self.backend
+        return self._level.from_inner(k.full((), made, k.dtype(like.value))) if made.__class__ is float else made
+
+    def _appended(self, out: Tracked[Any], name: str, slots: Sequence[Any]) -> int:
+        """A slot for the result of an operation, with a node of its own."""
+        flat = [i for o in slots for i in (o if isinstance(o, list) else [o]) if i is not None]
+        if any(out.node is self._values[i].node for i in flat):
+            out = Tracked(out.value, Node(_same, (out.node,), (), tuple(out.shape), next_stamp()))
+        self._see(self.backend.dtype(out.value))
+        return self._put(out, name)
+
+    def _run(self, name: str, operands: list[Any], slots: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+        """Compute and record an operation, whether or not recording is switched on: a tape is asked to record."""
+        where, entry = f"record_{name}", differentiable(f"record_{name}", name)
+        with scoped(RECORDING, True):
+            return call(self._level, where, entry, operands, attributes, lambda: self._described(slots))
+
+    def _described(self, slots: Sequence[Any]) -> str:
+        """``Operands: slot 0 float32[3], a constant``, for messages."""
+        words = []
+        for slot in (s for o in slots for s in (o if isinstance(o, list) else [o])):
+            value = None if slot is None else self._values[slot].value
+            words.append("a constant" if value is None else f"slot {slot} {shown(self.backend, value)}")
+        return f"Operands: {', '.join(words)}"
+
+    # ---- recording ----
+
+    def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        """Record any differentiable operation of the contract by name; the new slot's index.
+
+        An integer operand is a slot; an array, a tensor, a primitive or a Python float is a constant; a list is a list
+        of such. An operation with several results gives a tuple: a slot for each float one, the others as they are.
+        Options may be given by name, ``axis`` counting from either end.
+        """
+        where = f"record_{operation}"
+        entry = differentiable(where, operation)
+        listed = [list(o) if isinstance(o, (list, tuple)) else o for o in operands]
+        slots: tuple[Any, ...] = tuple(
+            [index_of(x) for x in o] if isinstance(o, list) else index_of(o) for o in listed
+        )
+        flat = [i for s in slots for i in (s if isinstance(s, list) else [s]) if i is not None]
+        if not flat:
+            raise ArgumentError(f"{where}: no operand is a slot, so there is nothing to record. input(x) makes a slot")
+        like = self._operand(where, flat[0])
+
+        def primitive(x: Any) -> Any:
+            return [primitive(each) for each in x] if isinstance(x, list) else self._slot_or_constant(where, x, like)
+
+        made = [primitive(o) for o in listed]
+        out = self._run(operation, made, slots, attributes)
+        if len(entry.results) == 1:
+            return self._appended(out, operation, slots)
+        return tuple(self._appended(o, operation, slots) if o.__class__ is Tracked else o for o in out)
+
+    def record_add(self, a: int, b: int) -> int:
+        """Record an elementwise add: ``out = tensors[a] + tensors[b]``. Slots without a value may be added, too."""
+        values = self._values
+        try:
+            out = self._fast.add(values[a], values[b])
+            if out.node is not None:
+                slot = len(values)
+                values[slot] = out
+                self._made.append("add")
+                return slot
+        except Exception:  # what was wrong is found out below
+            pass
+        a, b = self._slot("record_add", a), self._slot("record_add", b)
+        slot = self._appended(self._run("add", [values[a], values[b]], (a, b), {}), "add", (a, b))
+        if a in self._unknown or b in self._unknown:
+            self._without_value(slot)
+        return slot
+
+    @overload
+    def record_mul(self, a: int, b: int, /) -> int: ...
+    @overload
+    def record_mul(self, a: int, a_data: Any, b: int, b_data: Any) -> int: ...
+    def record_mul(self, a: int, a_data: Any = ABSENT, b: Any = ABSENT, b_data: Any = ABSENT) -> int:
+        """Record an elementwise multiply: ``out = tensors[a] * tensors[b]``.
+
+        Two arguments are slots; four are slots each with its data, which may be None.
+        """
+        values = self._values
+        try:
+            if b is ABSENT:
+                out = self._fast.mul(values[a], values[a_data])
+                if out.node is not None:
+                    slot = len(values)
+                    values[slot] = out
+                    self._made.append("mul")
+                    return slot
+        except Exception:  # what was wrong is found out below
+            pass
+        a_data, b, b_data = _pairs("record_mul", a_data, b, b_data)
+        x, y = self._operand("record_mul", a, a_data), self._operand("record_mul", b, b_data)
+        a, b = self._slot("record_mul", a), self._slot("record_mul", b)
+        return self._appended(self._run("mul", [x, y], (a, b), {}), "mul", (a, b))
+
+    @overload
+    def record_matmul(self, a: int, b: int, /, *, flat: bool | None = None) -> int: ...
+    @overload
+    def record_matmul(self, a: int, a_mat: Any, b: int, b_mat: Any, *, flat: bool | None = None) -> int: ...
+    def record_matmul(
+        self, a: int, a_mat: Any = ABSENT, b: Any = ABSENT, b_mat: Any = ABSENT, *, flat: bool | None = None
+    ) -> int:
+        """Record a matrix-matrix multiply, ``out = A @ B``.
+
+        With four arguments, slots each with its matrix (or None), the result is a 1-D slot, row-major. With two, which
+        are slots, it is a slot of shape (m, n). ``flat`` chooses otherwise. A 1-D slot is read as the matrix it is a
+        product of, or in the shape of the matrix given with it. Raises :class:`ShapeError` when the inner dimensions
+        differ, and for slots that are no matrices.
+        """
+        if flat is None:
+            flat = b is not ABSENT
+        a_mat, b, b_mat = _pairs("record_matmul", a_mat, b, b_mat)
+        x, y = self._matrix(a, a_mat), self._matrix(b, b_mat)
+        slots = (self._slot("record_matmul", a), self._slot("record_matmul", b))
+        out = self._run("matmul", [x, y], slots, {})
+        rows, columns = out.shape
+        if not flat:
+            return self._appended(out, "matmul", slots)
+        slot = self._appended(self._level.reshape(out, (rows * columns,)), "matmul", slots)
+        self._matrices[slot] = (rows, columns)
+        return slot
+
+    def _matrix(self, slot: Any, mat: Any) -> Tracked[Any]:
+        """The primitive of a slot as a matrix."""
+        where = "record_matmul"
+        place = self._slot(where, slot)
+        shape = self._matrices.get(place)
+        if mat is not None:
+            mat = as_float(self.backend, mat, f"{where}: the matrix of slot {place}")
+            if len(mat.shape) != 2:
+                raise ShapeError(f"{where}: the matrix of slot {place} has {len(mat.shape)} axes, not 2")
+            shape = tuple(mat.shape)
+            held = tuple(self._values[place].shape)
+            if len(held) == 1 and held[0] == shape[0] * shape[1]:
+                mat = self.backend.reshape(mat, held)
+        x = self._operand(where, place, mat)
+        if len(x.shape) == 1 and shape is not None:
+            with scoped(RECORDING, True):
+                return self._level.reshape(x, shape)  # type: ignore[no-any-return]
+        if len(x.shape) != 2:
+            raise ShapeError(
+                f"{where}: slot {place} has shape {list(x.shape)} and is no matrix. Pass the matrix, or make the slot "
+                f"with input(matrix)"
+            )
+        return x
+
+    def record_silu(self, input: int, input_data: Any = None) -> int:
+        """Record a SiLU activation: ``out = x * sigmoid(x)``."""
+        values = self._values
+        try:
+            if input_data is None:
+                out = self._fast.silu(values[input])
+                if out.node is not None:
+                    slot = len(values)
+                    values[slot] = out
+                    self._made.append("silu")
+                    return slot
+        except Exception:  # what was wrong is found out below
+            pass
+        x = self._operand("record_silu", input, input_data)
+        slot = self._slot("record_silu", input)
+        return self._appended(self._run("silu", [x], (slot,), {}), "silu", (slot,))
+
+    def record_layer_norm(
+        self, input: int, mean: Any = None, var: Any = None, scale: Any = None, bias: Any = None, *, eps: float = 1e-5
+    ) -> int:
+        """Record a layer norm, ``out = (x - mean) / sqrt(var + eps) * scale + bias``.
+
+        It is over all of a 1-D slot, over the last axis of others. ``mean`` and (biased) ``var`` may be given, as
+        numbers or arrays without that axis, and must then be those of the slot's value. ``scale`` and ``bias`` are
+        arrays, slots (which receive gradients) or None.
+        """
+        where = "record_layer_norm"
+        x = self._operand(where, input)
+        if not x.shape:
+            raise ShapeError(f"{where}: slot {input} is 0-d, and there is nothing to normalize over")
+        self._check_statistics(where, input, x.value, mean, var)
+        operands = [x, *(self._slot_or_array(where, p, x) for p in (scale, bias))]
+        slots = (self._slot(where, input), index_of(scale), index_of(bias))
+        axis = (len(x.shape) - 1,)
+        out = self._run("layer_norm", operands, slots, {"axis": axis, "eps": eps})
+        return self._appended(out, "layer_norm", slots)
+
+    def _check_statistics(self, where: str, slot: int, x: Any, mean: Any, var: Any) -> None:
+        """Compare statistics that were handed in with those of the slot, up to the rounding of sums of its elements."""
+        if (mean is None and var is None) or 0 in x.shape:
+            return
+        k, axis, largest = self.backend, (len(x.shape) - 1,), self.backend.max_abs(x, axes_of(x), False)
+        for name, given, stored, size in (
+            ("mean", mean, k.mean(x, axis, False), largest),
+            ("var", var, k.var(x, axis, 0.0, False), k.square(largest)),
+        ):
+            if given is None:
+                continue
+            number = given.__class__ in (int, float)
+            made = k.full((), float(given), k.dtype(x)) if number else as_float(k, given, f"{where}: {name}")
+            if number or (stored.shape == () and tuple(made.shape) == (1,)):
+                made = k.broadcast_to(k.reshape(made, ()), tuple(stored.shape))
+            if tuple(made.shape) != tuple(stored.shape):
+                raise ShapeError(
+                    f"{where}: {name} has shape {list(made.shape)}; that of slot {slot} has {list(stored.shape)}"
+                )
+            if not is_close(k, made, stored, size):
+                raise ArgumentError(
+                    f"{where}: {name} is not that of slot {slot}, whose value the tape has kept. Pass None"
+                )
+
+    def record_ssm_scan(self, input: int, a_vals: Any, b_vals: Any, h_0: Any = None, *, axis: int = 0) -> int:
+        """Record a linear recurrence along ``axis``: ``h[t] = a[t] h[t-1] + b[t] x[t]``, from ``h_0`` or from 0.
+
+        ``a_vals``, ``b_vals`` and ``h_0`` are arrays or slots, and slots receive gradients. They broadcast to the
+        states, ``h_0`` to one state, which lacks the axis.
+        """
+        where = "record_ssm_scan"
+        x = self._operand(where, input)
+        operands = [self._slot_or_array(where, o, x) for o in (a_vals, b_vals, h_0)]
+        slots = (index_of(a_vals), index_of(b_vals), self._slot(where, input), index_of(h_0))
+        a, b, first = operands
+        out = self._run("ssm_scan", [a, b, x, first], slots, {"axis": axis})
+        return self._appended(out, "ssm_scan", slots)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """``record_<operation>`` for every other differentiable operation."""
+        operation = name.removeprefix("record_")
+        if operation == name or not (entry := OPERATIONS.get(operation)) or not entry.differentiable:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+        method = _recorder(entry)
+        method.__name__, method.__doc__ = name, entry.doc
+        setattr(GradientTape, name, method)
+        return getattr(self, name)  # type: ignore[no-any-return]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(f"record_{n}" for n, e in OPERATIONS.items() if e.differentiable)})
+
+    # ---- backward ----
+
+    @overload
+    def backward(self, loss_grad: Any, tensors: None = None, *, output: int | None = None) -> list[Any]: ...
+    @overload
+    def backward(self, loss_grad: Any, tensors: list[Any], *, output: int | None = None) -> list[Any]: ...
+    def backward(self, loss_grad: Any, tensors: list[Any] | None = None, *, output: int | None = None) -> list[Any]:
+        """Run reverse-mode differentiation from one slot; a gradient for every slot.
+
+        Args:
+            loss_grad: the gradient of the loss with respect to ``output``, of its shape; for a matrix also flat.
+            tensors: buffers to which gradients are added, one for each slot, at least as many. Arrays in host memory
+                are changed in place, whatever else is in the list is replaced. A matrix's buffer may be flat. Without
+                it there are new ones.
+            output: the slot to start from; the last one when None.
+
+        Returns:
+            ``tensors``, or a new list of primitives of :attr:`backend`: zeros where nothing flowed.
+
+        The tape may be differentiated as often as wanted, with the same answer. Raises
+        :class:`NumericalInstabilityError`, naming operation and slot, when a gradient holds NaN or an infinity,
+        :class:`ShapeError`, :class:`DTypeError` or :class:`ArgumentError` for a gradient or buffers that do not fit. On
+        any error the buffers are as they were.
+        """
+        if not self._values:
+            return [] if tensors is None else tensors
+        start = len(self._values) - 1 if output is None else self._slot("backward: output", output)
+        plan = None if tensors is None else accumulation.plan(self.backend, tensors, list(self._values.values()))
+        seed = accumulation.seed_of(self.backend, loss_grad, self._values[start].value, start)
+        nodes: dict[Any, None] = dict.fromkeys(v.node for v in self._values.values())
+        root: Any = self._values[start].node
+        by_node = reverse(self.backend, root, seed, retain_graph=True, keep=nodes)
+        gradients = [by_node.get(node) for node in nodes]
+        unstable = accumulation.first_unstable(self.backend, gradients)
+        if unstable is not None:
+            raise NumericalInstabilityError(self._instability(unstable, start))
+        if tensors is None or plan is None:
+            return accumulation.fresh(self.backend, gradients, list(self._values.values()))
+        return accumulation.add(self.backend, tensors, gradients, plan)
+
+    def _users(self, slot: int, start: int) -> list[int]:
+        """The slots up to ``start`` in which operations on ``slot`` were recorded."""
+        slots = {v.node for v in self._values.values()}
+        wanted = self._values[slot].node
+        users = []
+        for user in range(slot + 1, start + 1):
+            waiting: list[Any] = list(self._values[user].node.parents)  # type: ignore[union-attr]
+            while waiting:
+                node = waiting.pop()
+                if node is wanted:
+                    users.append(user)
+                    break
+                if node is not None and node not in slots:
+                    waiting.extend(node.parents)
+        return users
+
+    def _instability(self, slot: int, start: int) -> str:
+        """What is known of a gradient that is not finite: the slot, what made it, and what its gradient comes from."""
+        made = self._made[slot]
+        users = self._users(slot, start)
+        came = ", ".join(f"record_{self._made[i]} in slot {i}" for i in users) or "loss_grad"
+        what = f"which record_{made} made" if made not in ("input", "alloc") else f"made by {made}"
+        return (
+            f"GradientTape.backward: the gradient of slot {slot}, {what}, holds NaN or an infinity. "
+            f"It comes from {came}"
+        )
+
+
+def _recorder(entry: Operation) -> Callable[..., Any]:
+    """``record_<operation>``; for one or two operands without options with a short way, as for the documented ones."""
+    operation = entry.name
+    if entry.attributes or len(entry.results) > 1 or len(entry.operands) > 2 or entry.lists:
+
+        def method(tape: GradientTape, /, *operands: Any, **attributes: Any) -> Any:
+            return tape.record(operation, *operands, **attributes)
+
+    elif len(entry.operands) == 1:
+
+        def method(tape: GradientTape, x: Any) -> Any:  # type: ignore[misc]
+            values = tape._values
+            try:
+                out = getattr(tape._fast, operation)(values[x])
+                if out.node is not None and out is not values[x]:
+                    slot = len(values)
+                    values[slot] = out
+                    tape._made.append(operation)
+                    return slot
+            except Exception:  # what was wrong is found out below
+                pass
+            return tape.record(operation, x)
+
+    else:
+
+        def method(tape: GradientTape, x: Any, y: Any = None) -> Any:  # type: ignore[misc]
+            values = tape._values
+            try:
+                out = getattr(tape._fast, operation)(values[x], values[y])
+                if out.node is not None and out is not values[x] and out is not values[y]:
+                    slot = len(values)
+                    values[slot] = out
+                    tape._made.append(operation)
+                    return slot
+            except Exception:  # what was wrong is found out below
+                pass
+            return tape.record(operation, x, y)
+
+    return method
+
+
+def _same(k: Any, g: Any, node: Node) -> tuple[Any]:
+    return (g,)
+
+
+def _pairs(where: str, a_data: Any, b: Any, b_data: Any) -> tuple[Any, Any, Any]:
+    """The data of the first slot, the second slot, and its data, from either form of a call."""
+    if b is ABSENT and b_data is ABSENT and a_data is not ABSENT:
+        return None, a_data, None
+    if a_data is ABSENT or b is ABSENT or b_data is ABSENT:
+        raise ArgumentError(f"{where}: write {where}(a, b) with two slots, or {where}(a, data of a, b, data of b)")
+    return a_data, b, b_data

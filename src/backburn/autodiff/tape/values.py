@@ -1,0 +1,142 @@
+"""What the tapes take: tensors, primitives, host arrays and numbers, as float primitives of one backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from backburn.autodiff.graph import Tracked
+from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
+from backburn.backend.registry import load_backend
+from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
+from backburn.base.dtypes import DType
+from backburn.base.errors import BackburnError, BackendMismatchError, DTypeError, SpecError
+
+#: How far a value that is handed in may be from the one that a tape holds, relative to the largest of them.
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+def base_backend(backend: AnyBackend | str | None) -> Any:
+    """The backend that computes a tape's gradients: ``backend``, or what it decorates if it is an autodiff backend.
+
+    None means the default backend of the scope.
+    """
+    if backend is None:
+        backend = DEFAULT_BACKEND.get() or os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")
+    if isinstance(backend, str):
+        backend = load_backend(backend)
+    if not is_backend(backend):
+        raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'")
+    made: Any = backend
+    return made.inner_backend if is_autodiff(made) else made
+
+
+def primitive_of(x: Any) -> Any:
+    """The primitive of a tensor; anything else as it is."""
+    return x if x.__class__ is Tracked else getattr(x, "primitive", x)
+
+
+def is_host(x: Any) -> bool:
+    """Whether ``x`` is an array in host memory, which its owner may change, or one of its scalars."""
+    return hasattr(x, "__array_interface__")
+
+
+def index_of(x: Any) -> int | None:
+    """``x`` as an index (of a slot, of a node); None when it is no integer."""
+    if x.__class__ is int:
+        return int(x)
+    if isinstance(x, bool) or not hasattr(x, "__index__") or getattr(x, "shape", ()) != ():
+        return None
+    try:
+        return x.__index__()  # type: ignore[no-any-return]
+    except TypeError:  # a 0-d float array has the method and refuses
+        return None
+
+
+def dtype_at(k: Any, x: Any) -> DType | None:
+    """The dtype of a primitive of ``k``; None for what is none."""
+    try:
+        dtype: DType = k.dtype(x)
+    except Exception:
+        return None
+    return dtype
+
+
+def on_backend(k: Any, x: Any, where: str) -> Any:
+    """A primitive of any level around ``k``'s base, on ``k``: lifted as a constant, or without its outer history."""
+    levels = [k]
+    while dtype_at(levels[-1], x) is None:
+        if not is_autodiff(levels[-1]):
+            if x.__class__ is Tracked:
+                return on_backend(k, x.value, where)
+            raise BackendMismatchError(
+                f"{where}: expected a tensor, a primitive of {k.spec}, a NumPy array or a float, not {type(x).__name__}"
+            )
+        levels.append(levels[-1].inner_backend)
+    floats = dtype_at(levels[-1], x).kind == "float"  # type: ignore[union-attr]
+    for level in reversed(levels[:-1]):
+        x = level.from_inner(x) if floats else x
+    return x
+
+
+def as_primitive(k: Any, x: Any, where: str) -> Any:
+    """``x`` as a primitive of ``k``, of any kind but quantized; host arrays are copied and keep their dtype."""
+    x = primitive_of(x)
+    if is_host(x):
+        try:
+            return k.from_numpy(x)
+        except BackburnError as error:
+            raise type(error)(f"{where}: {error}") from error
+    if isinstance(x, float):
+        return k.full((), x, DEFAULT_FLOAT.get())
+    if isinstance(x, int):
+        raise DTypeError(f"{where}: gradients belong to floats, and {x!r} is none: write {float(x)}")
+    return on_backend(k, x, where)
+
+
+def as_float(k: Any, x: Any, where: str) -> Any:
+    """``x`` as a float primitive of ``k``; integers and truth values are refused."""
+    made = as_primitive(k, x, where)
+    dtype = k.dtype(made)
+    if dtype.kind != "float":
+        raise DTypeError(f"{where}: gradients belong to floats, and this is {dtype}: cast it to a float dtype first")
+    return made
+
+
+def axes_of(x: Any) -> tuple[int, ...]:
+    """All axes of a primitive."""
+    return tuple(range(len(x.shape)))
+
+
+def item(k: Any, x: Any) -> Any:
+    """The only element of a primitive, as a Python number."""
+    return k.to_numpy(x).item()
+
+
+def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
+    """Whether two float primitives of one shape agree up to the rounding of their dtypes; NaN agrees with NaN.
+
+    ``size`` is a 0-d primitive of what the rounding is relative to: by default the largest element of ``stored``.
+    """
+    if 0 in given.shape:
+        return True
+    coarser = max((k.dtype(given), k.dtype(stored)), key=lambda d: TOLERANCES[d.name])
+    a, b = k.cast(given, coarser), k.cast(stored, coarser)
+    if size is None:
+        size = k.max(k.where(k.isfinite(b), k.abs(b), 0.0), axes_of(b), False)
+    size = k.cast(size, coarser)
+    near = k.less_equal(k.abs(k.sub(a, b)), k.mul(size, TOLERANCES[coarser.name]))
+    same = k.logical_or(k.equal(a, b), k.logical_and(k.isnan(a), k.isnan(b)))
+    return bool(item(k, k.all(k.logical_or(near, same), axes_of(b), False)))
+
+
+def all_finite(k: Any, tensors: Sequence[Any]) -> list[bool]:
+    """Whether each float primitive is free of NaN and infinities, asked of the device at once."""
+    flags = [k.all(k.isfinite(x), axes_of(x), False) for x in tensors]
+    return [bool(flag.item()) for flag in k.to_numpy_many(flags)]
+
+
+def shown(k: Any, x: Any) -> str:
+    """``float32[2,3]``: dtype and shape for messages."""
+    return f"{k.dtype(x)}[{','.join(map(str, x.shape))}]"
