@@ -270,7 +270,7 @@ def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
     """The entries of gradients, which must be those of ``backend``."""
     if grads.__class__ is not Gradients:
         raise DTypeError(f"{operation}: expected the gradients that backward returned, not {type(grads).__name__}")
-    if grads.backend is not backend:
+    if grads.backend is not backend and grads.backend != backend:
         raise BackendMismatchError(
             f"{operation}: the gradients belong to {grads.backend.spec}, and this is {backend.spec}"
         )

@@ -1,0 +1,173 @@
+"""JAX as a backend of backburn: ``"jax"`` is JAX's default device, ``"jax:1"`` the device 1 of its default platform.
+
+JAX computes, operation by operation, and backburn differentiates: ``jax.grad`` and ``jax.jit`` are not used.
+
+    >>> k = JaxBackend()
+    >>> k.add(jnp.asarray([1.0, 2.0]), 1.0)
+    Array([2., 3.], dtype=float64)
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from backburn.backend import Backend, BackendWarning, Capabilities
+from backburn.backend.create import arange_length
+from backburn.backend.quantized import Quantized, move
+from backburn.base.dtypes import DTYPES, DType, as_dtype, qint8
+from backburn.base.errors import ArgumentError, BackendMismatchError, OutOfRangeError
+
+Array = jax.Array
+Shape = tuple[int, ...]
+Key = tuple[slice, ...]
+
+
+class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
+    """Arrays of JAX. The first of these backends switches JAX to 64 bits, in the whole process, and warns of it."""
+
+    def __init__(self, device: int | None = None) -> None:
+        config: Any = jax.config
+        if not config.jax_enable_x64:
+            config.update("jax_enable_x64", True)
+            warnings.warn(
+                "the jax backend has set jax_enable_x64 for this process: without it JAX has no 64-bit numbers",
+                BackendWarning,
+                stacklevel=2,
+            )
+        self._spec = "jax" if device is None else f"jax:{device}"
+        self._device = jax.devices()[device or 0]
+
+    spec = property(lambda self: self._spec)
+    device = property(lambda self: str(self._device))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        uses = {d: frozenset({"storage", "arithmetic"}) for d in DTYPES.values() if d.kind != "quantized"}
+        return Capabilities({**uses, qint8: frozenset({"storage"})})
+
+    def dtype(self, x: Any, /) -> DType:
+        if not isinstance(x, (Array, Quantized)):
+            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the jax backend")
+        return as_dtype(x.dtype)
+
+    def from_numpy(self, array: Any) -> Array:
+        own = np.array(array, as_dtype(array.dtype).dtype, copy=True)  # in the machine's byte order
+        result: Array = jax.device_put(own, self._device)
+        return result
+
+    def to_numpy(self, x: Any, /) -> Any:
+        return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
+
+    def full(self, shape: Shape, value: float, dtype: DType) -> Array:
+        return jnp.full(shape, value, dtype.dtype, device=self._device)
+
+    def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
+        wide = np.float64 if dtype.kind == "float" else np.int64
+        places = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
+        return (places * step + start).astype(dtype.dtype)
+
+
+def wide(x: Array) -> Array:
+    """``x`` itself, or a 16-bit float in float32, in which many are added up."""
+    return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
+
+
+def integral(divide: Callable[[Any, Any], Array], x: Any, y: Any, /) -> Array:
+    """A quotient or remainder that is 0 for an integer divisor of 0, where JAX has -1."""
+    if jnp.issubdtype(jnp.result_type(x, y), jnp.floating):
+        return divide(x, y)
+    return jnp.where(y == 0, 0, divide(x, jnp.where(y == 0, 1, y)))
+
+
+def reduction(function: Callable[..., Array], x: Array, /, axis: Any, keepdims: bool = False) -> Array:
+    return function(x, axis=axis, keepdims=keepdims)
+
+
+def accumulation(function: Callable[..., Array], x: Array, /, axis: Shape, keepdims: bool = False) -> Array:
+    """A sum or product in the dtype of ``x``, which JAX would widen for integers."""
+    return function(wide(x), axis=axis, keepdims=keepdims, dtype=wide(x).dtype).astype(x.dtype)
+
+
+def scan(function: Callable[..., Array], x: Array, /, axis: int, reverse: bool = False) -> Array:
+    """A running result from either end."""
+    running = function(jnp.flip(wide(x), axis) if reverse else wide(x), axis=axis, dtype=wide(x).dtype)
+    return (jnp.flip(running, axis) if reverse else running).astype(x.dtype)
+
+
+def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
+    # JAX's descending order has NaN first; the rising order of negatives has it last.
+    reverse = jnp.negative if jnp.issubdtype(x.dtype, jnp.floating) else jnp.invert
+    return jnp.argsort(reverse(x) if descending else x, axis=axis, stable=True).astype(np.int64)
+
+
+def matmul(x: Array, y: Array, /) -> Array:
+    return jnp.matmul(wide(x), wide(y)).astype(x.dtype)
+
+
+def from_start(indices: Array, length: int) -> Array:
+    """Indices from 0 on. JAX takes the nearest entry for one out of range; here the host looks, and raises."""
+    indices = indices.astype(np.int64)
+    if bool(((indices < -length) | (indices >= length)).any()):
+        raise OutOfRangeError(f"an index is out of range for an axis of {length}")
+    return jnp.where(indices < 0, indices + length, indices)
+
+
+def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+    grid = list(jnp.indices(indices.shape, sparse=True))
+    grid[axis] = from_start(indices, x.shape[axis])
+    place = tuple(grid)
+    if mode == "add":
+        return wide(x).at[place].add(values).astype(x.dtype)
+    if mode != "assign":
+        raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
+    # JAX leaves to chance which of several values for one place stays: the one with the highest number.
+    numbers = jnp.arange(1, indices.shape[axis] + 1).reshape(-1, *[1] * (x.ndim - 1 - axis))
+    last = jnp.zeros(x.shape, np.int64).at[place].max(jnp.broadcast_to(numbers, indices.shape))
+    values = jnp.broadcast_to(jnp.asarray(values, x.dtype), indices.shape)
+    if not indices.size:
+        return x
+    return jnp.where(last > 0, jnp.take_along_axis(values, jnp.maximum(last - 1, 0), axis), x)
+
+
+ALIKE = """
+    add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or
+    logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where
+"""
+REDUCTIONS = ("max", "min", "any", "all", "argmax", "argmin")
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(jnp, name) for name in ALIKE.split()},
+    **{name: functools.partial(reduction, getattr(jnp, name)) for name in REDUCTIONS},
+    "sub": jnp.subtract,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "neg": jnp.negative,
+    "floor_divide": functools.partial(integral, jnp.floor_divide),
+    "remainder": functools.partial(integral, jnp.remainder),
+    "cast": lambda x, /, dtype: x.astype(dtype.dtype),
+    "sum": functools.partial(accumulation, jnp.sum),
+    "prod": functools.partial(accumulation, jnp.prod),
+    "cumsum": functools.partial(scan, jnp.cumsum),
+    "cumprod": functools.partial(scan, jnp.cumprod),
+    "argsort": argsort,
+    "matmul": matmul,
+    "slice": lambda x, /, key: x[key],
+    "slice_assign": lambda x, value, /, key: x.at[key].set(value),
+    "take": lambda x, indices, /, axis: jnp.take(x, from_start(indices, x.shape[axis]), axis=axis),
+    "gather": lambda x, indices, /, axis: jnp.take_along_axis(x, from_start(indices, x.shape[axis]), axis),
+    "scatter": scatter,
+    "nonzero": lambda x, /: jnp.argwhere(x).astype(np.int64),
+    "reshape": lambda x, /, shape: move(lambda v: jnp.reshape(v, shape), x),
+    "broadcast_to": lambda x, /, shape: move(lambda v: jnp.broadcast_to(v, shape), x),
+    "permute_dims": lambda x, /, axes: move(lambda v: jnp.permute_dims(v, axes), x),
+    "concat": lambda tensors, /, axis: jnp.concat(tensors, axis=axis),
+}
+for _name, _function in FUNCTIONS.items():
+    setattr(JaxBackend, _name, staticmethod(_function))
