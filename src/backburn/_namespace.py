@@ -22,7 +22,21 @@ from backburn.tensor.functions import (
     acos, acosh, asin, asinh, atan, atan2, atanh, ceil, cos, cosh, exp, exp2, expm1, floor, frac, hypot, log, log1p,
     log2, log10, logaddexp, pow, round, rsqrt, sin, sinh, sqrt, tan, tanh, trunc,
 )  # fmt: skip
-from backburn.tensor.host import asarray, from_inner, to
+from backburn.tensor import random
+from backburn.tensor.choice import mask_fill, masked_select, tril, triu, where
+from backburn.tensor.create import (
+    arange, astype, dequantize, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, quantize, zeros,
+    zeros_like,
+)  # fmt: skip
+from backburn.tensor.host import asarray, from_dlpack, from_inner, to
+from backburn.tensor.inspection import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
+from backburn.tensor.moving import (
+    diag, diagonal, flip, overlap_add, pad, repeat, roll, sliding_window, tile, trace,
+)  # fmt: skip
+from backburn.tensor.shape import (
+    atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, chunk, concat, expand_dims, flatten, meshgrid,
+    moveaxis, permute_dims, reshape, split, squeeze, stack, swapaxes, unstack,
+)  # fmt: skip
 from backburn.tensor.logic import (
     allclose, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor,
     copysign, equal, greater, greater_equal, isclose, isfinite, isinf, isnan, less, less_equal, logical_and,
@@ -35,3 +49,13 @@ from backburn.tensor.reduce import (
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
 from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
 from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
+from backburn.tensor.activate import gelu, relu, sigmoid, silu
+from backburn.tensor.index import (
+    gather_nd, index_add, index_copy, nonzero, one_hot, scatter, scatter_nd, take, take_along_axis,
+)  # fmt: skip
+from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
+from backburn.tensor.normalize import log_softmax, softmax
+from backburn.transforms import (
+    check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient, value_and_grad,
+    vjp,
+)  # fmt: skip

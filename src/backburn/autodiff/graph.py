@@ -97,12 +97,12 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
 
 
 def reverse(
-    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Container[Node] = ()
+    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Container[Node] = (), since: int = 0
 ) -> dict[Node, Any]:
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
     ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
-    Time and memory are linear in the part of the graph that receives a gradient.
+    The pass ends at nodes with a stamp before ``since``, whose gradients are then part of the answer. Time and memory are linear in the part of the graph that receives a gradient.
     """
     gradients: dict[Node, Any] = {root: seed}
     heap = [(-root.stamp, root)]
@@ -111,6 +111,8 @@ def reverse(
         while heap:
             node = pop(heap)[1]
             backward = node.backward
+            if node.stamp < since:
+                continue
             g = gradients[node] if node.keep or node in keep else gradients.pop(node)
             if backward is None:
                 continue

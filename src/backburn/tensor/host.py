@@ -20,7 +20,13 @@ def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
 
 
 def asarray(
-    obj: Any, /, *, dtype: Any = None, backend: AnyBackend | str | None = None, device: Any = None, copy: bool | None = None
+    obj: Any,
+    /,
+    *,
+    dtype: Any = None,
+    backend: AnyBackend | str | None = None,
+    device: Any = None,
+    copy: bool | None = None,
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
@@ -46,7 +52,11 @@ def asarray(
 
 
 def host_array(obj: Any, dtype: DType | None = None) -> Any:
-    """``obj`` as a NumPy array of a dtype that backburn has; Python floats in the default float type."""
+    """``obj`` as a NumPy array of a dtype that backburn has.
+
+    Python numbers become that of ``dtype`` if they can without loss of range; without it floats have the default float
+    dtype, integers int64 (uint64 beyond it).
+    """
     given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
     try:
         array = np.asarray(_untensored(obj))
@@ -56,10 +66,17 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         raise DTypeError(f"asarray: data of type {array.dtype} have no dtype here; real numbers and truth values have")
     if given and array.dtype.name != "longdouble" and array.dtype.itemsize <= 8:
         return array
-    natural = {"f": DEFAULT_FLOAT.get(), "i": as_dtype("int64"), "u": as_dtype("int64")}.get(array.dtype.kind)
-    if array.size == 0 and not given and dtype is None:
-        natural = DEFAULT_FLOAT.get()
-    return array if natural is None else array.astype((dtype or natural).dtype if dtype is None or dtype.kind != "quantized" else natural.dtype)
+    if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
+        return array.astype(np.float64, copy=False)
+    if array.dtype.kind == "f":  # an empty list too
+        with np.errstate(over="ignore", under="ignore"):
+            return array.astype((dtype or DEFAULT_FLOAT.get()).dtype)
+    if dtype is not None and dtype.kind == "int":
+        fitted = array.astype(dtype.dtype)
+        if (fitted != array).any():
+            raise ArgumentError(f"asarray: {dtype} does not hold integers from {array.min()} to {array.max()}")
+        return fitted
+    return array
 
 
 def _untensored(obj: Any) -> Any:
@@ -79,6 +96,55 @@ def to_host(x: Any) -> Any:
 def host_text(x: Any, prefix: str = "") -> str:
     """The values of a tensor as NumPy prints them, indented for what stands before."""
     return np.array2string(to_host(x), separator=", ", prefix=prefix)
+
+
+def counts(name: str, values: Any) -> Any:
+    """Numbers of 0 or more, given as one integer, several, or an int tensor, as a one-dimensional host array."""
+    array = np.atleast_1d(to_host(values) if is_tensor(values) else np.asarray(values))
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 0).any():
+        raise ArgumentError(f"{name}: one integer or several of 0 or more are needed, not {values!r}")
+    return array
+
+
+def places(numbers: Any) -> Any:
+    """Each of the numbers 0, 1, ... as often as ``numbers`` says, as a host array of int64."""
+    return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """A tensor of anything that exports itself by the DLPack protocol: a copy of its data, through the host.
+
+    Raises :class:`DTypeError` for data of a type that has no dtype here, and :class:`ArgumentError` for an object that
+    does not export itself to the host or with ``copy=False``.
+
+        >>> import backburn as bb
+        >>> import numpy as np
+        >>> bb.from_dlpack(np.arange(3)).tolist()
+        [0, 1, 2]
+    """
+    if copy is False:
+        raise ArgumentError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
+    try:
+        array = np.from_dlpack(x)
+    except (AttributeError, TypeError, RuntimeError, BufferError) as cause:
+        raise ArgumentError(f"from_dlpack: {type(x).__name__} did not export its data to the host ({cause})") from cause
+    return asarray(array, device=device)
+
+
+def to_dlpack(x: Any, **options: Any) -> Any:
+    """The values of a tensor as a DLPack capsule over a host array of the taker's own; history is left behind."""
+    try:
+        return to_host(x).__dlpack__(**options)
+    except BufferError as cause:
+        raise DTypeError(f"__dlpack__: {x.dtype} cannot be exported ({cause}); astype('float32') can") from cause
+
+
+def fixed_noise(shape: tuple[int, ...], seed: int) -> Any:
+    """The same uneven host numbers for the same arguments, between 0.3 and 1 with either sign."""
+    generator = np.random.default_rng(seed)
+    return generator.uniform(0.3, 1.0, shape) * generator.choice([-1.0, 1.0], shape)
 
 
 def to(x: Any, backend: AnyBackend | str) -> Any:

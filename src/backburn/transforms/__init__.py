@@ -1,0 +1,21 @@
+"""Transforms of functions: derivatives of functions of tensors and trees of tensors."""
+
+from backburn.transforms.checking import check_grads
+from backburn.transforms.checkpointing import checkpoint
+from backburn.transforms.custom import custom_vjp, stop_gradient
+from backburn.transforms.derivatives import grad, hessian, hvp, jacobian, jvp, linearize, value_and_grad, vjp
+
+__all__ = [
+    "check_grads",
+    "checkpoint",
+    "custom_vjp",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "linearize",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+]

@@ -1,0 +1,99 @@
+"""At which level of ``Autodiff`` a transform runs, and how its arguments get there and its results back.
+
+A transform runs one level above all transforms that are active around it, above its arguments and above the default
+backend, so that whatever its function captures is a constant to it: ``d/dx [x * d/dy (x * y)]`` does not confuse the
+two variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from backburn.autodiff import Autodiff
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.contexts import ACTIVE, scoped
+from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
+from backburn.base.trees import flatten
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.defaults import default_backend
+from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
+from backburn.tensor.host import asarray
+
+
+def float_leaves(name: str, tree: Any) -> tuple[list[FloatTensor], Any]:
+    """The leaves of arguments to differentiate for, as float tensors, and their structure.
+
+    Python floats become tensors. Raises for ints ("use 2.0"), int and bool tensors, and anything else.
+    """
+    leaves, structure = flatten(tree)
+    return [_float_leaf(name, x) for x in leaves], structure
+
+
+def _float_leaf(name: str, x: Any) -> FloatTensor:
+    if isinstance(x, FloatTensor):
+        return x
+    if isinstance(x, float):
+        return asarray(x)  # type: ignore[no-any-return]
+    if isinstance(x, int):
+        raise NotDifferentiableError(f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r}")
+    if isinstance(x, Tensor):
+        raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}")
+    raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}")
+
+
+def level_below(name: str, tensors: list[Any]) -> AnyBackend:
+    """The backend that a transform of ``tensors`` computes its results on: the highest level around it."""
+    below = common_backend(name, tensors)
+    for other in (ACTIVE.get(), default_backend()):
+        if other is not None and levels_between(below, other) is not None:
+            below = other
+    return below
+
+
+@contextmanager
+def running(outer: AnyBackend) -> Iterator[None]:
+    """While the function of a transform runs, other transforms run above ``outer``."""
+    with scoped(ACTIVE, outer):
+        yield
+
+
+def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTensor]:
+    """The tensors as leaves of ``outer``."""
+    below = outer.inner_backend
+    return [
+        FloatTensor(outer.set_require_grad(outer.from_inner(lift(x, below)), True), outer, x.dtype) for x in tensors
+    ]
+
+
+def lowered(x: Any, target: AnyBackend) -> Any:
+    """A tensor, taken down from levels at which it is a constant, as far as ``target``."""
+    while isinstance(x, Tensor) and x.backend is not target and is_autodiff(x.backend) and not x.is_tracked:
+        inner = x.inner()
+        if levels_between(target, inner.backend) is None:
+            return x
+        x = inner
+    return x
+
+
+def check_leaves_are_ours(name: str, outer: Any, gradients: Any, inputs: list[FloatTensor]) -> None:
+    """Refuse a function that captured somebody else's variable of its own level: its gradient would be lost."""
+    ours = {x.primitive.node for x in inputs}
+    if any(node not in ours for node in gradients._by_node):
+        raise GraphError(
+            f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
+            f"Pass the tensor as an argument, or detach it"
+        )
+
+
+def scalar_output(name: str, out: Any) -> FloatTensor:
+    """The value of a function, which must be a float scalar."""
+    if not isinstance(out, Tensor):
+        raise ArgumentError(f"{name}: the function must return a float scalar tensor, not {type(out).__name__}")
+    if out.dtype.kind != "float" or out.size != 1 or out.ndim:
+        raise ArgumentError(
+            f"{name}: the function must return a float scalar, and returned {describe((out,))}. "
+            f"Reduce it with sum() or mean(), or use jacobian or vjp"
+        )
+    return out  # type: ignore[return-value]

@@ -1,0 +1,308 @@
+"""Transforms of functions: values against closed forms and central differences, composition, levels, bad inputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError, ShapeError
+from backburn.transforms import (
+    check_grads,
+    checkpoint,
+    custom_vjp,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    linearize,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+)
+
+
+def tensor(values: Any, **options: Any) -> Any:
+    return bb.asarray(values, dtype="float64", **options)
+
+
+def cube(x: Any) -> Any:
+    return (x * x * x).sum()
+
+
+def test_orders_of_grad() -> None:
+    f = grad(lambda x: x**4.0)
+    assert f(2.0).item() == pytest.approx(32)
+    assert grad(f)(2.0).item() == pytest.approx(48)
+    assert grad(grad(f))(2.0).item() == pytest.approx(48)
+    assert grad(grad(grad(f)))(2.0).item() == pytest.approx(24)
+
+
+def test_perturbations_are_not_confused() -> None:
+    """d/dx [x * d/dy (x * y) at y = 1] at 2 is 4."""
+    assert grad(lambda x: x * grad(lambda y: x * y)(1.0))(2.0).item() == 4.0
+
+
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))"])
+def test_the_gradient_lives_where_its_argument_does(spec: str) -> None:
+    x = tensor([1.0, 2.0], backend=spec)
+    g = grad(cube)(x)
+    assert g.backend is x.backend
+    assert g.tolist() == [3.0, 12.0]
+    assert not g.is_tracked
+
+
+def test_data_on_a_lower_level_are_constants() -> None:
+    data = tensor([[1.0, 2.0], [3.0, 4.0]], backend="numpy")
+    w = tensor([1.0, -1.0])
+    g = grad(lambda w: ((data * w).sum(axis=1) ** 2.0).sum())(w)
+    np.testing.assert_allclose(g.numpy(), 2 * data.numpy().T @ (data.numpy() @ w.numpy()))
+
+
+def test_a_gradient_of_a_gradient_that_the_caller_tracks() -> None:
+    w = tensor([2.0]).require_grad()
+    inner = grad(lambda x: (w * w * x * x).sum())(tensor([3.0]))
+    np.testing.assert_array_equal(w.grad(inner.backward()).numpy(), [2 * 2 * 2 * 3.0])
+
+
+def test_value_and_grad_of_trees_with_aux() -> None:
+    @dataclass
+    class Model:
+        w: Any
+        b: Any
+
+    def loss(model: Model, scale: float, *, shift: float) -> Any:
+        y = (model.w * model.w).sum() * scale + model.b["bias"][0] * shift
+        return y, {"seen": y}
+
+    model = Model(tensor([1.0, 2.0]), {"bias": (tensor(3.0),)})
+    (value, aux), g = value_and_grad(loss, has_aux=True)(model, 2.0, shift=5.0)
+    assert value.item() == 25.0
+    assert aux["seen"].item() == 25.0
+    assert isinstance(g, Model)
+    assert g.w.tolist() == [4.0, 8.0]
+    assert g.b["bias"][0].item() == 5.0
+
+
+def test_several_arguments() -> None:
+    f = grad(lambda x, y: (x * y * y).sum(), argnums=(0, 1))
+    gx, gy = f(tensor([2.0]), tensor([3.0]))
+    assert (gx.item(), gy.item()) == (9.0, 12.0)
+    assert grad(lambda x, y: x * y, argnums=-1)(2.0, 3.0).item() == 2.0
+
+
+def test_vjp_may_be_pulled_again_and_takes_trees() -> None:
+    f = lambda x, y: {"sum": x + y, "product": x * y, "name": 3}
+    out, pullback = vjp(f, tensor([1.0, 2.0]), tensor([3.0, 4.0]))
+    assert out["name"] == 3
+    for _ in range(2):
+        gx, gy = pullback({"sum": tensor([1.0, 1.0]), "product": tensor([10.0, 100.0]), "name": 0})
+        assert gx.tolist() == [31.0, 401.0]
+        assert gy.tolist() == [11.0, 201.0]
+
+
+def test_what_an_output_does_not_depend_on_has_gradient_zero() -> None:
+    _, pullback = vjp(lambda x, y: x * 2.0, tensor([1.0]), tensor([[5.0, 6.0]]))
+    gx, gy = pullback(tensor([1.0]))
+    assert gx.tolist() == [2.0]
+    assert gy.tolist() == [[0.0, 0.0]]
+    assert grad(lambda x: tensor(3.0))(tensor([1.0, 2.0])).tolist() == [0.0, 0.0]
+
+
+def test_jvp_linearize_and_forward_over_reverse() -> None:
+    x, t = tensor([0.3, 0.7]), tensor([1.0, -2.0])
+    out, tangent = jvp(lambda x: bb.sin(x) * x, (x,), (t,))
+    a = x.numpy()
+    np.testing.assert_allclose(out.numpy(), np.sin(a) * a)
+    np.testing.assert_allclose(tangent.numpy(), (np.cos(a) * a + np.sin(a)) * t.numpy(), rtol=1e-14)
+    _, tangent_map = linearize(lambda x: x * x, x)
+    for _ in range(2):
+        np.testing.assert_allclose(tangent_map(t).numpy(), 2 * a * t.numpy())
+    _, second = jvp(grad(cube), (x,), (t,))
+    np.testing.assert_allclose(second.numpy(), 6 * a * t.numpy(), rtol=1e-14)
+    third = jvp(lambda x: jvp(grad(cube), (x,), (t,))[1], (x,), (t,))[1]
+    np.testing.assert_allclose(third.numpy(), 6 * t.numpy() ** 2, rtol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_jacobian(mode: str) -> None:
+    w = np.arange(6.0).reshape(3, 2)
+    f = lambda x: bb.tanh(bb.matmul(tensor(w), x))
+    x = tensor([0.1, -0.2])
+    j = jacobian(f, mode=mode)(x)
+    expected = (1 - np.tanh(w @ x.numpy()) ** 2)[:, None] * w
+    np.testing.assert_allclose(j.numpy(), expected, rtol=1e-13)
+    tree = jacobian(lambda p: p["a"] * p["b"], mode=mode)({"a": tensor([1.0, 2.0]), "b": tensor(3.0)})
+    assert tree["a"].tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    assert tree["b"].tolist() == [1.0, 2.0]
+    assert jacobian(lambda x: x * 2.0, mode=mode)(tensor(np.zeros((0,)))).shape == (0, 0)
+    assert jacobian(lambda x: x * x, mode=mode)(3.0).item() == 6.0
+
+
+def test_hessian_and_hvp_are_exact() -> None:
+    x, v = tensor([0.3, 0.7, -0.4]), tensor([1.0, -1.0, 2.0])
+    f = lambda x: bb.exp((x * x).sum()) + bb.prod(x)
+    h = hessian(f)(x).numpy()
+    a = x.numpy()
+    e = math.exp(a @ a)
+    expected = 2 * e * np.eye(3) + 4 * e * np.outer(a, a)
+    for i in range(3):
+        for j in range(3):
+            if i != j:
+                expected[i, j] += np.prod(np.delete(a, [i, j]))
+    np.testing.assert_allclose(h, expected, rtol=1e-12)
+    np.testing.assert_allclose(hvp(f, (x,), (v,))[0].numpy(), expected @ v.numpy(), rtol=1e-12)
+
+
+def test_a_meta_gradient() -> None:
+    """The derivative through two steps of gradient descent with respect to the step size."""
+
+    def after(step: Any) -> Any:
+        x: Any = tensor(1.0)
+        for _ in range(2):
+            x = x - step * grad(lambda x: x * x)(x)
+        return x * x
+
+    # x_2 = (1 - 2 s)^2, so d x_2^2 / ds = 4 (1 - 2 s)^3 * (-2)
+    assert grad(after)(tensor(0.1)).item() == pytest.approx(-8 * 0.8**3, rel=1e-12)
+
+
+# ---- custom derivatives, constants ----
+
+
+def test_stop_gradient_is_constant_on_every_level() -> None:
+    f = lambda x: x * stop_gradient(x * x)
+    assert grad(f)(3.0).item() == 9.0
+    assert grad(grad(f))(3.0).item() == 0.0
+
+
+def test_custom_vjp_at_both_orders() -> None:
+    @custom_vjp
+    def log1pexp(x: Any) -> Any:
+        return bb.log(1.0 + bb.exp(x))
+
+    def forward(x: Any) -> Any:
+        return log1pexp(x), x
+
+    def backward(x: Any, g: Any) -> Any:
+        return (g * (1.0 - 1.0 / (1.0 + bb.exp(x))),)
+
+    log1pexp.define(forward, backward)
+    x = tensor(100.0)
+    assert grad(log1pexp)(x).item() == 1.0
+    check_grads(log1pexp, (tensor([0.3, -0.7]),), order=2)
+    assert log1pexp(tensor(0.0)).item() == pytest.approx(math.log(2))
+
+
+def test_custom_vjp_refuses_what_does_not_fit() -> None:
+    @custom_vjp
+    def f(x: Any) -> Any:
+        return x * 1.0
+
+    with pytest.raises(GraphError, match=r"f\.define"):
+        grad(lambda x: f(x))(1.0)
+    f.define(lambda x: (x * 1.0, None), lambda _, g: g)
+    with pytest.raises(ArgumentError, match="tuple of 1"):
+        grad(lambda x: f(x))(1.0)
+    f.define(lambda x: (x * 1.0, None), lambda _, g: (tensor([1.0, 2.0]),))
+    with pytest.raises(ShapeError, match="cotangent"):
+        grad(lambda x: f(x))(1.0)
+
+
+def test_check_grads_finds_a_wrong_rule() -> None:
+    @custom_vjp
+    def wrong(x: Any) -> Any:
+        return x * x
+
+    wrong.define(lambda x: (x * x, x), lambda x, g: (g * x,))
+    with pytest.raises(AssertionError, match="order 1, reverse"):
+        check_grads(wrong, (tensor([1.0, 2.0]),))
+    with pytest.raises(DTypeError, match="float64"):
+        check_grads(wrong, (bb.asarray([1.0]),))
+
+
+# ---- checkpoint ----
+
+
+def test_checkpoint_gives_the_same_derivatives_of_any_order() -> None:
+    w = tensor([0.5, -0.3])
+
+    def plain(x: Any) -> Any:
+        return (bb.tanh(bb.tanh(x * w) * x) * w).sum()
+
+    f = checkpoint(plain)
+    x = tensor([0.3, 0.7])
+    np.testing.assert_array_equal(grad(f)(x).numpy(), grad(plain)(x).numpy())
+    np.testing.assert_allclose(hessian(f)(x).numpy(), hessian(plain)(x).numpy(), rtol=1e-13)
+    nested = checkpoint(lambda x: checkpoint(lambda y: bb.tanh(y * y))(x).sum())
+    np.testing.assert_allclose(grad(nested)(x).numpy(), grad(lambda x: bb.tanh(x * x).sum())(x).numpy(), rtol=1e-14)
+
+
+def test_checkpoint_gives_captured_parameters_their_gradients() -> None:
+    w = tensor([0.5, -0.3]).require_grad()
+    x = tensor([1.0, 2.0]).require_grad()
+    before = x * w  # the block is entered through a tensor that is no leaf
+    out = checkpoint(lambda h: (bb.tanh(h * w), h.sum()))(before)
+    grads = (out[0].sum() * out[1]).backward()
+    h = x * w
+    plain = (bb.tanh(h * w).sum() * h.sum()).backward()
+    for leaf in (w, x):
+        np.testing.assert_allclose(leaf.grad(grads).numpy(), leaf.grad(plain).numpy(), rtol=1e-14)
+
+
+def test_checkpoint_runs_again_instead_of_keeping() -> None:
+    calls = []
+
+    def f(x: Any) -> Any:
+        calls.append(1)
+        return bb.tanh(bb.tanh(x))
+
+    x = tensor([1.0]).require_grad()
+    y = checkpoint(f)(x)
+    assert len(calls) == 1
+    assert y.primitive.node.parents[0].parents == (x.primitive.node,)  # the output, the block, its entry
+    y.backward()
+    assert len(calls) == 2
+    with bb.no_grad():
+        checkpoint(f)(x)
+    assert len(calls) == 3
+
+
+# ---- bad inputs ----
+
+
+def test_bad_inputs_are_explained() -> None:
+    with pytest.raises(NotDifferentiableError, match=r"use 2\.0"):
+        grad(lambda x: x)(2)
+    with pytest.raises(NotDifferentiableError, match="int64"):
+        grad(lambda x: x)(bb.asarray([1]))
+    with pytest.raises(ArgumentError, match=r"float scalar.*float64\[2\].*jacobian"):
+        grad(lambda x: x)(tensor([1.0, 2.0]))
+    with pytest.raises(ArgumentError, match="not int"):
+        grad(lambda x: 3)(1.0)
+    with pytest.raises(DTypeError, match="not str"):
+        grad(lambda x: x)("a")
+    with pytest.raises(ArgumentError, match="argnums 1"):
+        grad(lambda x: x, argnums=1)(1.0)
+    _, pullback = vjp(lambda x: x * 2.0, tensor([1.0, 2.0]))
+    with pytest.raises(ShapeError, match=r"float64\[3\].*float64\[2\]"):
+        pullback(tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(ArgumentError, match="1 primals and 2 tangents"):
+        jvp(lambda x: x, (tensor(1.0),), (tensor(1.0), tensor(1.0)))
+    with pytest.raises(ArgumentError, match="mode"):
+        jacobian(lambda x: x, mode="sideways")
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(ArgumentError):
+        grad(lambda x: x)(loop)
+
+
+def test_a_variable_of_the_same_level_is_refused_rather_than_lost() -> None:
+    w = bb.asarray(2.0, dtype="float64", backend="autodiff(autodiff(numpy))").require_grad()
+    with pytest.raises(GraphError, match="tracked on autodiff"):
+        grad(lambda x: x * w)(tensor(3.0))
