@@ -1,0 +1,371 @@
+"""Tensor functions: making tensors, changing their dtype, quantizing them.
+
+Every function that makes a tensor takes ``dtype``, and ``backend`` or, by the Array API's name, ``device``; without one
+the default backend. What cannot be done raises :class:`ArgumentError` (numbers that a dtype does not hold, steps of 0),
+:class:`ShapeError` (negative lengths) or :class:`DTypeError` (dtypes of another kind).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
+from backburn.base.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
+from backburn.tensor.defaults import as_backend
+from backburn.tensor.dispatch import (
+    Scalar,
+    call,
+    cast,
+    describe,
+    dtype_or_default,
+    fit,
+    is_tensor,
+    kind_operand,
+    made,
+    scalar_of,
+    shape_of,
+    tensor_operand,
+)
+from backburn.tensor.host import to
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
+
+Place = AnyBackend | str | None
+Shape = int | tuple[int, ...]
+
+
+def _plain(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int", "bool")) -> DType:
+    """``dtype``, which must be of one of ``kinds``."""
+    if dtype.kind not in kinds:
+        advice = "x.quantize() makes a quantized tensor" if dtype.kind == "quantized" else "astype(...) casts a result"
+        raise DTypeError(f"{name}: makes {' and '.join(kinds)} tensors, not {dtype}; {advice}")
+    return dtype
+
+
+def fitted(name: str, value: Any, dtype: DType) -> Scalar:
+    """A Python number as one that ``dtype`` can hold."""
+    scalar = scalar_of(value)
+    if scalar is None:
+        raise DTypeError(f"{name}: takes a Python number, not {type(value).__name__}")
+    try:
+        return fit(scalar, dtype)
+    except (ValueError, OverflowError) as cause:
+        raise ArgumentError(f"{name}: {dtype} does not hold {value!r}") from cause
+
+
+# ---- of one value ----
+
+
+@overload
+def full(
+    shape: Shape, fill_value: float, *, dtype: FloatDType, backend: Place = None, device: Place = None
+) -> FloatTensor: ...
+@overload
+def full(
+    shape: Shape, fill_value: float, *, dtype: IntDType, backend: Place = None, device: Place = None
+) -> IntTensor: ...
+@overload
+def full(
+    shape: Shape, fill_value: float, *, dtype: BoolDType, backend: Place = None, device: Place = None
+) -> BoolTensor: ...
+@overload
+def full(
+    shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+) -> Tensor: ...
+def full(
+    shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+) -> Tensor:
+    """``fill_value`` in every place.
+
+    Without ``dtype`` the value decides: a float makes the default float dtype, an int int64, a truth value bool. A 0-d
+    tensor may be the value as well, and then receives the gradient.
+
+        >>> import backburn as bb
+        >>> bb.full((2, 2), 0.5).tolist(), bb.full(3, 7).dtype
+        ([[0.5, 0.5], [0.5, 0.5]], int64)
+    """
+    if is_tensor(fill_value):
+        value = fill_value if dtype is None else astype(fill_value, dtype)
+        if value.ndim:
+            raise ShapeError(f"full: the value is a number or a 0-d tensor, not {describe((value,))}")
+        where = backend if backend is not None else device
+        return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))  # type: ignore[no-any-return]
+    k = as_backend(backend if backend is not None else device)
+    scalar = scalar_of(fill_value)
+    natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
+    chosen = _plain("full", dtype_or_default(dtype, natural))
+    return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)  # type: ignore[no-any-return]
+
+
+def _filled(name: str, shape: Any, dtype: Any, backend: Place, device: Place) -> Any:
+    """What ``name`` (zeros, ones or empty) makes."""
+    chosen = _plain(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
+    return made(name, as_backend(backend if backend is not None else device), shape=shape_of(name, shape), dtype=chosen)
+
+
+@overload
+def zeros(
+    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+) -> FloatTensor: ...
+@overload
+def zeros(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+@overload
+def zeros(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+@overload
+def zeros(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def zeros(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """0 (or False) in every place; the default float dtype unless ``dtype`` says otherwise.
+
+    >>> import backburn as bb
+    >>> bb.zeros((2, 3))
+    Tensor([[0., 0., 0.],
+            [0., 0., 0.]], dtype=float32, backend=autodiff(numpy))
+    """
+    return _filled("zeros", shape, dtype, backend, device)  # type: ignore[no-any-return]
+
+
+@overload
+def ones(
+    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+) -> FloatTensor: ...
+@overload
+def ones(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+@overload
+def ones(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+@overload
+def ones(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def ones(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """1 (or True) in every place; the default float dtype unless ``dtype`` says otherwise.
+
+    >>> import backburn as bb
+    >>> bb.ones(2, dtype=bb.int64).tolist()
+    [1, 1]
+    """
+    return _filled("ones", shape, dtype, backend, device)  # type: ignore[no-any-return]
+
+
+@overload
+def empty(
+    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+) -> FloatTensor: ...
+@overload
+def empty(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+@overload
+def empty(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+@overload
+def empty(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def empty(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """Whatever values the memory happens to hold; the default float dtype unless ``dtype`` says otherwise.
+
+    >>> import backburn as bb
+    >>> bb.empty((2, 3)).shape
+    (2, 3)
+    """
+    return _filled("empty", shape, dtype, backend, device)  # type: ignore[no-any-return]
+
+
+def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple[Any, DType, AnyBackend]:
+    """A tensor, and the dtype and backend of one like it."""
+    x = tensor_operand(name, x)
+    where = backend if backend is not None else device
+    return x, _plain(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """0 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
+
+    >>> import backburn as bb
+    >>> bb.zeros_like(bb.asarray([1, 2])).tolist()
+    [0, 0]
+    """
+    x, chosen, k = _like("zeros_like", x, dtype, backend, device)
+    return made("zeros", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """1 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
+
+    >>> import backburn as bb
+    >>> bb.ones_like(bb.asarray([1.5, 2.5])).tolist()
+    [1.0, 1.0]
+    """
+    x, chosen, k = _like("ones_like", x, dtype, backend, device)
+    return made("ones", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+    """Whatever the memory holds, with the shape, dtype and backend of ``x`` unless others are named.
+
+    >>> import backburn as bb
+    >>> bb.empty_like(bb.asarray([1.5, 2.5])).shape
+    (2,)
+    """
+    x, chosen, k = _like("empty_like", x, dtype, backend, device)
+    return made("empty", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+
+
+def full_like(
+    x: Tensor, /, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+) -> Tensor:
+    """``fill_value`` in every place, with the shape, dtype and backend of ``x`` unless others are named.
+
+    >>> import backburn as bb
+    >>> bb.full_like(bb.asarray([1, 2]), 7).tolist()
+    [7, 7]
+    """
+    x, chosen, k = _like("full_like", x, dtype, backend, device)
+    return full(x.shape, fill_value, dtype=chosen, backend=k)
+
+
+# ---- of a range ----
+
+
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+) -> Tensor:
+    """``start``, ``start + step``, ... up to and without ``stop``; with one number, from 0 up to and without it.
+
+    Integers make int64, a float among them the default float dtype, unless ``dtype`` says otherwise; an int dtype
+    takes integers only. Floats are computed in double precision and rounded once.
+
+        >>> import backburn as bb
+        >>> bb.arange(4).tolist(), bb.arange(1, 0, -0.25).tolist()
+        ([0, 1, 2, 3], [1.0, 0.75, 0.5, 0.25])
+    """
+    bounds = [0, start, step] if stop is None else [start, stop, step]
+    numbers = [scalar_of(n) for n in bounds]
+    k = as_backend(backend if backend is not None else device)
+    chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in map(type, numbers) else k.int_dtype)
+    chosen = _plain("arange", chosen, ("float", "int"))
+    if chosen.kind == "int" and float in map(type, numbers):
+        raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
+    first, last, by = (fitted("arange", n, chosen) for n in bounds)
+    return made("arange", k, start=first, stop=last, step=by, dtype=chosen)  # type: ignore[no-any-return]
+
+
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    endpoint: bool = True,
+    backend: Place = None,
+    device: Place = None,
+) -> FloatTensor:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, which is the last one, exactly.
+
+    Without ``endpoint`` the last number is one step before ``stop``. A float ``dtype`` may be named.
+
+        >>> import backburn as bb
+        >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
+        ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
+    """
+    chosen = _plain("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    (count,) = shape_of("linspace", num)
+    first, last = (fitted("linspace", n, chosen) for n in (start, stop))
+    k = as_backend(backend if backend is not None else device)
+    return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)  # type: ignore[no-any-return]
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+) -> Tensor:
+    """Zeros with ones on a diagonal, ``k`` above the main one (below, if negative).
+
+    >>> import backburn as bb
+    >>> bb.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    chosen = _plain("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
+    place = as_backend(backend if backend is not None else device)
+    return made("eye", place, n=n, m=m, offset=int(k), dtype=chosen)  # type: ignore[no-any-return]
+
+
+# ---- dtypes ----
+
+
+@overload
+def astype(x: Tensor, dtype: FloatDType, /, *, copy: bool = True, device: Place = None) -> FloatTensor: ...
+@overload
+def astype(x: Tensor, dtype: IntDType, /, *, copy: bool = True, device: Place = None) -> IntTensor: ...
+@overload
+def astype(x: Tensor, dtype: BoolDType, /, *, copy: bool = True, device: Place = None) -> BoolTensor: ...
+@overload
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor: ...
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor:
+    """``x`` in another float, int or bool dtype; ``x`` itself when it has it already.
+
+    A number becomes a truth value by ``x != 0`` (NaN is true) and a truth value 0 or 1. A float loses its fraction as
+    it becomes an integer; what the integer dtype does not hold is unspecified. Between float dtypes the gradient is
+    cast back. ``copy`` is there for the Array API and changes nothing, since tensors are never changed.
+
+        >>> import backburn as bb
+        >>> bb.asarray([-1.7, 0.0, 2.5]).astype(bb.int64).tolist(), bb.asarray([0, 3]).astype("bool").tolist()
+        ([-1, 0, 2], [False, True])
+    """
+    y = kind_operand("astype", x, "FIB")
+    y = cast(y, _plain("astype", as_dtype(dtype)))
+    return y if device is None else to(y, device)  # type: ignore[no-any-return]
+
+
+def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
+    """``x`` rounded to integers times one step, ``max(abs(x)) / 127``, which is stored in float32: int8 values.
+
+    The error is at most half a step. Reshaping, permuting and broadcasting keep a tensor quantized; everything else
+    takes :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values,
+    :class:`DTypeError` for other than float tensors and for a tensor that is quantized already, and
+    :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow.
+
+        >>> import backburn as bb
+        >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
+        >>> q.dequantize().tolist()
+        [1.0, -127.0, 3.0]
+    """
+    y = kind_operand("quantize", x, "F")
+    scheme = as_dtype(dtype)
+    if scheme.kind != "quantized":
+        raise DTypeError(f"quantize: {scheme} is no quantized dtype; bb.qint8 is one")
+    if x.dtype.kind != "float":
+        raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
+    if y.is_tracked:
+        raise NotDifferentiableError(
+            f"quantize: rounding has no gradient, and the tensor is on the graph: {describe((x,))}. Quantize "
+            "x.detach(); x + (x.detach().quantize().dequantize() - x.detach()) passes the gradient straight through"
+        )
+    return call("quantize", y, dtype=scheme)  # type: ignore[no-any-return]
+
+
+def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
+    """The float tensor that a quantized one stands for, in the default float dtype unless ``dtype`` names another.
+
+    Raises :class:`DTypeError` for tensors that are not quantized, and for other than float dtypes.
+
+        >>> import backburn as bb
+        >>> bb.asarray([0.0, 12.7]).quantize().dequantize(dtype=bb.float64).shape
+        (2,)
+    """
+    y = tensor_operand("dequantize", x)
+    if y.dtype.kind != "quantized":
+        raise DTypeError(f"dequantize: takes quantized tensors, not {describe((x,))}; x.quantize() makes one")
+    chosen = _plain("dequantize", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    return call("dequantize", y, dtype=chosen)  # type: ignore[no-any-return]

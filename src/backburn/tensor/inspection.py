@@ -1,0 +1,164 @@
+"""Questions about dtypes and shapes, under their Array API names; nothing here computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backburn.backend.shapes import broadcast
+from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.tensor.dispatch import is_tensor, scalar_of, shape_of
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+
+def _dtype(value: Any) -> DType:
+    """The dtype of a tensor, or that which something else names."""
+    return value.dtype if is_tensor(value) else as_dtype(value)
+
+
+def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
+    """The dtype of an operation on tensors, dtypes and (weak) Python numbers.
+
+    Raises :class:`DTypeError` where there is none, and :class:`ArgumentError` for Python numbers alone.
+
+        >>> import backburn as bb
+        >>> bb.result_type(bb.int8, bb.uint8), bb.result_type(bb.asarray([1]), 2.5), bb.result_type("float16", 2.5)
+        (int16, float32, float16)
+    """
+    scalars: list[Any] = []
+    dtypes: list[DType] = []
+    for value in arrays_and_dtypes:
+        scalar = scalar_of(value)
+        if scalar is None or isinstance(value, str | DType):
+            dtypes.append(_dtype(value))
+        else:
+            scalars.append(scalar)
+    if not dtypes:
+        raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python numbers")
+    try:
+        result = dtypes[0]
+        for dtype in dtypes[1:]:
+            result = promote(result, dtype)
+        for scalar in scalars:
+            result = promote_scalar(result, scalar, DEFAULT_FLOAT.get())
+    except DTypeError as error:
+        raise DTypeError(f"result_type: {error}") from None
+    return result
+
+
+def can_cast(from_: Tensor | DType | str, to: DType | str, /) -> bool:
+    """Whether every value of a tensor or dtype survives a cast to another dtype by the rules of promotion.
+
+    >>> import backburn as bb
+    >>> bb.can_cast("int8", "int32"), bb.can_cast(bb.float32, bb.float16), bb.can_cast("bool", "int8")
+    (True, False, True)
+    """
+    start, end = _dtype(from_), as_dtype(to)
+    try:
+        return promote(start, end) is end
+    except DTypeError:
+        return False
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is another one or of a kind, or among several.
+
+    Kinds are ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
+    ``"complex floating"`` (no dtype here) and ``"numeric"``. Raises :class:`ArgumentError` for other words.
+
+        >>> import backburn as bb
+        >>> bb.isdtype(bb.int8, "integral"), bb.isdtype(bb.int8, ("bool", "real floating")), bb.isdtype("int8", bb.int8)
+        (True, False, True)
+    """
+    found = as_dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(found, one) for one in kind)
+    if not isinstance(kind, str):
+        return found is as_dtype(kind)
+    integral = found.kind == "int"
+    kinds = {
+        "bool": found.kind == "bool",
+        "signed integer": integral and not found.name.startswith("u"),
+        "unsigned integer": integral and found.name.startswith("u"),
+        "integral": integral,
+        "real floating": found.kind == "float",
+        "complex floating": False,
+        "numeric": found.kind in ("int", "float"),
+    }
+    if kind not in kinds:
+        raise ArgumentError(f"isdtype: {kind!r} is no kind of dtypes. Known: {', '.join(map(repr, kinds))}")
+    return kinds[kind]
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """The limits of a float dtype; ``eps`` is the distance from 1 to the next larger number."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """The limits of an int dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+#: Significant bits and the largest exponent of each float dtype.
+_FLOATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
+
+
+def finfo(type: Tensor | DType | str, /) -> FloatInfo:
+    """The limits of a float dtype, or of a tensor's. Raises :class:`DTypeError` for other kinds.
+
+    >>> import backburn as bb
+    >>> bb.finfo(bb.float32).eps, bb.finfo("float16").max
+    (1.1920928955078125e-07, 65504.0)
+    """
+    dtype = _dtype(type)
+    if dtype.kind != "float":
+        raise DTypeError(f"finfo: {dtype} is no float dtype; iinfo tells the limits of integers")
+    digits, exponent = _FLOATS[dtype.name]
+    largest = (2.0 - 2.0 ** (1 - digits)) * 2.0**exponent
+    return FloatInfo(dtype.bits, 2.0 ** (1 - digits), largest, -largest, 2.0 ** (1 - exponent), dtype)
+
+
+def iinfo(type: Tensor | DType | str, /) -> IntInfo:
+    """The limits of an int dtype, or of a tensor's. Raises :class:`DTypeError` for other kinds.
+
+    >>> import backburn as bb
+    >>> bb.iinfo(bb.int8).min, bb.iinfo("uint16").max
+    (-128, 65535)
+    """
+    dtype = _dtype(type)
+    if dtype.kind != "int":
+        raise DTypeError(f"iinfo: {dtype} is no int dtype; finfo tells the limits of floats")
+    bits = dtype.bits
+    if dtype.name.startswith("u"):
+        return IntInfo(bits, 2**bits - 1, 0, dtype)
+    return IntInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), dtype)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which tensors of these shapes broadcast. Raises :class:`ShapeError` where there is none.
+
+    >>> import backburn as bb
+    >>> bb.broadcast_shapes((2, 1), (3,), ())
+    (2, 3)
+    """
+    try:
+        return broadcast(*(shape_of("broadcast_shapes", s) for s in shapes))
+    except ShapeError as error:
+        raise ShapeError(f"broadcast_shapes: {error}" if "broadcast_shapes" not in str(error) else str(error)) from None

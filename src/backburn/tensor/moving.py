@@ -1,0 +1,260 @@
+"""Tensor functions: moving and repeating elements, padding, windows and diagonals.
+
+Negative axes count from the end. An axis that does not exist or is named twice raises :class:`AxisError`, lengths that
+do not fit :class:`ShapeError`, a quantized tensor :class:`DTypeError`. Gradients move elements back, and are added
+where one element went to several places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.base.errors import ArgumentError, AxisError, ShapeError
+from backburn.tensor import host, reduce
+from backburn.tensor.create import fitted
+from backburn.tensor.dispatch import axes_of, axis_of, call, describe, kind_operand, shape_of
+from backburn.tensor.shape import permute_dims, reshape, split
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+T = TypeVar("T", bound="Tensor")
+Shape = tuple[int, ...]
+
+
+# ---- moving and repeating ----
+
+
+def flip(x: T, /, *, axis: int | Sequence[int] | None = None) -> T:
+    """``x`` with its elements in reverse order along ``axis``, or along all axes.
+
+    >>> import backburn as bb
+    >>> bb.flip(bb.asarray([[1, 2], [3, 4]]), axis=1).tolist()
+    [[2, 1], [4, 3]]
+    """
+    x = kind_operand("flip", x)
+    return call("flip", x, axis=axes_of("flip", x, axis))  # type: ignore[no-any-return]
+
+
+def roll(x: T, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> T:
+    """``x`` with its elements moved by ``shift`` places along ``axis``; what leaves at one end comes in at the other.
+
+    Several axes take one shift each, or the same. Without an axis the elements move in row-major order.
+
+        >>> import backburn as bb
+        >>> bb.roll(bb.arange(5), 2).tolist(), bb.roll(bb.asarray([[1, 2], [3, 4]]), 1, axis=0).tolist()
+        ([3, 4, 0, 1, 2], [[3, 4], [1, 2]])
+    """
+    x = kind_operand("roll", x)
+    if axis is None:
+        return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    if len(axes) == 1 and len(shifts) > 1:
+        shifts = (sum(shifts),)
+    if len(shifts) != len(axes):
+        raise ArgumentError(f"roll: {len(shifts)} shifts for {len(axes)} axes. Operand: {describe((x,))}")
+    total: dict[int, int] = {}
+    for a, by in zip(axes, shifts, strict=True):
+        place = axis_of("roll", x, a)
+        total[place] = total.get(place, 0) + index(by)
+    order = tuple(sorted(total))
+    return call("roll", x, shift=tuple(total[a] for a in order), axis=order)  # type: ignore[no-any-return]
+
+
+def tile(x: T, repetitions: int | Sequence[int], /) -> T:
+    """``x`` laid side by side with itself, so often along each axis; fewer numbers than axes are for the last ones.
+
+    More numbers than axes make new leading axes.
+
+        >>> import backburn as bb
+        >>> bb.tile(bb.asarray([1, 2]), (2, 2)).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    x = kind_operand("tile", x)
+    times = shape_of("tile", repetitions)
+    times = (1,) * (x.ndim - len(times)) + times
+    x = reshape(x, (1,) * (len(times) - x.ndim) + x.shape)
+    return call("tile", x, repeats=times)  # type: ignore[no-any-return]
+
+
+def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None) -> T:
+    """Each entry along ``axis`` several times in a row, as often as ``repeats`` says, for all entries or for each.
+
+    Without an axis the elements are taken in row-major order. An int tensor of ``repeats`` is read on the host, since
+    the shape of the result depends on it.
+
+        >>> import backburn as bb
+        >>> bb.repeat(bb.asarray([1, 2]), 2).tolist(), bb.repeat(bb.asarray([1, 2, 3]), [0, 1, 2]).tolist()
+        ([1, 1, 2, 2], [2, 3, 3])
+    """
+    x = kind_operand("repeat", x)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    axis = axis_of("repeat", x, axis)
+    counts = host.counts("repeat", repeats)
+    if len(counts) == 1:
+        return call("repeat", x, repeats=int(counts[0]), axis=axis)  # type: ignore[no-any-return]
+    if len(counts) != x.shape[axis]:
+        raise ShapeError(
+            f"repeat: {len(counts)} numbers of repeats for the {x.shape[axis]} entries along axis {axis} of "
+            f"{describe((x,))}"
+        )
+    places = host.asarray(host.places(counts), backend=x.backend)
+    return call("take", x, places, axis=axis)  # type: ignore[no-any-return]
+
+
+def pad(
+    x: T, widths: int | Sequence[int] | Sequence[Sequence[int]], /, *, mode: str = "constant", value: float = 0
+) -> T:
+    """``x`` with more elements at the ends of its axes.
+
+    ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. By ``mode`` the
+    new elements are ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``); these two
+    elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``).
+
+        >>> import backburn as bb
+        >>> bb.pad(bb.arange(3), (2, 1), mode="reflect").tolist(), bb.pad(bb.arange(2), 1, value=9).tolist()
+        ([2, 1, 0, 1, 2, 1], [9, 0, 1, 9])
+    """
+    x = kind_operand("pad", x)
+    pairs: list[Any] = [widths] * 2 if isinstance(widths, int) else list(widths)
+    if len(pairs) == 2 and all(isinstance(n, int) for n in pairs):
+        pairs = [pairs] * x.ndim
+    try:
+        ends = tuple((index(before), index(after)) for before, after in pairs)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
+    return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))  # type: ignore[no-any-return]
+
+
+# ---- windows ----
+
+
+def _windows(name: str, x: Any, axis: Any, **options: Any) -> tuple[Shape, list[int], dict[str, Shape]]:
+    """Axes in rising order, the places of the given ones among them, and options with a number for each axis."""
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = axes_of(name, x, given)
+    order = [axes.index(axis_of(name, x, a)) for a in given]
+    ordered = {}
+    for option, value in options.items():
+        numbers = (value,) * len(axes) if isinstance(value, int) else shape_of(name, value)
+        if len(numbers) != len(axes):
+            raise ArgumentError(f"{name}: {option} has {len(numbers)} numbers for {len(axes)} axes {list(given)}")
+        ordered[option] = tuple(numbers[order.index(i)] for i in range(len(axes)))
+    return axes, order, ordered
+
+
+def sliding_window(
+    x: T,
+    size: int | Sequence[int],
+    /,
+    *,
+    axis: int | Sequence[int] = -1,
+    stride: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] = 1,
+) -> T:
+    """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then counts the windows.
+
+    Window ``i`` begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not fit are left
+    out. Several axes take one number each, or the same. The NumPy backend copies nothing. Raises :class:`ShapeError`
+    where not even one window fits.
+
+        >>> import backburn as bb
+        >>> bb.sliding_window(bb.arange(5), 3, stride=2).tolist()
+        [[0, 1, 2], [2, 3, 4]]
+    """
+    x = kind_operand("sliding_window", x)
+    axes, order, options = _windows("sliding_window", x, axis, size=size, stride=stride, dilation=dilation)
+    result = call("sliding_window", x, axis=axes, **options)
+    if order != sorted(order):
+        result = permute_dims(result, (*range(x.ndim), *(x.ndim + i for i in order)))
+    return result  # type: ignore[no-any-return]
+
+
+def overlap_add(
+    x: T,
+    length: int | Sequence[int],
+    /,
+    *,
+    axis: int | Sequence[int] = -1,
+    stride: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] = 1,
+) -> T:
+    """The sum of windows, each laid where :func:`sliding_window` takes it from, with ``length`` along ``axis``.
+
+    ``x`` has the shape that :func:`sliding_window` makes: its last axes are the windows, and ``axis`` numbers the
+    others.
+
+        >>> import backburn as bb
+        >>> bb.overlap_add(bb.ones((3, 2)), 4).tolist()
+        [1.0, 2.0, 2.0, 1.0]
+    """
+    x = kind_operand("overlap_add", x)
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    rank = x.ndim - len(given)
+    if any(not -rank <= a < rank for a in given):
+        raise AxisError(
+            f"overlap_add: axis {axis} is out of range for {rank} axes and {len(given)} of windows. "
+            f"Operand: {describe((x,))}"
+        )
+    given = tuple(a % rank for a in given)
+    axes, order, options = _windows("overlap_add", x, given, length=length, stride=stride, dilation=dilation)
+    if order != sorted(order):
+        x = permute_dims(x, (*range(rank), *(rank + order.index(i) for i in range(len(order)))))
+    return call("overlap_add", x, axis=axes, **options)  # type: ignore[no-any-return]
+
+
+# ---- diagonals ----
+
+
+def diagonal(x: T, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T:
+    """The diagonal of the matrices in two axes (the last ones), as a new last axis.
+
+    It lies ``offset`` above the main diagonal, or below for a negative one.
+
+        >>> import backburn as bb
+        >>> bb.diagonal(bb.asarray([[1, 2], [3, 4]])).tolist()
+        [1, 4]
+    """
+    return _diagonal("diagonal", kind_operand("diagonal", x), offset, axis1, axis2)
+
+
+def _diagonal(name: str, x: T, offset: int, axis1: int, axis2: int) -> T:
+    first, second = axis_of(name, x, axis1), axis_of(name, x, axis2)
+    return call("diagonal", x, offset=index(offset), axis1=first, axis2=second)  # type: ignore[no-any-return]
+
+
+def diag(x: T, /, *, offset: int = 0) -> T:
+    """The diagonal of a matrix, or the matrix that has a vector on its diagonal and 0 elsewhere.
+
+    Raises :class:`ShapeError` for other than one or two axes.
+
+        >>> import backburn as bb
+        >>> bb.diag(bb.asarray([1, 2])).tolist(), bb.diag(bb.asarray([[1, 2], [3, 4]]), offset=1).tolist()
+        ([[1, 0], [0, 2]], [2])
+    """
+    x = kind_operand("diag", x, "FIB")
+    if x.ndim == 2:
+        return diagonal(x, offset=offset)
+    if x.ndim != 1:
+        raise ShapeError(f"diag: takes a vector or a matrix, not {describe((x,))}")
+    count, beside = x.size, abs(offset)
+    # Row after row, the diagonal's places are one row and one element apart: pad each element by that, and cut.
+    rows = pad(reshape(x, (count, 1)), ((0, 0), (0, count)))
+    square = reshape(split(reshape(rows, (count * (count + 1),)), [count * count, count])[0], (count, count))
+    before, after = (0, beside) if offset >= 0 else (beside, 0)
+    return pad(square, ((before, after), (after, before)))
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+    """The sum over the diagonal of the matrices in the last two axes; see :func:`backburn.sum` for the dtype.
+
+    >>> import backburn as bb
+    >>> bb.trace(bb.asarray([[1, 2], [3, 4]])).item()
+    5
+    """
+    values: Tensor = _diagonal("trace", kind_operand("trace", x, "FIB"), offset, -2, -1)
+    return reduce.sum(values, axis=-1, dtype=dtype)

@@ -1,0 +1,397 @@
+"""Random tensors, and the state that they are drawn from.
+
+A :class:`Generator` is a key and an offset in the key's stream of random words; a draw reads the next words and moves
+the offset on. Equal states give equal numbers on every backend (see :mod:`backburn.backend.random`), and a draw's
+numbers depend on nothing but the state, its kind, shape and dtype.
+
+Functions draw from their ``generator`` or else from the current one: that of the process, which begins with a key from
+the operating system until :func:`seed` is called, or that of the innermost :func:`fork`. All take ``backend``, or by
+the Array API's name ``device``; without one the default backend. No gradient flows into a draw; where ``mean``,
+``std``, ``low`` or ``high`` are tensors, theirs flows (the reparametrization trick).
+
+    >>> import backburn as bb
+    >>> bb.random.seed(7)
+    >>> x = bb.random.normal((2, 3))
+    >>> bb.random.seed(7)
+    >>> (x == bb.random.normal((2, 3))).all().item()
+    True
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.backend.contract import AnyBackend
+from backburn.backend.random import KEYS, WORDS, check_range, draws
+from backburn.base.contexts import DEFAULT_FLOAT, scoped
+from backburn.base.dtypes import DType, IntDType, as_dtype, int64
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.tensor.defaults import as_backend
+from backburn.tensor.dispatch import (
+    axis_of,
+    binary,
+    call,
+    describe,
+    float_operand,
+    is_tensor,
+    kind_operand,
+    made,
+    scalar_of,
+    shape_of,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+Place = AnyBackend | str | None
+Shape = int | tuple[int, ...]
+
+
+# ---- the state ----
+
+
+class Generator:
+    """A key, and the offset of the next random word in its stream.
+
+    ``seed`` is the key, an integer from 0 to ``2**128 - 1``; without one the operating system chooses. Several threads
+    may draw from one generator: no word is given out twice, but who gets which is open.
+
+        >>> import backburn as bb
+        >>> g = bb.random.Generator(7)
+        >>> bb.random.uniform((2, 3), generator=g).shape, g
+        ((2, 3), Generator(7, offset=6))
+    """
+
+    __slots__ = ("_lock", "key", "offset")
+    key: int
+    offset: int
+
+    def __init__(self, seed: int | None = None, offset: int = 0) -> None:
+        """A generator at the beginning of the stream of ``seed``, or at ``offset`` in it."""
+        self._lock = threading.Lock()
+        self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
+
+    def seed(self, seed: int, offset: int = 0) -> None:
+        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for what is no key."""
+        key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
+        with self._lock:
+            self.key, self.offset = key, first
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them."""
+        with self._lock:
+            first = self.offset
+            self.offset = first + count
+            return self.key, first
+
+    def spawn(self, count: int) -> list[Generator]:
+        """``count`` generators with keys of their own, for workers or parts of a program.
+
+        The keys follow from this generator's state, which moves on, so that the next ones are different.
+
+            >>> [child.offset for child in Generator(7).spawn(2)]
+            [0, 0]
+        """
+        key, offset = self.take(8)
+        digests = (blake2b(f"{key}:{offset}:{i}".encode(), digest_size=16).digest() for i in range(count))
+        return [Generator(int.from_bytes(digest, "little")) for digest in digests]
+
+    def state(self) -> dict[str, int]:
+        """The state as a plain tree of two integers, to be saved."""
+        with self._lock:
+            return {"key": self.key, "offset": self.offset}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        """Go back to a saved state. Raises :class:`ArgumentError` for what is none."""
+        if set(state) != {"key", "offset"}:
+            raise ArgumentError(f"random: a state has a 'key' and an 'offset', not {sorted(state)}")
+        self.seed(state["key"], state["offset"])
+
+    def __repr__(self) -> str:
+        return f"Generator({self.key}, offset={self.offset})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Generator, (self.key, self.offset))
+
+
+def _below(end: int, name: str, number: Any) -> int:
+    """``number`` as an integer from 0 to ``end - 1``."""
+    try:
+        found = index(number)
+    except TypeError:
+        found = -1
+    if not 0 <= found < end:
+        raise ArgumentError(f"random: the {name} is an integer from 0 to 2**{end.bit_length() - 1} - 1, not {number!r}")
+    return found
+
+
+_PROCESS = Generator()
+_CURRENT: ContextVar[Generator] = ContextVar("backburn_random", default=_PROCESS)
+
+
+def default_generator() -> Generator:
+    """The generator that functions draw from unless they are given one."""
+    return _CURRENT.get()
+
+
+def seed(seed: int) -> None:
+    """Start the current generator anew: what follows is the same after every ``seed`` with this number.
+
+    Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
+    """
+    default_generator().seed(seed)
+
+
+def get_state() -> dict[str, int]:
+    """The state of the current generator, a plain tree of integers."""
+    return default_generator().state()
+
+
+def set_state(state: Mapping[str, int]) -> None:
+    """Go back to a state that :func:`get_state` has given. Raises :class:`ArgumentError` for what is none."""
+    default_generator().set_state(state)
+
+
+@contextmanager
+def fork(start: Generator | Mapping[str, int] | int | None = None) -> Iterator[Generator]:
+    """Draw from another generator inside a ``with`` block, and leave the state outside as it is.
+
+    It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
+    (None) at the current state, so that the block draws what the code behind it will draw again. Only this thread or
+    task is concerned.
+
+        >>> import backburn as bb
+        >>> with bb.random.fork(3):
+        ...     x = bb.random.uniform(4)
+        >>> with bb.random.fork(3):
+        ...     (x == bb.random.uniform(4)).all().item()
+        True
+    """
+    if isinstance(start, Generator):
+        generator = start
+    else:
+        generator = Generator(start) if isinstance(start, int) else Generator(0)
+        if not isinstance(start, int):
+            generator.set_state(get_state() if start is None else start)
+    with scoped(_CURRENT, generator):
+        yield generator
+
+
+# ---- draws ----
+
+
+def _draw(
+    name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any
+) -> Any:
+    """A draw of ``size`` numbers, which is a shape, from the next words of a generator."""
+    source = default_generator() if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
+    k = as_backend(backend)
+    key, offset = source.take(draws(name, size, dtype))
+    return made(name, k, key=key, offset=offset, **attributes)
+
+
+def _float(name: str, dtype: Any) -> DType:
+    """A float dtype, or the default one."""
+    found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
+    if found.kind != "float":
+        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
+    return found
+
+
+def uniform(
+    shape: Shape = (),
+    *,
+    low: Tensor | float = 0.0,
+    high: Tensor | float = 1.0,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Uniform numbers from ``low`` up to and without ``high`` (which rounding may reach unless they are 0 and 1).
+
+    With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it.
+
+        >>> import backburn as bb
+        >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
+        >>> ((x >= -1.0) & (x <= 2.0)).all().item()
+        True
+    """
+    found, lengths = _float("uniform", dtype), shape_of("uniform", shape)
+    where = backend if backend is not None else device
+    x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
+    if is_tensor(low) or is_tensor(high):
+        return binary("add", binary("mul", x, binary("sub", high, low)), low)  # type: ignore[no-any-return]
+    first, last = _number("uniform", low), _number("uniform", high)
+    if first != 0.0 or last != 1.0:
+        x = binary("add", binary("mul", x, last - first), first)
+    return x  # type: ignore[no-any-return]
+
+
+def normal(
+    shape: Shape = (),
+    *,
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Normally distributed numbers with a mean and a standard deviation.
+
+    With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it.
+
+        >>> import backburn as bb
+        >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
+        float64
+    """
+    found, lengths = _float("normal", dtype), shape_of("normal", shape)
+    where = backend if backend is not None else device
+    x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
+    if is_tensor(std) or _number("normal", std) != 1.0:
+        x = binary("mul", x, std if is_tensor(std) else _number("normal", std))
+    if is_tensor(mean) or _number("normal", mean) != 0.0:
+        x = binary("add", x, mean if is_tensor(mean) else _number("normal", mean))
+    return x  # type: ignore[no-any-return]
+
+
+def _number(name: str, value: Any) -> float:
+    """``value`` as a Python float."""
+    scalar = scalar_of(value)
+    if scalar is None:
+        raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")
+    return float(scalar)
+
+
+def integers(
+    shape: Shape = (),
+    low: int = 0,
+    high: int | None = None,
+    *,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+    generator: Generator | None = None,
+) -> IntTensor:
+    """Integers from ``low`` up to and without ``high``, all equally likely; with ``low`` alone, from 0 up to it.
+
+    They are int64 unless ``dtype`` names another int dtype. Raises :class:`ArgumentError` where the range is empty or
+    the dtype does not hold it.
+
+        >>> import backburn as bb
+        >>> dice = bb.random.integers((5,), 1, 7)
+        >>> ((dice >= 1) & (dice <= 6)).all().item()
+        True
+    """
+    found = int64 if dtype is None else as_dtype(dtype)
+    if not isinstance(found, IntDType):
+        raise DTypeError(f"integers: draws integers, not {found}; bb.random.uniform and normal draw floats")
+    lengths = shape_of("integers", shape)
+    first, last = (0, low) if high is None else (low, high)
+    bounds = [scalar_of(n) for n in (first, last)]
+    if not all(type(n) is int for n in bounds):
+        raise DTypeError(f"integers: the bounds are integers, not {first!r} and {last!r}")
+    try:
+        check_range(first, last, found)
+    except ArgumentError as error:
+        raise ArgumentError(f"integers: {error}") from None
+    where = backend if backend is not None else device
+    return _draw(  # type: ignore[no-any-return]
+        "integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found
+    )
+
+
+def bernoulli(
+    shape: Shape | None = None,
+    p: Tensor | float = 0.5,
+    *,
+    backend: Place = None,
+    device: Place = None,
+    generator: Generator | None = None,
+) -> BoolTensor:
+    """Truth values that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
+
+    Without ``shape`` there is one for each element of ``p``. Raises :class:`ArgumentError` for a number outside of
+    ``[0, 1]``.
+
+        >>> import backburn as bb
+        >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
+        ([True, True, True], [False, True])
+    """
+    where = backend if backend is not None else device
+    if is_tensor(p):
+        chances = float_operand("bernoulli", p)
+        lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
+        place = chances.backend if where is None else where
+        x = _draw("uniform", lengths, chances.dtype, place, generator, shape=lengths, dtype=chances.dtype)
+        return binary("less", x, chances)  # type: ignore[no-any-return]
+    lengths = shape_of("bernoulli", () if shape is None else shape)
+    chance = _number("bernoulli", p)
+    if not 0.0 <= chance <= 1.0:
+        raise ArgumentError(f"bernoulli: a probability lies between 0 and 1, and this is {chance}")
+    return _draw("bernoulli", lengths, int64, where, generator, shape=lengths, p=chance)  # type: ignore[no-any-return]
+
+
+def permutation(
+    x: int | Tensor,
+    /,
+    *,
+    axis: int = 0,
+    backend: Place = None,
+    device: Place = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """The numbers from 0 to ``x - 1`` in random order, or a tensor with its entries along ``axis`` in random order.
+
+    >>> import backburn as bb
+    >>> sorted(bb.random.permutation(4).tolist())
+    [0, 1, 2, 3]
+    """
+    if is_tensor(x):
+        y = kind_operand("permutation", x, "FIB")
+        place = axis_of("permutation", y, axis)
+        n = y.shape[place]
+        order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
+        return call("take", y, order, axis=place)  # type: ignore[no-any-return]
+    (n,) = shape_of("permutation", x)
+    where = backend if backend is not None else device
+    return _draw("permutation", (n,), int64, where, generator, n=n)  # type: ignore[no-any-return]
+
+
+def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | None = None) -> IntTensor:
+    """Indices along the last axis of ``logits``, drawn with the probabilities ``softmax(logits)``.
+
+    There is one draw for each of the other axes, or ``shape`` of them, with shape ``(*shape, *logits.shape[:-1])``.
+    Minus infinity excludes an index. Raises :class:`ShapeError` where there is nothing to choose from.
+
+        >>> import backburn as bb
+        >>> logits = bb.asarray([0.0, -float("inf"), 0.0])
+        >>> (bb.random.categorical(logits, (100,)) != 1).all().item()
+        True
+    """
+    x = float_operand("categorical", logits)
+    if not x.ndim or not x.shape[-1]:
+        raise ShapeError(f"categorical: there is nothing to choose from in {describe((x,))}")
+    extra = shape_of("categorical", shape)
+    if extra:
+        x = call("broadcast_to", x, shape=(*extra, *x.shape))
+    source = default_generator() if generator is None else generator
+    key, offset = source.take(draws("categorical", x.shape, x.dtype))
+    return call("categorical", x, key=key, offset=offset)  # type: ignore[no-any-return]
+
+
+__all__ = [
+    "Generator", "bernoulli", "categorical", "default_generator", "fork", "get_state", "integers", "normal",
+    "permutation", "seed", "set_state", "uniform",
+]  # fmt: skip

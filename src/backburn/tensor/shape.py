@@ -1,0 +1,368 @@
+"""Tensor functions: the shape, the order of axes, broadcasting, joining and cutting.
+
+Negative axes count from the end. An axis that does not exist or is named twice raises :class:`AxisError`, lengths that
+do not fit :class:`ShapeError`. The gradient of all of them moves elements back. Quantized tensors stay quantized where
+they are reshaped, permuted or broadcast; everything else refuses them with :class:`DTypeError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.backend.shapes import broadcast, check_axis
+from backburn.base.errors import ArgumentError, AxisError, ShapeError
+from backburn.tensor.dispatch import (
+    axes_of,
+    axis_of,
+    call,
+    describe,
+    is_tensor,
+    kind_operand,
+    promoted,
+    shape_of,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+T = TypeVar("T", bound="Tensor")
+Shape = tuple[int, ...]
+
+
+# ---- the shape alone ----
+
+
+def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) -> T:
+    """The same elements in row-major order under another shape, of which one length may be -1: what is left.
+
+    ``copy`` is there for the Array API and changes nothing, since tensors are never changed. Raises
+    :class:`ShapeError` where the elements do not fill the shape.
+
+        >>> import backburn as bb
+        >>> bb.reshape(bb.arange(6), (2, -1)).tolist(), bb.arange(6).reshape(3, 2).shape
+        ([[0, 1, 2], [3, 4, 5]], (3, 2))
+    """
+    x = tensor_operand("reshape", x)
+    return call("reshape", x, shape=_whole("reshape", x, shape))  # type: ignore[no-any-return]
+
+
+def reshape_method(x: T, /, *shape: Any) -> T:
+    """The same elements under another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
+    return reshape(x, shape[0] if len(shape) == 1 else shape)
+
+
+def _whole(name: str, x: Any, shape: Any) -> Shape:
+    """``shape`` with the number for -1."""
+    lengths = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    unknown = [i for i, n in enumerate(lengths) if not is_tensor(n) and n == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"{name}: only one length can be -1, and the shape is {list(lengths)}")
+    if not unknown:
+        return shape_of(name, lengths)
+    (place,) = unknown
+    before, after = shape_of(name, lengths[:place]), shape_of(name, lengths[place + 1 :])
+    known = math.prod(before) * math.prod(after)
+    if known == 0 or x.size % known:
+        raise ShapeError(
+            f"{name}: no length for -1 makes {list(lengths)} hold {x.size} elements. Operand: {describe((x,))}"
+        )
+    return (*before, x.size // known, *after)
+
+
+def flatten(x: T, /, *, start: int = 0, end: int = -1) -> T:
+    """The axes from ``start`` to ``end``, both included, as one; a 0-d tensor becomes one of one element.
+
+    >>> import backburn as bb
+    >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start=1).shape
+    ((24,), (2, 12))
+    """
+    x = tensor_operand("flatten", x)
+    if x.ndim == 0:
+        return reshape(x, (1,))
+    first, last = axis_of("flatten", x, start), axis_of("flatten", x, end)
+    if first > last:
+        raise AxisError(f"flatten: axis {start} comes after axis {end}. Operand: {describe((x,))}")
+    shape = x.shape
+    return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))  # type: ignore[no-any-return]
+
+
+def squeeze(x: T, /, axis: int | Sequence[int] | None = None) -> T:
+    """``x`` without ``axis``, whose length must be 1; without ``axis``, without all axes of length 1.
+
+    >>> import backburn as bb
+    >>> bb.zeros((1, 3, 1)).squeeze().shape, bb.squeeze(bb.zeros((1, 3, 1)), 0).shape
+    ((3,), (3, 1))
+    """
+    x = tensor_operand("squeeze", x)
+    shape = x.shape
+    axes = axes_of("squeeze", x, axis) if axis is not None else tuple(a for a, n in enumerate(shape) if n == 1)
+    for a in axes:
+        if shape[a] != 1:
+            raise ShapeError(f"squeeze: axis {a} has length {shape[a]}, not 1. Operand: {describe((x,))}")
+    return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))  # type: ignore[no-any-return]
+
+
+def expand_dims(x: T, /, *, axis: int | Sequence[int] = 0) -> T:
+    """``x`` with new axes of length 1 that have the numbers ``axis`` in the result.
+
+    >>> import backburn as bb
+    >>> bb.zeros((3,)).expand_dims(axis=-1).shape, bb.expand_dims(bb.zeros((3,)), axis=(0, 2)).shape
+    ((3, 1), (1, 3, 1))
+    """
+    x = tensor_operand("expand_dims", x)
+    new = (axis,) if isinstance(axis, int) else tuple(axis)
+    rank = x.ndim + len(new)
+    axes = {a % rank for a in new if -rank <= a < rank}
+    if len(axes) != len(new):
+        raise AxisError(
+            f"expand_dims: axis {axis} is out of range for the {rank} dimensions of the result, or names one twice. "
+            f"Operand: {describe((x,))}"
+        )
+    lengths = iter(x.shape)
+    return call("reshape", x, shape=tuple(1 if a in axes else next(lengths) for a in range(rank)))  # type: ignore[no-any-return]
+
+
+def atleast_1d(x: T, /) -> T:
+    """``x`` with at least one axis.
+
+    >>> import backburn as bb
+    >>> bb.atleast_1d(bb.asarray(3.0)).shape
+    (1,)
+    """
+    x = tensor_operand("atleast_1d", x)
+    return x if x.ndim >= 1 else reshape(x, (1,))
+
+
+def atleast_2d(x: T, /) -> T:
+    """``x`` with at least two axes; new ones come first.
+
+    >>> import backburn as bb
+    >>> bb.atleast_2d(bb.asarray([1, 2, 3])).shape
+    (1, 3)
+    """
+    x = tensor_operand("atleast_2d", x)
+    return x if x.ndim >= 2 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+
+
+def atleast_3d(x: T, /) -> T:
+    """``x`` with at least three axes; a vector lies in the middle one, and a matrix in the first two.
+
+    >>> import backburn as bb
+    >>> bb.atleast_3d(bb.asarray([1, 2, 3])).shape, bb.atleast_3d(bb.zeros((2, 3))).shape
+    ((1, 3, 1), (2, 3, 1))
+    """
+    x = tensor_operand("atleast_3d", x)
+    shapes = {0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}
+    return reshape(x, shapes[x.ndim]) if x.ndim < 3 else x
+
+
+# ---- the order of axes ----
+
+
+def permute_dims(x: T, /, axes: Sequence[int]) -> T:
+    """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
+
+    >>> import backburn as bb
+    >>> bb.zeros((2, 3, 4)).permute_dims((2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = tensor_operand("permute_dims", x)
+    order = tuple(axis_of("permute_dims", x, a) for a in axes)
+    return call("permute_dims", x, axes=order)  # type: ignore[no-any-return]
+
+
+def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
+    """``x`` with the axes ``source`` moved to the places ``destination``; the others keep their order.
+
+    >>> import backburn as bb
+    >>> bb.moveaxis(bb.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = tensor_operand("moveaxis", x)
+    start, end = ((a,) if isinstance(a, int) else tuple(a) for a in (source, destination))
+    origins, places = ([axis_of("moveaxis", x, a) for a in axes] for axes in (start, end))
+    if not len(origins) == len(places) == len(set(origins)) == len(set(places)):
+        raise AxisError(
+            f"moveaxis: as many different destinations as sources, not {list(start)} to {list(end)}. "
+            f"Operand: {describe((x,))}"
+        )
+    order = [a for a in range(x.ndim) if a not in origins]
+    for place, origin in sorted(zip(places, origins, strict=True)):
+        order.insert(place, origin)
+    return call("permute_dims", x, axes=tuple(order))  # type: ignore[no-any-return]
+
+
+def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
+    """``x`` with two axes exchanged.
+
+    >>> import backburn as bb
+    >>> bb.swapaxes(bb.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
+    x = tensor_operand("swapaxes", x)
+    first, second = axis_of("swapaxes", x, axis1), axis_of("swapaxes", x, axis2)
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return call("permute_dims", x, axes=tuple(order))  # type: ignore[no-any-return]
+
+
+# ---- broadcasting ----
+
+
+def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
+    """``x`` repeated along axes of length 1 and new leading axes to ``shape``. The gradient adds the repetitions up.
+
+    >>> import backburn as bb
+    >>> bb.broadcast_to(bb.asarray([1, 2]), (2, 2)).tolist()
+    [[1, 2], [1, 2]]
+    """
+    x = tensor_operand("broadcast_to", x)
+    return call("broadcast_to", x, shape=shape_of("broadcast_to", shape))  # type: ignore[no-any-return]
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """All tensors with the shape to which they broadcast.
+
+    >>> import backburn as bb
+    >>> [x.shape for x in bb.broadcast_arrays(bb.zeros((2, 1)), bb.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    tensors = [tensor_operand("broadcast_arrays", x) for x in arrays]
+    shape = _common_shape("broadcast_arrays", tensors)
+    return tuple(call("broadcast_to", x, shape=shape) for x in tensors)
+
+
+def _common_shape(name: str, tensors: list[Any]) -> Shape:
+    try:
+        return broadcast(*(x.shape for x in tensors))
+    except ShapeError as error:
+        raise ShapeError(f"{name}: {error}. Operands: {describe(tensors)}") from None
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """The coordinates of all points of a grid, one tensor for each of the one-dimensional ``arrays``.
+
+    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are exchanged. Raises
+    :class:`ShapeError` for arrays of two or more axes.
+
+        >>> import backburn as bb
+        >>> x, y = bb.meshgrid(bb.arange(2), bb.arange(3))
+        >>> x.tolist(), y.tolist()
+        ([[0, 1], [0, 1], [0, 1]], [[0, 0], [1, 1], [2, 2]])
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
+    tensors = [atleast_1d(kind_operand("meshgrid", x, "FIB")) for x in arrays]
+    for x in tensors:
+        if x.ndim > 1:
+            raise ShapeError(f"meshgrid: takes one-dimensional tensors, not {describe((x,))}")
+    rank = len(tensors)
+    axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
+    shape = tuple(tensors[a].size for a in axes)  # two exchanged places: the order is its own opposite
+    along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
+    return tuple(broadcast_to(reshape(x, lying), shape) for x, lying in zip(tensors, along, strict=True))
+
+
+# ---- joining ----
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """Tensors one after the other along ``axis``, in their promoted dtype; without an axis, flattened first.
+
+    They are equal in all other axes, or :class:`ShapeError` names the one in which they differ.
+
+        >>> import backburn as bb
+        >>> bb.concat([bb.zeros((2, 1)), bb.ones((2, 2))], axis=1).tolist()
+        [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
+    """
+    tensors = _several("concat", arrays)
+    if axis is None:
+        tensors, axis = [reshape(x, (-1,)) if x.size else reshape(x, (0,)) for x in tensors], 0
+    return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))  # type: ignore[no-any-return]
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """Tensors of one shape along a new axis, in their promoted dtype.
+
+    >>> import backburn as bb
+    >>> bb.stack([bb.arange(2), bb.arange(2)], axis=1).tolist()
+    [[0, 0], [1, 1]]
+    """
+    tensors = _several("stack", arrays)
+    try:
+        place = check_axis(axis, tensors[0].ndim + 1)
+    except AxisError as error:
+        raise AxisError(f"stack: {error} of the result. Operands: {describe(tensors)}") from None
+    return call("stack", tensors, axis=place)  # type: ignore[no-any-return]
+
+
+def _several(name: str, arrays: Any) -> list[Any]:
+    """One or more tensors in their common dtype."""
+    if is_tensor(arrays):
+        raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")
+    tensors = [tensor_operand(name, x) for x in arrays]
+    if not tensors:
+        raise ArgumentError(f"{name}: takes a list of at least one tensor, and this is empty")
+    return promoted(name, *tensors)
+
+
+# ---- cutting ----
+
+
+def split(x: T, size: int | Sequence[int], /, *, axis: int = 0) -> tuple[T, ...]:
+    """``x`` cut along ``axis`` into pieces of ``size`` entries, the last perhaps shorter, or of the given sizes.
+
+    Several sizes must add up to the length of the axis, or :class:`ShapeError` is raised.
+
+        >>> import backburn as bb
+        >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
+        ([[0, 1], [2, 3], [4]], [[0], [1, 2, 3, 4]])
+    """
+    x = kind_operand("split", x, "FIB")
+    axis = axis_of("split", x, axis)
+    n = x.shape[axis]
+    if isinstance(size, int):
+        if size < 1:
+            raise ArgumentError(f"split: pieces have at least one entry, not {size}")
+        size = [min(size, n - start) for start in range(0, n, size)] or [0]
+    sizes = shape_of("split", size)
+    if sum(sizes) != n:
+        raise ShapeError(f"split: the sizes {list(sizes)} do not add up to {n}, axis {axis} of {describe((x,))}")
+    pieces, start = [], 0
+    for count in sizes:
+        key = (slice(start, start + count, 1) if a == axis else slice(0, m, 1) for a, m in enumerate(x.shape))
+        pieces.append(call("slice", x, key=tuple(key)))
+        start += count
+    return tuple(pieces)
+
+
+def chunk(x: T, chunks: int, /, *, axis: int = 0) -> tuple[T, ...]:
+    """``x`` cut along ``axis`` into ``chunks`` pieces whose lengths differ by one at most, longer ones first.
+
+    >>> import backburn as bb
+    >>> [p.tolist() for p in bb.arange(5).chunk(2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    x = kind_operand("chunk", x, "FIB")
+    axis = axis_of("chunk", x, axis)
+    (count,) = shape_of("chunk", chunks)
+    if count == 0:
+        raise ArgumentError("chunk: at least one chunk, not 0")
+    each, more = divmod(x.shape[axis], count)
+    return split(x, [each + 1] * more + [each] * (count - more), axis=axis)
+
+
+def unstack(x: T, /, *, axis: int = 0) -> tuple[T, ...]:
+    """The entries along ``axis``, which they lack: the opposite of :func:`stack`.
+
+    >>> import backburn as bb
+    >>> [p.tolist() for p in bb.unstack(bb.asarray([[1, 2], [3, 4]]), axis=1)]
+    [[1, 3], [2, 4]]
+    """
+    x = kind_operand("unstack", x, "FIB")
+    axis = axis_of("unstack", x, axis)
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    return tuple(call("reshape", p, shape=shape) for p in split(x, [1] * x.shape[axis], axis=axis))
