@@ -14,7 +14,7 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import arrays, as_tuple, expected_of
+from backburn.conformance.checks import arrays, as_tuple, check_shape_rule, check_value, dtypes_of
 from backburn.conformance.derivatives import check_derivative, is_float, leaves
 from backburn.conformance.tolerances import compare
 
@@ -41,41 +41,13 @@ def lifted(operands: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(("samples", "sample"), CASES)
 def test_value_dtype_and_shape(samples: SampleSet, sample: Sample) -> None:
-    operation = OPERATIONS[samples.name]
-    for dtype in samples.dtypes if leaves(sample) else ("float64",):
-        operands = arrays(sample, dtype)
-        before = [np.copy(o) for o in operands if isinstance(o, np.ndarray)]
-        results = as_tuple(getattr(BASE, samples.name)(*operands, **sample.attributes))
-        expected = expected_of(samples, sample, operands)
-        known = {
-            n: None if not isinstance(o, np.ndarray) else BASE.dtype(o)
-            for n, o in zip(operation.operands, [x[0] if isinstance(x, list) else x for x in operands], strict=False)
-        }
-        dtypes = operation.dtypes(known, sample.attributes)
-        assert len(results) == len(expected) == len(dtypes)
-        for result, reference, promised in zip(results, expected, dtypes, strict=True):
-            got = BASE.to_numpy(result)
-            if promised is not None:
-                assert BASE.dtype(result) is promised, f"dtype {BASE.dtype(result)}, the table says {promised}"
-            name = got.dtype.name
-            compare(got, reference, name if got.dtype.kind == "f" else "", samples.tolerance)
-        for old, operand in zip(before, [o for o in operands if isinstance(o, np.ndarray)], strict=True):
-            np.testing.assert_array_equal(old, operand, err_msg="an input was changed")
+    for dtype in dtypes_of(samples, sample, BASE):
+        check_value(samples, sample, BASE, dtype)
 
 
 @pytest.mark.parametrize(("samples", "sample"), [c for c in CASES if operation_of(c).shape is not None])
 def test_shape_rule(samples: SampleSet, sample: Sample) -> None:
-    operation = OPERATIONS[samples.name]
-    assert operation.shape is not None
-    operands = arrays(sample, "float64")
-    shapes = [
-        [np.shape(x) for x in o] if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
-        for o in operands
-    ]
-    attributes = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
-    promised = operation.shape(*shapes, **{**attributes, **sample.attributes})
-    got = tuple(tuple(r.shape) for r in as_tuple(getattr(BASE, samples.name)(*operands, **sample.attributes)))
-    assert got == (promised if len(operation.results) > 1 else (tuple(promised),))
+    check_shape_rule(samples, sample, BASE)
 
 
 @pytest.mark.parametrize(("samples", "sample"), CASES)

@@ -5,6 +5,7 @@ Each check raises AssertionError where the backend does not do what the contract
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ Array = NDArray[Any]
 def arrays(sample: Sample, dtype: str, change: Callable[[Array], Array] = lambda a: a) -> list[Any]:
     """The operands with float arrays in ``dtype``, each array passed through ``change``."""
     with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
-        return each(sample.operands, lambda a: change(a.astype(dtype) if is_float(a) else a))
+        return each(sample.operands, lambda a: change(a.astype(as_dtype(dtype).dtype) if is_float(a) else a))
 
 
 def each(operands: Any, change: Callable[[Any], Any], kind: type = np.ndarray) -> list[Any]:
@@ -48,13 +49,16 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
     """The reference in float64, for the values that the operands have in their dtype."""
-    inputs = each(operands, lambda a: a.astype(np.float64) if is_float(a) else a)
+    inputs = each(operands, _numbers)
     with np.errstate(all="ignore"):
         return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
 
 
 def dtypes_of(samples: SampleSet, sample: Sample, base: Any) -> list[str]:
-    """The float dtypes in which to try a sample on a backend; none where it lacks another dtype of the sample."""
+    """The float dtypes in which to try a sample on a backend; none where it lacks another dtype of the sample.
+
+    What works in float16 must in bfloat16, where the host has it.
+    """
     others = [a.dtype.name for a in flat(list(sample.operands)) if isinstance(a, np.ndarray) and not is_float(a)]
     attribute = sample.attributes.get("dtype")
     if attribute is not None and attribute not in base.capabilities.dtypes:
@@ -62,7 +66,9 @@ def dtypes_of(samples: SampleSet, sample: Sample, base: Any) -> list[str]:
     if not all(base.capabilities.supports(as_dtype(name)) for name in others):
         return []
     has_floats = any(is_float(o) for o in flat(list(sample.operands)))
-    wanted = samples.dtypes if has_floats else ("float64",)
+    wanted = list(samples.dtypes) if has_floats else ["float64"]
+    if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
+        wanted.append("bfloat16")
     return [name for name in wanted if not has_floats or base.capabilities.supports(as_dtype(name))]
 
 
@@ -88,7 +94,13 @@ def check_value(samples: SampleSet, sample: Sample, base: Any, dtype: str) -> No
         compare(got, reference, got.dtype.name if got.dtype.kind not in "iub" else "", samples.tolerance)
     for old, now in zip(flat(operands), flat(inputs), strict=True):
         if isinstance(old, np.ndarray):
-            np.testing.assert_array_equal(base.to_numpy(now), old, err_msg="an input was changed")
+            unchanged = np.array_equal(_numbers(base.to_numpy(now)), _numbers(old), equal_nan=True)
+            assert unchanged, "an input was changed"
+
+
+def _numbers(array: Array) -> Array:
+    """Floats in float64: of bfloat16 NumPy does not know what NaN is."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 
 def check_shape_rule(samples: SampleSet, sample: Sample, base: Any) -> None:
