@@ -57,6 +57,7 @@ THIRD_PARTY = {
     "cupy": ("backends.backburn_cupy",),
     "cupyx": ("backends.backburn_cupy",),
     "cupy_backends": ("backends.backburn_cupy",),
+    "graphviz": ("backburn.autodiff.tape.picture", "backburn.autodiff.tape.typed"),
     "pydantic": ("backburn.train", "backburn.cli"),
     "matplotlib": ("backburn.train", "backburn.cli"),
     "tqdm": ("backburn.train", "backburn.cli"),

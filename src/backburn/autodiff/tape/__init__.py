@@ -7,5 +7,7 @@ of any backend.
 
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.record import GradientTape
+from backburn.autodiff.tape.records import Record
+from backburn.autodiff.tape.typed import GradGraph
 
-__all__ = ["AnyGradOp", "GradOp", "GradientTape"]
+__all__ = ["AnyGradOp", "GradGraph", "GradOp", "GradientTape", "Record"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from backburn.autodiff.graph import Tracked
-from backburn.backend.shapes import check_axes, check_axis
+from backburn.backend.shapes import broadcast, check_axes, check_axis
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, OutOfRangeError, ShapeError, hint_for
 
@@ -89,3 +89,16 @@ def call(
         return getattr(level, entry.name)(*operands, **options)
     except Exception as error:
         explain(where, entry, operands, options, error, what())
+
+
+def refused(where: str, error: Exception, operands: Sequence[Any], what: str) -> NoReturn:
+    """Raise our error for a computation of several operations that failed on operands of these shapes."""
+    if isinstance(error, BackburnError):
+        raise type(error)(f"{where}: {error}. {what}") from error
+    if isinstance(error, (ValueError, TypeError, IndexError)):
+        try:
+            broadcast(*(tuple(x.shape) for x in operands))
+        except ShapeError as found:
+            raise ShapeError(f"{where}: {found}. {what}") from error
+        raise ShapeError(f"{where}: {error}. {what}") from error
+    raise error

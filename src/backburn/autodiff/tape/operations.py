@@ -12,17 +12,23 @@ class Operation:
     __slots__ = ()
 
     @property
+    def operand_fields(self) -> tuple[str, ...]:
+        """The fields that are indices of nodes."""
+        names = _OPERANDS.get(type(self).__name__, _BY_POSITION)
+        return tuple(f.name for f in fields(self) if f.name in names)  # type: ignore[arg-type]
+
+    @property
     def operands(self) -> tuple[int, ...]:
         """The indices of the nodes that the operation takes, in order."""
         found: list[int] = []
-        for name in _OPERANDS.get(type(self).__name__, _BY_POSITION):
-            value = getattr(self, name, ())
+        for name in self.operand_fields:
+            value = getattr(self, name)
             found.extend((value,) if isinstance(value, int) else value)
         return tuple(found)
 
     def moved(self, places: dict[int, int]) -> AnyGradOp:
         """The same operation on other nodes: each operand that is a key of ``places`` replaced by its value."""
-        names = _OPERANDS.get(type(self).__name__, _BY_POSITION)
+        names = self.operand_fields
         changed = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)

@@ -1,0 +1,310 @@
+"""Building a typed graph: leaves, and a constructor for each operation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.tape.calls import refused
+from backburn.autodiff.tape.evaluate import evaluate
+from backburn.autodiff.tape.operations import AnyGradOp, GradOp
+from backburn.autodiff.tape.records import Record, field_place, is_tree, key_place
+from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, index_of, shown
+from backburn.backend.contract import AnyBackend
+from backburn.base.contexts import RECORDING, scoped
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.trees import tree_map
+
+
+class GraphBuilder:
+    """The nodes of a typed graph and their values; what :class:`~backburn.autodiff.tape.GradGraph` is built with."""
+
+    def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
+        self.backend: Any = base_backend(backend)
+        self._level: Any = Autodiff(self.backend)
+        self._ops: list[AnyGradOp] = []
+        self._values: list[Any] = []
+        self._gradients: dict[int, Any] = {}
+        #: From this node on, values may be older than what :meth:`set_tensor` has set.
+        self._stale: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __repr__(self) -> str:
+        return f"<GradGraph: {len(self)} nodes on {self.backend.spec}>"
+
+    # ---- leaves ----
+
+    def input(self, x: Any) -> int:
+        """External data: a value that receives no gradient."""
+        return self._leaf("input", GradOp.Input(), x)
+
+    def parameter(self, x: Any) -> int:
+        """A value that receives gradients, which add up over calls of :meth:`backward` until :meth:`zero_grad`."""
+        return self._leaf("parameter", GradOp.Parameter(), x)
+
+    def record(self, **fields: Any) -> int:
+        """A parameter with named fields, which may have different shapes and be records or maps themselves.
+
+        >>> import numpy as np
+        >>> from backburn.autodiff.tape import GradGraph
+        >>> graph = GradGraph()
+        >>> layer = graph.record(weight=np.array([2.0, 3.0]), bias=np.array([1.0]))
+        >>> graph.backward(graph.struct_field(layer, "weight"))
+        >>> graph.grad(layer)
+        Record(weight=array([1., 1.]), bias=array([0.]))
+        """
+        return self._leaf("record", GradOp.Parameter(), Record(**fields))
+
+    def mapping(self, entries: dict[Any, Any]) -> int:
+        """A parameter that is a map, its keys in insertion order."""
+        if not isinstance(entries, dict):
+            raise DTypeError(f"mapping: takes a dict, not {type(entries).__name__}")
+        return self._leaf("mapping", GradOp.Parameter(), dict(entries))
+
+    def _leaf(self, where: str, op: AnyGradOp, x: Any) -> int:
+        return self._append(op, self._leaf_value(where, op, x))
+
+    def _leaf_value(self, where: str, op: AnyGradOp, x: Any) -> Any:
+        trained = isinstance(op, GradOp.Parameter)
+
+        def primitive(leaf: Any) -> Any:
+            made = (as_float if trained else as_primitive)(self.backend, leaf, where)
+            if self.backend.dtype(made).kind != "float":
+                return made
+            lifted = self._level.from_inner(made)
+            return self._level.set_require_grad(lifted, True) if trained else lifted
+
+        return tree_map(primitive, x)
+
+    # ---- arithmetic and functions ----
+
+    def add(self, a: int, b: int) -> int:
+        """``a + b``, elementwise; shapes broadcast, gradients are reduced to the operands' shapes."""
+        return self._computed("add", GradOp.Add(a, b))
+
+    def sub(self, a: int, b: int) -> int:
+        """``a - b``, elementwise."""
+        return self._computed("sub", GradOp.Sub(a, b))
+
+    def mul(self, a: int, b: int) -> int:
+        """``a * b``, elementwise."""
+        return self._computed("mul", GradOp.Mul(a, b))
+
+    def div(self, a: int, b: int) -> int:
+        """``a / b``, elementwise."""
+        return self._computed("div", GradOp.Div(a, b))
+
+    def neg(self, a: int) -> int:
+        """``-a``."""
+        return self._computed("neg", GradOp.Neg(a))
+
+    def matmul(self, a: int, b: int) -> int:
+        """The product of two 2-D nodes."""
+        return self._computed("matmul", GradOp.MatMul(a, b))
+
+    def sum(self, a: int) -> int:
+        """The sum of all elements, of shape [1]."""
+        return self._computed("sum", GradOp.Sum(a))
+
+    def mean(self, a: int) -> int:
+        """The mean of all elements, of shape [1]."""
+        return self._computed("mean", GradOp.Mean(a))
+
+    def scalar_mul(self, a: int, scalar: float) -> int:
+        """``a`` times a constant."""
+        return self._computed("scalar_mul", GradOp.ScalarMul(a, float(scalar)))
+
+    def exp(self, a: int) -> int:
+        """The exponential."""
+        return self._computed("exp", GradOp.Exp(a))
+
+    def ln(self, a: int) -> int:
+        """The natural logarithm."""
+        return self._computed("ln", GradOp.Ln(a))
+
+    def sin(self, a: int) -> int:
+        """The sine."""
+        return self._computed("sin", GradOp.Sin(a))
+
+    def cos(self, a: int) -> int:
+        """The cosine."""
+        return self._computed("cos", GradOp.Cos(a))
+
+    def sqrt(self, a: int) -> int:
+        """The square root."""
+        return self._computed("sqrt", GradOp.Sqrt(a))
+
+    def pow(self, a: int, exponent: float) -> int:
+        """``a`` to a constant power."""
+        return self._computed("pow", GradOp.Pow(a, float(exponent)))
+
+    def sigmoid(self, a: int) -> int:
+        """The logistic sigmoid."""
+        return self._computed("sigmoid", GradOp.Sigmoid(a))
+
+    def relu(self, a: int) -> int:
+        """``max(a, 0)``, with derivative 0 at 0."""
+        return self._computed("relu", GradOp.Relu(a))
+
+    def tanh_act(self, a: int) -> int:
+        """The hyperbolic tangent."""
+        return self._computed("tanh_act", GradOp.TanhAct(a))
+
+    def abs(self, a: int) -> int:
+        """The absolute value, with derivative 0 at 0."""
+        return self._computed("abs", GradOp.Abs(a))
+
+    def log2(self, a: int) -> int:
+        """The logarithm to base 2."""
+        return self._computed("log2", GradOp.Log2(a))
+
+    # ---- networks ----
+
+    def softmax(self, a: int) -> int:
+        """Softmax over the last axis."""
+        return self._computed("softmax", GradOp.Softmax(a))
+
+    def cross_entropy(self, logits: int, targets: int, reduction: Literal["sum", "mean", "none"] = "sum") -> int:
+        """Cross-entropy over the last axis, with probabilities or class indices as targets.
+
+        Its rows are summed to shape [1]; ``"mean"`` divides by their number, by a node of its own, and ``"none"`` keeps
+        them apart.
+        """
+        op = GradOp.CrossEntropy(logits=logits, targets=targets)
+        if reduction not in ("sum", "mean", "none"):
+            raise ArgumentError(f"cross_entropy: reduction is 'sum', 'mean' or 'none', not {reduction!r}")
+        rows = tuple(self._tensor("cross_entropy", logits).shape)[:-1]
+        loss = self._computed("cross_entropy", op, rows if reduction == "none" and rows else None)
+        return self.scalar_mul(loss, 1.0 / math.prod(rows)) if reduction == "mean" and math.prod(rows) else loss
+
+    def layer_norm(self, a: int) -> int:
+        """Normalization over the last axis: biased variance, eps 1e-5, no affine parameters."""
+        return self._computed("layer_norm", GradOp.LayerNorm(a))
+
+    def batch_norm(self, a: int) -> int:
+        """Normalization over the first axis: biased variance, eps 1e-5, no affine parameters."""
+        return self._computed("batch_norm", GradOp.BatchNorm(a))
+
+    def clamp(self, a: int, min: float, max: float) -> int:
+        """``a`` between two bounds, at which the derivative is 1."""
+        if min > max:
+            raise ArgumentError(f"clamp: the lower bound {min} is above the upper {max}")
+        return self._computed("clamp", GradOp.Clamp(input=a, min=float(min), max=float(max)))
+
+    def where_cond(self, cond: int, on_true: int, on_false: int) -> int:
+        """``on_true`` where the mask is 1.0, ``on_false`` where it is 0.0; other masks are refused."""
+        return self._computed("where_cond", GradOp.Where(cond=cond, on_true=on_true, on_false=on_false))
+
+    # ---- form ----
+
+    def reshape(self, a: int, shape: Sequence[int]) -> int:
+        """The same elements, row by row, in another shape."""
+        original = tuple(self._tensor("reshape", a).shape)
+        wanted = tuple(int(n) for n in shape)
+        if math.prod(original) != math.prod(wanted) or any(n < 0 for n in wanted):
+            raise ShapeError(f"reshape: node {a} of shape {list(original)} does not fill the shape {list(wanted)}")
+        return self._computed("reshape", GradOp.Reshape(input=a, original_shape=original), wanted)
+
+    def transpose_op(self, a: int) -> int:
+        """The transpose of a 2-D node."""
+        return self._computed("transpose_op", GradOp.TransposeOp(a))
+
+    def cat(self, inputs: Sequence[int], axis: int = 0) -> int:
+        """Nodes one after another along an axis."""
+        tensors = [self._tensor("cat", i) for i in inputs]
+        place = self._axis("cat", axis, tensors[0]) if tensors else 0
+        sizes = tuple(t.shape[place] if place < len(t.shape) else 0 for t in tensors)
+        return self._computed("cat", GradOp.CatOp(inputs=tuple(inputs), axis=place, sizes=sizes))
+
+    def gather(self, a: int, indices: Sequence[int], axis: int = 0) -> int:
+        """The slices of a node along an axis at a list of indices, which may repeat."""
+        place = self._axis("gather", axis, self._tensor("gather", a))
+        return self._computed("gather", GradOp.GatherOp(input=a, indices=tuple(map(int, indices)), axis=place))
+
+    def struct_field(self, node: int, name_or_index: str | int) -> int:
+        """One field of a record."""
+        place, total = field_place("struct_field", node, self._value("struct_field", node), name_or_index)
+        return self._computed("struct_field", GradOp.StructField(parent=node, field_index=place, total_fields=total))
+
+    def map_lookup(self, node: int, key: Any) -> int:
+        """The value of one key of a map."""
+        place, total = key_place("map_lookup", node, self._value("map_lookup", node), key)
+        return self._computed("map_lookup", GradOp.MapLookup(map_node=node, key_index=place, total_keys=total))
+
+    def _axis(self, where: str, axis: int, x: Any) -> int:
+        rank = len(x.shape)
+        if not -rank <= axis < rank:
+            raise ShapeError(f"{where}: axis {axis} is out of range for {rank} dimensions")
+        return axis % rank
+
+    # ---- evaluation ----
+
+    def _append(self, op: AnyGradOp, value: Any) -> int:
+        self._ops.append(op)
+        self._values.append(value)
+        return len(self._ops) - 1
+
+    def _computed(self, where: str, op: AnyGradOp, shape: tuple[int, ...] | None = None) -> int:
+        return self._append(op, self._evaluated(where, op, shape))
+
+    def _evaluated(self, where: str, op: AnyGradOp, shape: tuple[int, ...] | None) -> Any:
+        """The value of an operation on nodes that exist, with the graph's own errors."""
+        operands = op.operands
+        values = [self._value(where, i) for i in operands]
+        fields = isinstance(op, (GradOp.StructField, GradOp.MapLookup))
+        targets = op.targets if isinstance(op, GradOp.CrossEntropy) else None
+        for i, value in zip(operands, values, strict=True):
+            if is_tree(value) != fields:
+                what = "no record or map" if fields else "a record or map: take a field with struct_field or map_lookup"
+                raise DTypeError(f"{where}: node {i} is {what}")
+            if not fields and i != targets and self._level.dtype(value).kind != "float":
+                raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and the operation takes floats")
+        floats = {} if fields else {i: self._level.dtype(v) for i, v in zip(operands, values, strict=True)}
+        if len({d for d in floats.values() if d.kind == "float"}) > 1:
+            kinds = ", ".join(f"node {i} {d}" for i, d in floats.items())
+            raise DTypeError(f"{where}: the operands differ in dtype ({kinds}), and nothing is cast by itself")
+        try:
+            with scoped(RECORDING, True):
+                return evaluate(self._level, op, self._values, shape)
+        except Exception as error:
+            words = [f"node {i}" if fields else f"node {i} {shown(self._level, self._values[i])}" for i in operands]
+            refused(where, error, [] if fields else values, f"Operands: {', '.join(words)}")
+
+    def _node(self, where: str, node: Any) -> int:
+        place = index_of(node)
+        if place is None:
+            raise DTypeError(f"{where}: expected the index of a node, not {type(node).__name__}. input(x) makes a node")
+        if not 0 <= place < len(self._ops):
+            raise OutOfRangeError(f"{where}: there is no node {place}; the graph has {len(self._ops)}")
+        return place
+
+    def _value(self, where: str, node: Any) -> Any:
+        """The value of a node that exists, as new as the leaves."""
+        place = self._node(where, node)
+        if self._stale is not None and place > self._stale:
+            self.reforward(self._stale)
+        return self._values[place]
+
+    def _tensor(self, where: str, node: Any) -> Any:
+        value = self._value(where, node)
+        if is_tree(value):
+            raise DTypeError(f"{where}: node {node} is a record or map: take a field with struct_field or map_lookup")
+        return value
+
+    def reforward(self, start: int = 0, end: int | None = None) -> None:
+        """Compute the nodes from ``start`` up to and without ``end`` anew: all of them by default."""
+        stop = len(self._ops) if end is None else end
+        if not 0 <= start <= stop <= len(self._ops):
+            raise OutOfRangeError(f"reforward: from {start} to {stop}, and the graph has {len(self._ops)} nodes")
+        pending, self._stale = self._stale, None
+        for node in range(start, stop):
+            op = self._ops[node]
+            if not isinstance(op, (GradOp.Input, GradOp.Parameter)):
+                shape = None if is_tree(self._values[node]) else tuple(self._values[node].shape)
+                self._values[node] = self._evaluated(f"reforward: node {node}", op, shape)
+        if pending is not None and (start > pending + 1 or stop < len(self._ops)):
+            self._stale = pending

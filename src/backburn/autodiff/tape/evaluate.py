@@ -1,0 +1,197 @@
+"""What each operation of a typed graph computes, written with the operations of any backend.
+
+The graph is evaluated here when a node is made, when it is recomputed and, on a backend of one more level, when it is
+differentiated twice: there is no other place that knows the operations, and none that knows their derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from backburn.autodiff.tape.operations import AnyGradOp, GradOp
+from backburn.autodiff.tape.records import parts
+from backburn.autodiff.tape.values import axes_of, item
+from backburn.backend.shapes import check_axis
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+
+Shape = tuple[int, ...]
+
+#: Added to the variance in LayerNorm and BatchNorm.
+EPS = 1e-5
+
+
+def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> Any:
+    """The value of ``op`` on the values ``at`` its operands' indices, primitives of ``k``.
+
+    ``shape`` is that of the node, where it is known: Reshape has its new shape there, and CrossEntropy tells by it
+    whether rows are summed. Raises our errors for operands that do not fit.
+    """
+    match op:
+        case GradOp.Input() | GradOp.Parameter():
+            raise ArgumentError(f"{type(op).__name__} is computed from nothing: it is given its value")
+        case GradOp.Add(a, b):
+            return k.add(at[a], at[b])
+        case GradOp.Sub(a, b):
+            return k.sub(at[a], at[b])
+        case GradOp.Mul(a, b):
+            return k.mul(at[a], at[b])
+        case GradOp.Div(a, b):
+            return k.div(at[a], at[b])
+        case GradOp.Neg(a):
+            return k.neg(at[a])
+        case GradOp.MatMul(a, b):
+            return k.matmul(_matrix(at[a], a), _matrix(at[b], b))
+        case GradOp.Sum(a):
+            return k.reshape(k.sum(at[a], axes_of(at[a]), False), (1,))
+        case GradOp.Mean(a):
+            return k.reshape(k.mean(at[a], axes_of(at[a]), False), (1,))
+        case GradOp.ScalarMul(a, scalar):
+            return k.mul(at[a], float(scalar))
+        case GradOp.Exp(a):
+            return k.exp(at[a])
+        case GradOp.Ln(a):
+            return k.log(at[a])
+        case GradOp.StructField(parent=parent, field_index=place, total_fields=total):
+            return _part(at[parent], place, total)
+        case GradOp.MapLookup(map_node=parent, key_index=place, total_keys=total):
+            return _part(at[parent], place, total)
+        case GradOp.Sin(a):
+            return k.sin(at[a])
+        case GradOp.Cos(a):
+            return k.cos(at[a])
+        case GradOp.Sqrt(a):
+            return k.sqrt(at[a])
+        case GradOp.Pow(a, exponent):
+            return k.pow(at[a], float(exponent))
+        case GradOp.Sigmoid(a):
+            return k.sigmoid(at[a])
+        case GradOp.Relu(a):
+            return k.relu(at[a])
+        case GradOp.TanhAct(a):
+            return k.tanh(at[a])
+        case GradOp.Abs(a):
+            return k.abs(at[a])
+        case GradOp.Log2(a):
+            return k.log2(at[a])
+        case GradOp.Softmax(a):
+            return k.softmax(at[a], _last(at[a], a))
+        case GradOp.CrossEntropy(logits=logits, targets=targets):
+            return cross_entropy(k, at[logits], at[targets], logits, shape)
+        case GradOp.LayerNorm(a):
+            return k.layer_norm(at[a], None, None, (_last(at[a], a),), EPS)
+        case GradOp.BatchNorm(a):
+            _last(at[a], a)
+            return k.layer_norm(at[a], None, None, (0,), EPS)
+        case GradOp.Clamp(input=a, min=low, max=high):
+            return k.clamp(at[a], float(low), float(high))
+        case GradOp.Where(cond=cond, on_true=a, on_false=b):
+            return k.where(_mask(k, at[cond], cond), at[a], at[b])
+        case GradOp.Reshape(input=a):
+            if shape is None:
+                raise ArgumentError("Reshape: the new shape is that of the node's value, which must be given")
+            return k.reshape(at[a], shape)
+        case GradOp.TransposeOp(a):
+            return k.permute_dims(_matrix(at[a], a), (1, 0))
+        case GradOp.CatOp(inputs=inputs, axis=axis, sizes=sizes):
+            return _concatenated(k, [at[i] for i in inputs], axis, sizes)
+        case GradOp.GatherOp(input=a, indices=indices, axis=axis):
+            return _gathered(k, at[a], indices, axis, a)
+        case _:
+            assert_never(op)
+
+
+def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) -> Any:
+    """Minus the logarithm of the probability of the targets, over the last axis; summed over rows to shape [1].
+
+    Targets of the logits' shape are probabilities, targets that lack the last axis class indices.
+    """
+    rank, whole = _last(x, node), tuple(x.shape)
+    given = tuple(targets.shape)
+    logarithms = k.log_softmax(x, rank)
+    if given == whole and k.dtype(targets).kind == "float":
+        # A probability of 0 is worth nothing, also of what is impossible.
+        impossible = k.logical_and(k.equal(targets, 0.0), k.isinf(logarithms))
+        rows = k.neg(k.sum(k.mul(targets, k.where(impossible, 0.0, logarithms)), (rank,), False))
+    elif given == whole[:-1] or (rank == 0 and given == (1,)):
+        places = k.reshape(class_indices(k, targets, whole[-1]), (*whole[:-1], 1))
+        rows = k.neg(k.reshape(k.gather(logarithms, places, rank), whole[:-1]))
+    else:
+        raise ShapeError(
+            f"targets of shape {list(given)} for logits of shape {list(whole)}: probabilities have the shape of the "
+            f"logits, class indices lack the last axis"
+        )
+    if shape is not None and shape == whole[:-1] and shape != (1,):
+        return rows
+    return k.reshape(k.sum(rows, axes_of(rows), False), (1,))
+
+
+def class_indices(k: Any, targets: Any, classes: int) -> Any:
+    """Targets as integers; those that are none, or no class, are refused."""
+    kind = k.dtype(targets).kind
+    if kind not in ("float", "int"):
+        raise DTypeError(f"class indices are integers, not {k.dtype(targets)}")
+    if math.prod(targets.shape):
+        low, high = (float(item(k, f(targets, axes_of(targets), False))) for f in (k.min, k.max))
+        if not (low >= 0 and high < classes):
+            raise OutOfRangeError(f"class indices go from 0 to {classes - 1}, and the targets from {low:g} to {high:g}")
+        if kind == "float" and not item(k, k.all(k.equal(targets, k.floor(targets)), axes_of(targets), False)):
+            raise ArgumentError("class indices are whole numbers; probabilities have the shape of the logits")
+    return k.cast(targets, int64)
+
+
+def index_primitive(k: Any, indices: Sequence[int]) -> Any:
+    """Python integers as an int primitive of ``k``."""
+    host = k.to_numpy(k.zeros((len(indices),), int64))
+    host[...] = list(indices)
+    return k.from_numpy(host)
+
+
+def _matrix(x: Any, node: int) -> Any:
+    if len(x.shape) != 2:
+        raise ShapeError(f"node {node} must be 2-D, and has shape {list(x.shape)}")
+    return x
+
+
+def _last(x: Any, node: int) -> int:
+    if not x.shape:
+        raise ShapeError(f"node {node} is 0-d and has no axis")
+    return len(x.shape) - 1
+
+
+def _part(tree: Any, place: int, total: int) -> Any:
+    children, _ = parts(tree)
+    if len(children) != total:
+        raise ArgumentError(f"it has {len(children)} fields, not {total}")
+    if not 0 <= place < total:
+        raise OutOfRangeError(f"it has fields 0 to {total - 1}, not {place}")
+    return children[place]
+
+
+def _mask(k: Any, cond: Any, node: int) -> Any:
+    chosen = k.equal(cond, 1.0)
+    if not item(k, k.all(k.logical_or(chosen, k.equal(cond, 0.0)), axes_of(cond), False)):
+        raise ArgumentError(f"the mask of node {node} holds values other than 0.0 and 1.0")
+    return chosen
+
+
+def _concatenated(k: Any, tensors: list[Any], axis: int, sizes: Shape) -> Any:
+    if not tensors:
+        raise ArgumentError("there is nothing to concatenate")
+    place = check_axis(axis, len(tensors[0].shape))
+    if any(len(t.shape) != len(tensors[0].shape) for t in tensors):
+        raise ShapeError(f"the operands have {', '.join(str(len(t.shape)) for t in tensors)} axes")
+    found = tuple(t.shape[place] for t in tensors)
+    if found != sizes:
+        raise ShapeError(f"the operands have sizes {list(found)} along axis {axis}, not {list(sizes)}")
+    return k.concat(tensors, place)
+
+
+def _gathered(k: Any, x: Any, indices: Sequence[int], axis: int, node: int) -> Any:
+    place = check_axis(axis, len(x.shape))
+    for index in indices:
+        if not 0 <= index < x.shape[place]:
+            raise OutOfRangeError(f"axis {axis} of node {node} has indices 0 to {x.shape[place] - 1}, not {index}")
+    return k.take(x, index_primitive(k, indices), place)

@@ -1,0 +1,106 @@
+"""Records and maps as values of a node: trees of tensors, whose gradients are trees of the same form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, hint_for
+from backburn.base.trees import node_type, register_node
+
+
+class Record:
+    """Named values, in order; read as attributes, by name, or by position.
+
+    >>> point = Record(x=1.0, y=2.0)
+    >>> point.y, point["x"], point[0], list(point)
+    (2.0, 1.0, 1.0, ['x', 'y'])
+    """
+
+    __slots__ = ("_fields",)
+    _fields: dict[str, Any]
+
+    def __init__(self, **fields: Any) -> None:
+        object.__setattr__(self, "_fields", fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_fields":
+            raise AttributeError(name)
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError(f"the record has no field {name!r}. {hint_for(name, self._fields)}") from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a record is not changed: {name} cannot be set")
+
+    def __getitem__(self, key: str | int) -> Any:
+        return self._fields[key] if isinstance(key, str) else list(self._fields.values())[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"Record({', '.join(f'{k}={v!r}' for k, v in self._fields.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_record, (self._fields,))
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    return Record(**fields)
+
+
+register_node(
+    Record,
+    lambda node: (list(node._fields.values()), list(node._fields), None),
+    lambda children, keys, rest: Record(**dict(zip(keys, children, strict=True))),
+)
+
+
+def is_tree(value: Any) -> bool:
+    """Whether a value has parts of its own: a record, a map, or whatever else trees are made of."""
+    return value is not None and node_type(type(value)) is not None
+
+
+def parts(value: Any) -> tuple[list[Any], list[Any]]:
+    """The children of a tree and their keys, in order."""
+    node = node_type(type(value))
+    assert node is not None
+    children, keys, _ = node.flatten(value)
+    return list(children), list(keys)
+
+
+def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
+    """The index of a record's field and how many there are."""
+    if isinstance(value, Mapping) or not is_tree(value):
+        what = "a map: use map_lookup" if isinstance(value, Mapping) else "no record: graph.record(...) makes one"
+        raise DTypeError(f"{where}: node {node} is {what}")
+    _, keys = parts(value)
+    if isinstance(name_or_index, str):
+        if name_or_index not in keys:
+            raise ArgumentError(
+                f"{where}: the record of node {node} has no field {name_or_index!r}. "
+                f"{hint_for(name_or_index, map(str, keys))}"
+            )
+        return keys.index(name_or_index), len(keys)
+    if not 0 <= name_or_index < len(keys):
+        have = f"fields 0 to {len(keys) - 1}"
+        raise OutOfRangeError(f"{where}: the record of node {node} has {have}, not {name_or_index}")
+    return int(name_or_index), len(keys)
+
+
+def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:
+    """The index of a map's key, in insertion order, and how many there are."""
+    if not isinstance(value, Mapping):
+        what = "a record: use struct_field" if is_tree(value) else "no map: graph.mapping({...}) makes one"
+        raise DTypeError(f"{where}: node {node} is {what}")
+    _, keys = parts(value)
+    if key not in keys:
+        raise ArgumentError(
+            f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}"
+        )
+    return keys.index(key), len(keys)

@@ -1,0 +1,317 @@
+"""The typed graph: nodes that are operations of :class:`GradOp`, each with its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backburn.autodiff.graph import reverse
+from backburn.autodiff.tape import derivatives
+from backburn.autodiff.tape.builder import GraphBuilder
+from backburn.autodiff.tape.operations import AnyGradOp, GradOp
+from backburn.autodiff.tape.records import is_tree
+from backburn.autodiff.tape.values import as_float, as_primitive, axes_of, is_close, item, shown
+from backburn.base.errors import ArgumentError, DTypeError, GraphError, NumericalInstabilityError, ShapeError
+from backburn.base.trees import flatten, tree_map, unflatten
+
+if TYPE_CHECKING:
+    import graphviz
+
+
+class GradGraph(GraphBuilder):
+    """A graph of typed operations with reverse-mode differentiation, for reading and for derivatives of second order.
+
+    Each constructor computes a node at once and returns its index; operands are indices of nodes::
+
+        >>> import numpy as np
+        >>> graph = GradGraph()
+        >>> x, w = graph.input(np.array([1.0, 2.0])), graph.parameter(np.array([3.0, 4.0]))
+        >>> loss = graph.sum(graph.mul(x, graph.mul(w, w)))
+        >>> graph.value(loss)
+        41.0
+        >>> graph.backward(loss)
+        >>> graph.grad(w)
+        array([ 6., 16.])
+        >>> graph.nodes()[2]
+        GradOp.Mul(a=1, b=1)
+
+    Values are tensors, primitives, NumPy arrays or floats, of one float dtype, which is kept; class indices may be
+    integers. Parameters may also be trees: records, maps, dataclasses, named tuples.
+
+    Args:
+        backend: where to compute; an autodiff backend stands for the one that it decorates. The default is the default
+            backend of the scope.
+    """
+
+    # ---- nodes ----
+
+    def push_node(self, op: AnyGradOp, tensor: Any = None, grad: Any = None) -> int:
+        """Append a node of any operation.
+
+        ``tensor`` is its value: given to a leaf and to Reshape, otherwise checked against what the operation
+        computes, or left out. ``grad`` is the gradient that a Parameter has so far. Raises :class:`ArgumentError` for
+        a value that the operation does not have.
+        """
+        where = f"push_node: {type(op).__name__}"
+        if not isinstance(op, GradOp):
+            raise DTypeError(f"push_node: expected an operation of GradOp, not {type(op).__name__}")
+        if isinstance(op, (GradOp.Input, GradOp.Parameter)):
+            if tensor is None:
+                raise ArgumentError(f"{where} needs its value")
+            value = self._leaf_value(where, op, tensor)
+        else:
+            given = None if tensor is None else tree_map(lambda t: as_float(self.backend, t, where), tensor)
+            shape = None if given is None or is_tree(given) else tuple(given.shape)
+            if isinstance(op, GradOp.Reshape) and op.original_shape != tuple(self._tensor(where, op.input).shape):
+                raise ShapeError(f"{where}: original_shape {list(op.original_shape)} is not that of node {op.input}")
+            value = self._evaluated(where, op, shape)
+            if given is not None:
+                self._check_equal(where, given, value)
+        if grad is not None and not isinstance(op, GradOp.Parameter):
+            raise ArgumentError(f"{where}: only a Parameter has a gradient")
+        accumulated = None if grad is None else self._gradient_like(where, grad, value)
+        node = self._append(op, value)
+        if accumulated is not None:
+            self._gradients[node] = accumulated
+        return node
+
+    def _check_equal(self, where: str, given: Any, value: Any) -> None:
+        mine, form = flatten(tree_map(self._level.inner, value))
+        theirs, other = flatten(given)
+        if form != other:
+            raise ArgumentError(f"{where}: the value has another form than what the operation gives")
+        for a, b in zip(theirs, mine, strict=True):
+            if tuple(a.shape) != tuple(b.shape):
+                raise ShapeError(
+                    f"{where}: the value has shape {list(a.shape)}, and the operation gives {list(b.shape)}"
+                )
+            if self.backend.dtype(a) is not self.backend.dtype(b):
+                kinds = [self.backend.dtype(x) for x in (a, b)]
+                raise DTypeError(f"{where}: the value is {kinds[0]}, and the operation gives {kinds[1]}")
+            if not is_close(self.backend, a, b):
+                raise ArgumentError(f"{where}: the value is not what the operation gives. Leave it out to compute it")
+
+    def _gradient_like(self, where: str, grad: Any, value: Any) -> Any:
+        def fitting(g: Any, x: Any) -> Any:
+            made = as_float(self.backend, g, f"{where}: grad")
+            if tuple(made.shape) != tuple(x.shape):
+                raise ShapeError(f"{where}: grad has shape {list(made.shape)}, the value {list(x.shape)}")
+            return made
+
+        return tree_map(fitting, grad, value)
+
+    # ---- values ----
+
+    def nodes(self) -> tuple[AnyGradOp, ...]:
+        """The operation of each node."""
+        return tuple(self._ops)
+
+    def tensor(self, node: int) -> Any:
+        """The value of a node: a primitive of :attr:`backend`, or a tree of them."""
+        value = self._value("tensor", node)
+        return tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).kind == "float" else x, value)
+
+    def value(self, node: int) -> float:
+        """The first element of a node, as a Python float."""
+        x = self.tensor(node)
+        if is_tree(x) or 0 in x.shape:
+            what = "a record or map" if is_tree(x) else "empty"
+            raise ShapeError(f"value: node {node} is {what} and has no first element")
+        return float(item(self.backend, self.backend.slice(x, tuple(slice(0, 1, 1) for _ in x.shape))))
+
+    def set_tensor(self, node: int, x: Any) -> None:
+        """Give an Input or a Parameter another value of the same shape and dtype; gradients stay as they are.
+
+        Nodes computed from it are recomputed before they are next read or differentiated, or by :meth:`reforward`.
+        """
+        place = self._node("set_tensor", node)
+        op = self._ops[place]
+        if not isinstance(op, (GradOp.Input, GradOp.Parameter)):
+            raise GraphError(f"set_tensor: node {place} is computed ({op}). Set the Input or Parameter it comes from")
+        value = self._leaf_value("set_tensor", op, x)
+        old, new = flatten(self._values[place]), flatten(value)
+        if old[1] != new[1]:
+            raise ArgumentError(f"set_tensor: the value has another form than that of node {place}")
+        for a, b in zip(old[0], new[0], strict=True):
+            if tuple(a.shape) != tuple(b.shape) or self._level.dtype(a) is not self._level.dtype(b):
+                raise ShapeError(
+                    f"set_tensor: {shown(self._level, b)} for node {place}, which is {shown(self._level, a)}; "
+                    f"make a new node for data of another shape or dtype"
+                )
+        self._values[place] = value
+        self._stale = place if self._stale is None else min(self._stale, place)
+
+    # ---- gradients ----
+
+    def backward(self, loss: int) -> None:
+        """Add the gradients of a node, of the sum of its elements, to those of the parameters."""
+        x = self._differentiable("backward", loss)
+        self._accumulate(x, self.backend.ones(tuple(x.shape), self._level.dtype(x)))
+
+    def backward_with_seed(self, output: int, seed: Any) -> None:
+        """Add the gradients of a node with ``seed`` as its own, which has its shape."""
+        x = self._differentiable("backward_with_seed", output)
+        given = as_float(self.backend, seed, "backward_with_seed: seed")
+        if tuple(given.shape) != tuple(x.shape):
+            raise ShapeError(
+                f"backward_with_seed: the seed has shape {list(given.shape)} and node {output} {list(x.shape)}"
+            )
+        self._accumulate(x, self.backend.cast(given, self._level.dtype(x)))
+
+    def backward_collect(self, loss: int, params: Sequence[int]) -> list[Any]:
+        """The gradients of a node for these parameters alone: zero_grad, backward, and grad of each."""
+        for node in params:
+            self._parameter("backward_collect", node)
+        self._differentiable("backward_collect", loss)
+        self.zero_grad()
+        self.backward(loss)
+        return [self.grad(node) for node in params]
+
+    def grad(self, node: int) -> Any:
+        """The gradient of a Parameter so far, zeros before any :meth:`backward`; None for every other node.
+
+        That of a record or map is a record or map, with exact zeros for what was not accessed.
+        """
+        place = self._node("grad", node)
+        if not isinstance(self._ops[place], GradOp.Parameter):
+            return None
+        if place in self._gradients:
+            return self._gradients[place]
+        return tree_map(lambda x: self.backend.zeros(tuple(x.shape), self._level.dtype(x)), self._values[place])
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        self._gradients.clear()
+
+    def clip_grad(self, max_value: float) -> None:
+        """Clamp every element of every gradient to [-max_value, max_value]."""
+        bound = _bound("clip_grad", max_value)
+        for node, gradient in self._gradients.items():
+            self._gradients[node] = tree_map(lambda g: self.backend.clamp(g, -bound, bound), gradient)
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scale all gradients so that their common norm is at most ``max_norm``; the norm before.
+
+        Raises :class:`NumericalInstabilityError` when the norm is NaN or infinite, and changes nothing then.
+        """
+        bound, k = _bound("clip_grad_norm", max_norm), self.backend
+        leaves = flatten(list(self._gradients.values()))[0]
+        # The largest element is taken out first, so that no square overflows.
+        sizes = [float(item(k, k.max_abs(g, axes_of(g), False))) for g in leaves if 0 not in g.shape]
+        largest = max(sizes, default=0.0)
+        if not all(map(math.isfinite, sizes)):
+            raise NumericalInstabilityError("clip_grad_norm: a gradient holds NaN or an infinity")
+        if largest == 0.0:
+            return 0.0
+        squares = [k.sum(k.square(k.div(g, largest)), axes_of(g), False) for g in leaves]
+        norm = largest * math.sqrt(sum(float(item(k, s)) for s in squares))
+        if norm > bound:
+            for node, gradient in self._gradients.items():
+                self._gradients[node] = tree_map(lambda g: k.mul(g, bound / norm), gradient)
+        return norm
+
+    def _differentiable(self, where: str, node: int) -> Any:
+        x = self._tensor(where, node)
+        if self._level.dtype(x).kind != "float":
+            raise DTypeError(f"{where}: node {node} is {shown(self._level, x)}, and gradients belong to floats")
+        return x
+
+    def _parameter(self, where: str, node: Any) -> int:
+        place = self._node(where, node)
+        if not isinstance(self._ops[place], GradOp.Parameter):
+            raise ArgumentError(f"{where}: node {place} is {self._ops[place]}, and only a Parameter has a gradient")
+        return place
+
+    def _accumulate(self, x: Any, seed: Any) -> None:
+        if x.node is None:
+            return
+        found = reverse(self.backend, x.node, seed, retain_graph=True)
+        for node, op in enumerate(self._ops):
+            if isinstance(op, GradOp.Parameter):
+                leaves, form = flatten(self._values[node])
+                gradients = [found.get(leaf.node) for leaf in leaves]
+                if any(g is not None for g in gradients):
+                    known = flatten(self.grad(node))[0]
+                    sums = [b if g is None else self.backend.add(b, g) for b, g in zip(known, gradients, strict=True)]
+                    self._gradients[node] = unflatten(form, sums)
+
+    # ---- more derivatives ----
+
+    def jacobian(self, output: int, param: int) -> Any:
+        """The derivatives of each element of a node by each of a parameter: a matrix, row by element of ``output``.
+
+        The elements of a record or map are those of its fields, one after another.
+        """
+        x, place = self._differentiable("jacobian", output), self._parameter("jacobian", param)
+        return derivatives.jacobian(self.backend, x, flatten(self._values[place])[0])
+
+    def hessian(self, loss: int, param: int) -> Any:
+        """The second derivatives of the sum of a node by each two elements of a parameter: a matrix.
+
+        Exact: the graph is evaluated on one more level and its gradient differentiated.
+        """
+        return derivatives.joined_rows(self.backend, *self._second("hessian", loss, param))
+
+    def hessian_diag(self, loss: int, param: int, eps: float | None = None) -> Any:
+        """The diagonal of :meth:`hessian`, in the parameter's shape. ``eps`` is not needed: nothing is approximated."""
+        rows, leaves = self._second("hessian_diag", loss, param)
+        diagonal = derivatives.diagonal(self.backend, rows, leaves)
+        return unflatten(flatten(self._values[self._node("hessian_diag", param)])[1], diagonal)
+
+    def double_backward(self, loss: int, param: int) -> Any:
+        """The second derivative of the sum of a node by each element of a parameter: :meth:`hessian_diag`."""
+        return self.hessian_diag(loss, param)
+
+    def _second(self, where: str, loss: int, param: int) -> tuple[list[Any], list[Any]]:
+        self._differentiable(where, loss)
+        place = self._parameter(where, param)
+        return derivatives.second(self._level, self._ops, self._values, self._node(where, loss), place)
+
+    def vmap_forward(self, input: int, batch: Any, output: int | None = None) -> list[int]:
+        """The graph from ``input`` to ``output`` (the last node when None) for each element of a batch; their nodes.
+
+        ``batch`` is a sequence of values for ``input``, or a tensor with one more axis in front. What depends on
+        ``input`` is appended to the graph once for each element, so that gradients flow to the parameters.
+        """
+        source = self._node("vmap_forward", input)
+        target = len(self._ops) - 1 if output is None else self._node("vmap_forward: output", output)
+        if not isinstance(self._ops[source], (GradOp.Input, GradOp.Parameter)):
+            raise GraphError(f"vmap_forward: node {source} is computed ({self._ops[source]}), and is no input")
+        self._tensor("vmap_forward", target)
+        elements = batch
+        if hasattr(batch, "shape"):
+            whole = as_primitive(self.backend, batch, "vmap_forward: batch")
+            if not whole.shape:
+                raise ShapeError("vmap_forward: the batch is 0-d and has no elements")
+            elements = derivatives.slices(self.backend, whole)
+        path = derivatives.path(self._ops, source, target)
+        return [self._replayed(source, element, path, target) for element in elements]
+
+    def _replayed(self, source: int, element: Any, path: Sequence[int], target: int) -> int:
+        value = self._leaf_value("vmap_forward", GradOp.Input(), element)
+        (given, form), (known, wanted) = (flatten(v) for v in (value, self._values[source]))
+        if form != wanted or [tuple(x.shape) for x in given] != [tuple(x.shape) for x in known]:
+            raise ShapeError(f"vmap_forward: an element of the batch has another shape than node {source}")
+        places = {source: self._append(GradOp.Input(), value)}
+        for node in path:
+            old = self._values[node]
+            shape = None if is_tree(old) else tuple(old.shape)
+            places[node] = self._computed("vmap_forward", self._ops[node].moved(places), shape)
+        return places.get(target, target)
+
+    def picture(self) -> graphviz.Digraph:
+        """The graph as a picture: its ``source`` is DOT, notebooks show it as SVG where Graphviz is installed.
+
+        Raises :class:`~backburn.base.errors.BackendUnavailableError` without the package ``graphviz``.
+        """
+        from backburn.autodiff.tape.picture import picture
+
+        values = (self._value("picture", node) for node in range(len(self)))
+        return picture(self._ops, ["record or map" if is_tree(v) else shown(self._level, v) for v in values])
+
+
+def _bound(where: str, value: float) -> float:
+    if not value >= 0:
+        raise ArgumentError(f"{where}: the bound must not be negative, and it is {value}")
+    return float(value)
