@@ -66,7 +66,10 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
 
 
 def take(x: Array, indices: Array, /, axis: int) -> Array:
-    return np.asarray(np.take(x, indices, axis))  # one element would be a scalar
+    out = np.asarray(np.take(x, indices, axis))  # one element would be a scalar
+    if not out.size:
+        _in_range(indices, x.shape[axis])  # NumPy looks at no index where there is nothing to read
+    return out
 
 
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:

@@ -20,7 +20,24 @@ from backburn.base.errors import (
     NotDifferentiableError,
     ShapeError,
 )
-from backburn.tensor import arithmetic, functions, host, logic, reduce, scan, special
+from backburn.tensor import (
+    activate,
+    arithmetic,
+    choice,
+    create,
+    functions,
+    host,
+    index,
+    indexing,
+    linalg,
+    logic,
+    moving,
+    normalize,
+    reduce,
+    scan,
+    special,
+)
+from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
 from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
 from backburn.tensor.repr import tensor_repr
@@ -79,6 +96,16 @@ class Tensor:
         for n in self._primitive.shape:
             size *= n
         return size
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - the Array API's name
+        """A matrix with its axes exchanged. Raises :class:`ShapeError` for what is no matrix."""
+        return linalg.transpose(self)
+
+    @property
+    def mT(self) -> Self:  # noqa: N802 - the Array API's name
+        """The last two axes exchanged."""
+        return linalg.matrix_transpose(self)
 
     @property
     def device(self) -> AnyBackend:
@@ -233,6 +260,14 @@ class Tensor:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """The values for whoever takes them by the DLPack protocol: a copy in host memory."""
+        return host.to_dlpack(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Host memory, whatever the backend."""
+        return (1, 0)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
 
@@ -270,6 +305,18 @@ class Tensor:
 
     def __contains__(self, value: object) -> bool:
         return bool((self == value).any())
+
+    __getitem__ = indexing.getitem
+
+    @property
+    def at(self) -> indexing.At[Self]:
+        """Places of which changed copies are made: ``x.at[key].set(value)``, or ``add``, ``multiply``, ``min``, ``max``.
+
+        >>> import backburn as bb
+        >>> bb.asarray([1, 2, 3]).at[::2].add(10).tolist()
+        [11, 2, 13]
+        """
+        return indexing.At(self)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise ImmutableError("tensors are never changed: x = x.at[i].set(v) makes a changed copy")
@@ -503,6 +550,55 @@ class Tensor:
     kthvalue = order.kthvalue
     searchsorted = order.searchsorted
 
+    # index
+    take = index.take
+    take_along_axis = index.take_along_axis
+    scatter = index.scatter
+    index_add = index.index_add
+    index_copy = index.index_copy
+    nonzero = index.nonzero
+
+    # linalg
+    matmul = linalg.matmul
+    vecdot = linalg.vecdot
+
+    # normalize and activate
+    softmax = normalize.softmax
+    log_softmax = normalize.log_softmax
+    relu = activate.relu
+    sigmoid = activate.sigmoid
+
+    # create
+    astype = create.astype
+    quantize = create.quantize
+    dequantize = create.dequantize
+
+    # shape
+    reshape = layout.reshape_method
+    flatten = layout.flatten
+    squeeze = layout.squeeze
+    expand_dims = layout.expand_dims
+    permute_dims = layout.permute_dims
+    moveaxis = layout.moveaxis
+    swapaxes = layout.swapaxes
+    broadcast_to = layout.broadcast_to
+    split = layout.split
+    chunk = layout.chunk
+    unstack = layout.unstack
+    flip = moving.flip
+    roll = moving.roll
+    tile = moving.tile
+    repeat = moving.repeat
+    pad = moving.pad
+    diagonal = moving.diagonal
+    trace = moving.trace
+
+    # choice
+    mask_fill = choice.mask_fill
+    masked_select = choice.masked_select
+    triu = choice.triu
+    tril = choice.tril
+
     # ---- operators of one operand ----
 
     __neg__ = arithmetic.negative
@@ -552,7 +648,9 @@ def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:
     from backburn.backend.registry import load_backend
 
     k = load_backend(spec)
-    tensor = host.asarray(array, dtype=dtype if not dtype.startswith("q") else None, backend=k)
+    if dtype.startswith("q"):
+        return host.asarray(array, backend=k).quantize(dtype=dtype)
+    tensor = host.asarray(array, dtype=dtype, backend=k)
     return tensor.require_grad() if require_grad else tensor
 
 

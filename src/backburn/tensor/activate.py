@@ -1,0 +1,273 @@
+"""Tensor functions: activation functions.
+
+Each takes a float tensor and keeps its shape and dtype; integers become the default float. Truth values and quantized
+tensors raise :class:`DTypeError`. At a kink the derivative is the one that the function's description names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backburn.tensor.dispatch import axis_of, binary, call, float_operand, number, tensor_operand, unary
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = [
+    "celu", "elu", "gelu", "glu", "hard_sigmoid", "hard_swish", "hardshrink", "hardtanh", "leaky_relu", "log_sigmoid",
+    "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softshrink", "softsign", "tanhshrink",
+    "threshold",
+]  # fmt: skip
+
+# ---- sigmoids ----
+
+
+def sigmoid(x: Tensor, /) -> FloatTensor:
+    """``1 / (1 + exp(-x))``.
+
+    >>> import backburn as bb
+    >>> bb.sigmoid(bb.asarray([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return unary("sigmoid", x)  # type: ignore[no-any-return]
+
+
+def log_sigmoid(x: Tensor, /) -> FloatTensor:
+    """The logarithm of :func:`sigmoid`, exact where that is near 0 and where it is large.
+
+    >>> import backburn as bb
+    >>> log_sigmoid(bb.asarray([-1000.0, 1000.0])).tolist()
+    [-1000.0, 0.0]
+    """
+    return unary("log_sigmoid", x)  # type: ignore[no-any-return]
+
+
+def hard_sigmoid(x: Tensor, /) -> FloatTensor:
+    """``x / 6 + 1/2`` between 0 and 1; the derivative at both ends is 0.
+
+    >>> import backburn as bb
+    >>> hard_sigmoid(bb.asarray([-3.0, 0.0, 9.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return unary("hard_sigmoid", x)  # type: ignore[no-any-return]
+
+
+# ---- rectifiers ----
+
+
+def relu(x: Tensor, /) -> FloatTensor:
+    """``max(x, 0)``; the derivative at 0 is 0.
+
+    >>> import backburn as bb
+    >>> bb.relu(bb.asarray([-1.0, 0.0, 2.0])).tolist()
+    [0.0, 0.0, 2.0]
+    """
+    return unary("relu", x)  # type: ignore[no-any-return]
+
+
+def relu6(x: Tensor, /) -> FloatTensor:
+    """``min(max(x, 0), 6)``; the derivative at 0 and at 6 is 0.
+
+    >>> import backburn as bb
+    >>> relu6(bb.asarray([-1.0, 2.0, 9.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
+    return unary("relu6", x)  # type: ignore[no-any-return]
+
+
+def leaky_relu(x: Tensor, /, slope: float = 0.01) -> FloatTensor:
+    """``x`` above 0, else ``slope * x``; the derivative at 0 is ``slope``. Use :func:`prelu` for a tensor ``slope``.
+
+    >>> import backburn as bb
+    >>> leaky_relu(bb.asarray([-2.0, 2.0]), 0.5).tolist()
+    [-1.0, 2.0]
+    """
+    slope = number("leaky_relu", "slope", slope)
+    return call("leaky_relu", float_operand("leaky_relu", x), slope=slope)  # type: ignore[no-any-return]
+
+
+def prelu(x: Tensor, slope: Tensor, /) -> FloatTensor:
+    """:func:`leaky_relu` with a tensor ``slope``, which broadcasts and has a gradient.
+
+    >>> import backburn as bb
+    >>> prelu(bb.asarray([[-2.0, 2.0], [-4.0, 4.0]]), bb.asarray([0.5, 0.25])).tolist()
+    [[-1.0, 2.0], [-2.0, 4.0]]
+    """
+    return binary("prelu", tensor_operand("prelu", x), tensor_operand("prelu", slope))  # type: ignore[no-any-return]
+
+
+def threshold(x: Tensor, /, threshold: float, value: float) -> FloatTensor:
+    """``x`` above ``threshold``, else ``value``; the derivative at ``threshold`` is 0.
+
+    >>> import backburn as bb
+    >>> threshold(bb.asarray([0.5, 2.0]), 1.0, -1.0).tolist()
+    [-1.0, 2.0]
+    """
+    limit, value = number("threshold", "threshold", threshold), number("threshold", "value", value)
+    return call("threshold", float_operand("threshold", x), threshold=limit, value=value)  # type: ignore[no-any-return]
+
+
+def hardtanh(x: Tensor, /, low: float = -1.0, high: float = 1.0) -> FloatTensor:
+    """``x`` from ``low`` to ``high``; the derivative at both ends is 1, as that of :func:`clip`.
+
+    >>> import backburn as bb
+    >>> hardtanh(bb.asarray([-3.0, 0.5, 3.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    low, high = number("hardtanh", "low", low), number("hardtanh", "high", high)
+    return call("hardtanh", float_operand("hardtanh", x), low=low, high=high)  # type: ignore[no-any-return]
+
+
+def hard_swish(x: Tensor, /) -> FloatTensor:
+    """``x * hard_sigmoid(x)``; the derivative at -3 is 0, at 3 it is 1. After Howard et al., MobileNetV3, 2019.
+
+    >>> import backburn as bb
+    >>> hard_swish(bb.asarray([-4.0, 0.0, 4.0])).numpy().tolist()
+    [-0.0, 0.0, 4.0]
+    """
+    return unary("hard_swish", x)  # type: ignore[no-any-return]
+
+
+# ---- exponential linear units ----
+
+
+def elu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
+    """``x`` above 0, else ``alpha * (exp(x) - 1)``; the derivative at 0 is ``alpha``.
+
+    After Clevert, Unterthiner and Hochreiter, Exponential linear units, 2015.
+
+        >>> import backburn as bb
+        >>> elu(bb.asarray([-1000.0, 2.0]), 0.5).tolist()
+        [-0.5, 2.0]
+    """
+    return call("elu", float_operand("elu", x), alpha=number("elu", "alpha", alpha))  # type: ignore[no-any-return]
+
+
+def celu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
+    """``x`` above 0, else ``alpha * (exp(x / alpha) - 1)``, for a positive ``alpha``; the derivative at 0 is 1.
+
+    After Barron, Continuously differentiable exponential linear units, 2017.
+
+        >>> import backburn as bb
+        >>> celu(bb.asarray([-1000.0, 2.0]), 0.5).tolist()
+        [-0.5, 2.0]
+    """
+    return call("celu", float_operand("celu", x), alpha=number("celu", "alpha", alpha))  # type: ignore[no-any-return]
+
+
+def selu(x: Tensor, /) -> FloatTensor:
+    """:func:`elu` with the scale and the ``alpha`` of self-normalizing networks (Klambauer et al., 2017).
+
+    >>> import backburn as bb
+    >>> selu(bb.asarray([-1000.0, 1.0])).numpy().round(2).tolist()
+    [-1.7599999904632568, 1.0499999523162842]
+    """
+    return unary("selu", x)  # type: ignore[no-any-return]
+
+
+# ---- smooth units ----
+
+
+def gelu(x: Tensor, /, approximate: str = "none") -> FloatTensor:
+    """``x`` times the normal distribution function; with ``approximate="tanh"`` the form with tanh.
+
+    Each form has its own derivative. After Hendrycks and Gimpel, Gaussian error linear units, 2016. Raises
+    :class:`ArgumentError` for another ``approximate``.
+
+        >>> import backburn as bb
+        >>> bb.gelu(bb.asarray([-1.0, 0.0, 1.0])).numpy().round(2).tolist()
+        [-0.1599999964237213, 0.0, 0.8399999737739563]
+    """
+    return call("gelu", float_operand("gelu", x), approximate=approximate)  # type: ignore[no-any-return]
+
+
+def silu(x: Tensor, /) -> FloatTensor:
+    """``x * sigmoid(x)``, also called swish. After Elfwing, Uchibe and Doya, 2017.
+
+    >>> import backburn as bb
+    >>> bb.silu(bb.asarray([0.0, 1000.0])).tolist()
+    [0.0, 1000.0]
+    """
+    return unary("silu", x)  # type: ignore[no-any-return]
+
+
+def mish(x: Tensor, /) -> FloatTensor:
+    """``x * tanh(softplus(x))``. After Misra, Mish, 2019.
+
+    >>> import backburn as bb
+    >>> mish(bb.asarray([0.0, 1000.0])).tolist()
+    [0.0, 1000.0]
+    """
+    return unary("mish", x)  # type: ignore[no-any-return]
+
+
+def softplus(x: Tensor, /, beta: float = 1.0) -> FloatTensor:
+    """``log(1 + exp(beta * x)) / beta``, exact and without overflow for every ``x``.
+
+    >>> import backburn as bb
+    >>> softplus(bb.asarray([-1000.0, 1000.0])).tolist()
+    [0.0, 1000.0]
+    """
+    return call("softplus", float_operand("softplus", x), beta=number("softplus", "beta", beta))  # type: ignore[no-any-return]
+
+
+def softsign(x: Tensor, /) -> FloatTensor:
+    """``x / (1 + |x|)``.
+
+    >>> import backburn as bb
+    >>> softsign(bb.asarray([-1.0, 3.0])).tolist()
+    [-0.5, 0.75]
+    """
+    return unary("softsign", x)  # type: ignore[no-any-return]
+
+
+# ---- shrinking ----
+
+
+def tanhshrink(x: Tensor, /) -> FloatTensor:
+    """``x - tanh(x)``.
+
+    >>> import backburn as bb
+    >>> tanhshrink(bb.asarray([0.0, 1000.0])).tolist()
+    [0.0, 999.0]
+    """
+    return unary("tanhshrink", x)  # type: ignore[no-any-return]
+
+
+def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
+    """``x`` moved towards 0 by ``threshold``, not beyond; the derivative at both thresholds is 0.
+
+    >>> import backburn as bb
+    >>> softshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
+    [-1.5, 0.0, 1.5]
+    """
+    limit = number("softshrink", "threshold", threshold)
+    return call("softshrink", float_operand("softshrink", x), threshold=limit)  # type: ignore[no-any-return]
+
+
+def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
+    """``x``, or 0 where ``|x|`` is at most ``threshold``; the derivative at both thresholds is 0.
+
+    >>> import backburn as bb
+    >>> hardshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    limit = number("hardshrink", "threshold", threshold)
+    return call("hardshrink", float_operand("hardshrink", x), threshold=limit)  # type: ignore[no-any-return]
+
+
+# ---- gates ----
+
+
+def glu(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
+    """The first half of ``x`` along ``axis`` times the :func:`sigmoid` of the second.
+
+    Raises :class:`ShapeError` where ``axis`` has no halves. After Dauphin et al., Language modeling with gated
+    convolutional networks, 2016.
+
+        >>> import backburn as bb
+        >>> glu(bb.asarray([4.0, 6.0, 0.0, 1000.0])).tolist()
+        [2.0, 6.0]
+    """
+    x = float_operand("glu", x)
+    return call("glu", x, axis=axis_of("glu", x, axis))  # type: ignore[no-any-return]

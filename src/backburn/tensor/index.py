@@ -1,0 +1,233 @@
+"""Tensor functions: reading and writing by position.
+
+Indices are integer tensors of any width; negative ones count from the end of their axis. An index out of range raises
+:class:`OutOfRangeError`, indices that are no integers :class:`DTypeError`, an axis that does not exist
+:class:`AxisError`, and shapes that do not fit :class:`ShapeError`. What writes returns a changed copy, whose gradient
+flows to what was written and to what was kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.base.dtypes import DType, as_dtype, int64, promote
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from backburn.tensor.dispatch import accepted, axis_of, call, cast, describe, is_tensor, scalar_of, tensor_operand
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+Scalar = bool | int | float
+
+
+def indices_operand(name: str, value: Any) -> Any:
+    """``value`` as a tensor of indices."""
+    indices = tensor_operand(name, value)
+    if indices.dtype.kind != "int":
+        raise DTypeError(f"{name}: indices are integers, not {describe((indices,))}; cast them with astype('int64')")
+    return cast(indices, int64)
+
+
+def plain_operand(name: str, value: Any) -> Any:
+    """``value`` as a float, int or bool tensor."""
+    x = tensor_operand(name, value)
+    accepted(name, x.dtype, "FIB", (x,))
+    return x
+
+
+def written_value(name: str, x: Any, value: Any) -> Any:
+    """A value to be written into ``x``: a Python number, or a tensor in the dtype of ``x``.
+
+    One that the dtype of ``x`` cannot hold in general, as an int tensor cannot hold floats, is refused.
+    """
+    scalar = None if is_tensor(value) else scalar_of(value)
+    if scalar is None:
+        given: DType = tensor_operand(name, value).dtype
+        if given is not x.dtype and promote(x.dtype, given) is not x.dtype:
+            raise DTypeError(
+                f"{name}: {given} values do not fit into {x.dtype}; cast one of them first. "
+                f"Operands: {describe((x, value))}"
+            )
+        return cast(value, x.dtype)
+    order = {"bool": 0, "int": 1, "float": 2}
+    kind = "bool" if isinstance(scalar, bool) else "int" if isinstance(scalar, int) else "float"
+    if order[kind] > order[x.dtype.kind]:
+        raise DTypeError(f"{name}: the number {scalar!r} does not fit into {describe((x,))}; cast the tensor first")
+    return {"bool": bool, "int": int, "float": float}[x.dtype.kind](scalar)
+
+
+# ---- along one axis, whole entries ----
+
+
+def take(x: T, indices: Tensor, /, *, axis: int | None = None) -> T:
+    """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
+
+    ``axis`` may be left out for a tensor of one axis.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> bb.take(x, bb.asarray([2, 0, -1]), axis=1).tolist()
+        [[3, 1, 3], [6, 4, 6]]
+        >>> bb.take(x, bb.asarray([[0], [1]]), axis=0).shape
+        (2, 1, 3)
+    """
+    plain_operand("take", x)
+    if axis is None and x.ndim != 1:
+        raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
+    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis or 0))  # type: ignore[no-any-return]
+
+
+def index_add(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -> T:
+    """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name.
+
+    Every one counts where several are for one place.
+
+        >>> import backburn as bb
+        >>> bb.index_add(bb.asarray([0.0, 0.0]), bb.asarray([1, 1]), bb.asarray([2.0, 3.0]), axis=0).tolist()
+        [0.0, 5.0]
+    """
+    return _write("index_add", x, indices, values, axis)
+
+
+def index_copy(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -> T:
+    """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
+
+    The last stays where several are for one place.
+
+        >>> import backburn as bb
+        >>> bb.index_copy(bb.asarray([1.0, 2.0, 3.0]), bb.asarray([2, 0]), bb.asarray([8.0, 9.0]), axis=0).tolist()
+        [9.0, 2.0, 8.0]
+    """
+    return _write("index_copy", x, indices, values, axis)
+
+
+def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
+    """An operation on ``x`` that takes indices along one axis and values for them."""
+    plain_operand(name, x)
+    operands = (x, indices_operand(name, indices), written_value(name, x, values))
+    return call(name, *operands, axis=axis_of(name, x, axis))  # type: ignore[no-any-return]
+
+
+# ---- along one axis, an index for each element ----
+
+
+def take_along_axis(x: T, indices: Tensor, /, *, axis: int = -1) -> T:
+    """The element of ``x`` that ``indices`` name along ``axis``, for each of them; the other axes broadcast.
+
+    With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[10, 30, 20], [60, 40, 50]])
+        >>> bb.take_along_axis(x, bb.argsort(x, axis=1), axis=1).tolist()
+        [[10, 20, 30], [40, 50, 60]]
+    """
+    plain_operand("take_along_axis", x)
+    chosen = indices_operand("take_along_axis", indices)
+    place = axis_of("take_along_axis", x, axis)
+    if chosen.ndim != x.ndim:
+        raise ShapeError(f"take_along_axis: both operands need as many axes: {describe((x, indices))}")
+    shape = [max(n, m) if 1 in (n, m) else n for n, m in zip(x.shape, chosen.shape, strict=True)]
+    wanted = (*shape[:place], x.shape[place], *shape[place + 1 :])
+    of_indices = (*shape[:place], chosen.shape[place], *shape[place + 1 :])
+    wide = x if x.shape == wanted else call("broadcast_to", x, shape=wanted)
+    if chosen.shape != of_indices:
+        chosen = call("broadcast_to", chosen, shape=of_indices)
+    return call("gather", wide, chosen, axis=place)  # type: ignore[no-any-return]
+
+
+def scatter(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int, mode: str = "assign") -> T:
+    """``x`` with ``values`` put where ``indices`` point along ``axis``, as :func:`take_along_axis` reads.
+
+    ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
+    ``"assign"`` (the last of several values for one place stays), ``"add"``, ``"mul"``, ``"min"`` or ``"max"``, which
+    combine all of them with the element.
+
+        >>> import backburn as bb
+        >>> x, where = bb.asarray([[1.0, 2.0, 3.0]]), bb.asarray([[2, 2]])
+        >>> bb.scatter(x, where, bb.asarray([[10.0, 20.0]]), axis=1, mode="add").tolist()
+        [[1.0, 2.0, 33.0]]
+    """
+    plain_operand("scatter", x)
+    chosen = indices_operand("scatter", indices)
+    value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
+    if mode in ("assign", "add"):
+        return call("scatter", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
+    if mode not in ("mul", "min", "max"):
+        raise ArgumentError(f"scatter: mode is one of assign, add, mul, min and max, not {mode!r}")
+    if not is_tensor(value):
+        value = _filled(x, value, chosen.shape)
+    return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
+
+
+def _filled(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
+    """A number as a tensor of the dtype of ``x``."""
+    k = x.backend
+    return x.__class__(k.full(shape, value, x.dtype), k, x.dtype)
+
+
+# ---- several axes at once ----
+
+
+def gather_nd(x: T, indices: Tensor, /) -> T:
+    """The entries of ``x`` at positions along its first m axes: ``indices`` has the shape (..., m).
+
+    >>> import backburn as bb
+    >>> x = bb.asarray([[1, 2], [3, 4]])
+    >>> bb.gather_nd(x, bb.asarray([[0, 1], [1, 0]])).tolist(), bb.gather_nd(x, bb.asarray([[1]])).tolist()
+    ([2, 3], [[3, 4]])
+    """
+    return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))  # type: ignore[no-any-return]
+
+
+def scatter_nd(x: T, indices: Tensor, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
+    """``x`` with entries put at positions as :func:`gather_nd` reads them.
+
+    ``mode`` is ``"assign"`` (the last of several for one place stays) or ``"add"``.
+
+        >>> import backburn as bb
+        >>> bb.scatter_nd(bb.asarray([[1, 2], [3, 4]]), bb.asarray([[0, 1], [1, 0]]), 0).tolist()
+        [[1, 0], [0, 4]]
+    """
+    plain_operand("scatter_nd", x)
+    operands = (x, indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values))
+    return call("scatter_nd", *operands, mode=mode)  # type: ignore[no-any-return]
+
+
+# ---- indices from values, and values from indices ----
+
+
+def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
+    """The indices of the elements that are not 0, one int64 tensor for each axis, in row-major order.
+
+    Raises :class:`ShapeError` for a 0-d tensor, which has no axis.
+
+        >>> import backburn as bb
+        >>> [i.tolist() for i in bb.nonzero(bb.asarray([[0, 7], [8, 0]]))]
+        [[0, 1], [1, 0]]
+    """
+    plain_operand("nonzero", x)
+    if not x.ndim:
+        raise ShapeError(f"nonzero: a 0-d tensor has no axis. Operand: {describe((x,))}")
+    positions = call("nonzero", x)
+    count = positions.shape[0]
+    columns = (
+        call("slice", positions, key=(slice(0, count, 1), slice(axis, axis + 1, 1))) for axis in range(x.ndim)
+    )
+    return tuple(call("reshape", column, shape=(count,)) for column in columns)
+
+
+def one_hot(x: Tensor, /, classes: int, *, dtype: Any = int64) -> Tensor:
+    """1 where the new last axis of length ``classes`` has the index that ``x`` names, and 0 elsewhere.
+
+    >>> import backburn as bb
+    >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
+    [[1, 0, 0], [0, 0, 1]]
+    """
+    index = indices_operand("one_hot", x)
+    if classes.__class__ is not int or classes < 0:
+        raise ArgumentError(f"one_hot: classes is a number of classes, not {classes!r}")
+    wanted = as_dtype(dtype)
+    if wanted.kind == "quantized":
+        raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")
+    return call("one_hot", index, depth=classes, dtype=wanted)  # type: ignore[no-any-return]

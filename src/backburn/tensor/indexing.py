@@ -1,0 +1,384 @@
+"""``x[key]`` and ``x.at[key]``: NumPy's indexing, over the contract's ranges and positions.
+
+A key is read once into a :class:`Plan`: ranges for every axis, then the axes that integer and boolean tensors index.
+Reading and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from backburn.backend.index import canonical_slice
+from backburn.backend.shapes import broadcast
+from backburn.base.dtypes import int64
+from backburn.base.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
+from backburn.tensor.dispatch import call, cast, describe, is_tensor, wrap
+from backburn.tensor.host import asarray
+from backburn.tensor.index import plain_operand, written_value
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+T = TypeVar("T", bound="Tensor")
+Scalar = bool | int | float
+Shape = tuple[int, ...]
+
+
+def getitem(x: T, key: Any, /) -> T:
+    """``x[key]``, with NumPy's rules.
+
+    The key is an integer, a slice (negative steps too), None (a new axis), an Ellipsis, a tensor, array or list of
+    integers or of truth values, or a tuple of them. Truth values must have the lengths of the axes that they index.
+    Raises :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> x[1].tolist(), x[:, ::-1].tolist(), x[x > 4].tolist(), x[[1, 0], [0, 2]].tolist()
+        ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
+    """
+    plain_operand("x[...]", x)
+    if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
+        return call("masked_select", x, key)  # type: ignore[no-any-return]
+    plan = plan_of(x, key)
+    y = x if plan.is_whole else call("slice", x, key=plan.ranges)
+    if not plan.positions:
+        return _shaped(y, plan.shape)  # type: ignore[no-any-return]
+    y = _shaped(y, plan.kept)
+    if len(plan.axes) == 1 and plan.place == plan.axes[0]:
+        y = call("take", y, plan.positions[0], axis=plan.place)
+    else:
+        y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
+    return _shaped(y, plan.shape)  # type: ignore[no-any-return]
+
+
+class At(Generic[T]):
+    """``x.at``: ``x.at[key]`` names a place in ``x``, from which changed copies are made."""
+
+    __slots__ = ("_x",)
+
+    def __init__(self, x: T) -> None:
+        self._x = x
+
+    def __getitem__(self, key: Any) -> AtIndex[T]:
+        return AtIndex(self._x, key)
+
+    def __repr__(self) -> str:
+        return f"<places of {describe((self._x,))}>"
+
+
+class AtIndex(Generic[T]):
+    """A place in a tensor. Each method returns a copy of the tensor that is changed there.
+
+    Values broadcast to the shape of ``x[key]`` and must fit into the dtype of ``x``. Where a key names one place
+    several times, ``set`` keeps the last value and the others combine all of them. Gradients flow to the tensor and
+    to the values.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0, 2.0, 3.0])
+        >>> x.at[0].set(9.0).tolist(), x.at[1:].add(10.0).tolist(), x.at[[0, 0]].multiply(2.0).tolist()
+        ([9.0, 2.0, 3.0], [1.0, 12.0, 13.0], [4.0, 2.0, 3.0])
+    """
+
+    __slots__ = ("_key", "_x")
+
+    def __init__(self, x: T, key: Any) -> None:
+        self._x = x
+        self._key = key
+
+    def set(self, value: Tensor | Scalar, /) -> T:
+        """A copy with ``value`` there."""
+        return _write(self._x, self._key, value, "assign")  # type: ignore[no-any-return]
+
+    def add(self, value: Tensor | Scalar, /) -> T:
+        """A copy with ``value`` added there."""
+        return _write(self._x, self._key, value, "add")  # type: ignore[no-any-return]
+
+    def multiply(self, value: Tensor | Scalar, /) -> T:
+        """A copy with what is there multiplied by ``value``."""
+        return _write(self._x, self._key, value, "mul")  # type: ignore[no-any-return]
+
+    def min(self, value: Tensor | Scalar, /) -> T:
+        """A copy with the smaller of ``value`` and what is there."""
+        return _write(self._x, self._key, value, "min")  # type: ignore[no-any-return]
+
+    def max(self, value: Tensor | Scalar, /) -> T:
+        """A copy with the larger of ``value`` and what is there."""
+        return _write(self._x, self._key, value, "max")  # type: ignore[no-any-return]
+
+
+# ---- reading a key ----
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a key means for a tensor.
+
+    First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then the axes that integers ``took`` are
+    dropped, which leaves the shape ``kept``. ``positions`` are integer tensors for the axes ``axes`` of that, and
+    ``joined`` the same as one tensor where they came as one; ``indexed`` is their common shape, which stands at axis
+    ``place`` of the result. ``plain`` is the shape of the result without its new axes of length 1, ``shape`` with them.
+    """
+
+    ranges: tuple[slice, ...]
+    is_whole: bool
+    sliced: Shape
+    took: frozenset[int]
+    axes: tuple[int, ...]
+    positions: tuple[Any, ...]
+    joined: Any
+    indexed: Shape
+    place: int
+    plain: Shape
+    shape: Shape
+
+    @property
+    def kept(self) -> Shape:
+        """The shape of the ranges without the axes that integers took."""
+        return tuple(n for i, n in enumerate(self.sliced) if i not in self.took)
+
+    @property
+    def front(self) -> Shape:
+        """The order of axes that has the indexed ones first."""
+        return (*self.axes, *(i for i in range(len(self.kept)) if i not in self.axes))
+
+    @property
+    def back(self) -> Shape:
+        """The order of axes that puts the axes of the indices, which come first, in their place."""
+        count = len(self.indexed)
+        return (*range(count, count + self.place), *range(count), *range(count + self.place, len(self.plain)))
+
+
+def plan_of(x: Any, key: Any) -> Plan:
+    """Read ``key`` for the tensor ``x``."""
+    ranges: list[slice] = []
+    sliced: list[int] = []
+    took: set[int] = set()
+    axes: list[int] = []
+    positions: list[Any] = []
+    masks: list[Any] = []
+    advanced: list[int] = []  # the numbers of the items that are integers or tensors
+    lengths: list[int] = []  # of the result's axes, those of the indices left out
+    new_axes: list[int] = []  # which of them are new
+    place = 0
+    for number, item in _items(x, key):
+        axis = len(ranges)
+        if item is None:
+            new_axes.append(len(lengths))
+            lengths.append(1)
+        elif isinstance(item, slice):
+            ranges.append(_range(x, item, axis))
+            sliced.append(len(range(*ranges[-1].indices(x.shape[axis]))))
+            lengths.append(sliced[-1])
+        else:
+            place = place if advanced else len(lengths)
+            advanced.append(number)
+            if item.__class__ is int:
+                index = _index(x, item, axis)
+                ranges.append(slice(index, index + 1, 1))
+                sliced.append(1)
+                took.add(axis)
+                continue
+            found, mask = _index_tensors(x, item, axis)
+            positions.extend(found)
+            masks.append(mask)
+            for _ in found:
+                axes.append(len(ranges) - len(took))
+                sliced.append(x.shape[len(ranges)])
+                ranges.append(slice(0, sliced[-1], 1))
+    if advanced and advanced[-1] - advanced[0] >= len(advanced):
+        place = 0  # NumPy's rule: with something between them, the axes of the indices come first
+    indexed = _common_shape(positions)
+    bare = [n for i, n in enumerate(lengths) if i not in new_axes]
+    bare_place = place - sum(1 for i in new_axes if i < place)
+    return Plan(
+        ranges=tuple(ranges),
+        is_whole=all(s == slice(0, n, 1) for s, n in zip(ranges, x.shape, strict=True)),
+        sliced=tuple(sliced),
+        took=frozenset(took),
+        axes=tuple(axes),
+        positions=tuple(positions),
+        joined=masks[0] if len(masks) == 1 else None,
+        indexed=indexed,
+        place=bare_place,
+        plain=(*bare[:bare_place], *indexed, *bare[bare_place:]),
+        shape=(*lengths[:place], *indexed, *lengths[place:]),
+    )
+
+
+def _items(x: Any, key: Any) -> list[tuple[int, Any]]:
+    """The parts of ``key``, numbered: ints, slices, None and tensors of integers or truth values.
+
+    The slices that an Ellipsis, written or not, stands for have its number; it counts even where it stands for none.
+    """
+    parts = [_item(x, part) for part in (key if isinstance(key, tuple) else (key,))]
+    used = sum(_axes_taken(part) for part in parts)
+    if used > x.ndim:
+        raise AxisError(f"x[...]: {used} indices for {x.ndim} axes. Operand: {describe((x,))}")
+    gaps = [i for i, part in enumerate(parts) if part is Ellipsis]
+    if len(gaps) > 1:
+        raise AxisError(f"x[...]: only one Ellipsis can stand for the missing axes. Operand: {describe((x,))}")
+    numbered = list(enumerate(parts))
+    at = gaps[0] if gaps else len(parts)
+    return [*numbered[:at], *[(at, slice(None))] * (x.ndim - used), *numbered[at + 1 :]]
+
+
+def _item(x: Any, part: Any) -> Any:
+    """One part of a key; a list or an array becomes a tensor."""
+    if part is None or part is Ellipsis or isinstance(part, slice) or part.__class__ is int:
+        return part
+    tensor = part if is_tensor(part) else None
+    if tensor is None and not isinstance(part, (list, bool)):
+        try:
+            return operator.index(part)
+        except TypeError:
+            if not hasattr(part, "__array__"):
+                raise DTypeError(
+                    f"x[...]: an index is an integer, a slice, None, an Ellipsis, or a tensor or list of integers or "
+                    f"truth values, not {part!r}. Operand: {describe((x,))}"
+                ) from None
+    if tensor is None:
+        empty = isinstance(part, list) and not part
+        tensor = asarray(part, dtype=int64 if empty else None, backend=x.backend)
+    if tensor.dtype.kind not in ("int", "bool"):
+        raise DTypeError(f"x[...]: indices are integers or truth values, not {describe((tensor,))}")
+    return tensor
+
+
+def _axes_taken(part: Any) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    return int(part.ndim) if is_tensor(part) and part.dtype.kind == "bool" else 1
+
+
+def _range(x: Any, part: slice, axis: int) -> slice:
+    try:
+        return canonical_slice(part, x.shape[axis])
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"x[...]: {part} at axis {axis}: {error}. Operand: {describe((x,))}") from None
+
+
+def _index(x: Any, index: int, axis: int) -> int:
+    length: int = x.shape[axis]
+    if not -length <= index < length:
+        raise OutOfRangeError(
+            f"x[...]: index {index} is out of range for axis {axis}, which has {length} elements. "
+            f"Operand: {describe((x,))}"
+        )
+    return index % length
+
+
+def _index_tensors(x: Any, item: Any, axis: int) -> tuple[list[Any], Any]:
+    """Int64 tensors for the axes from ``axis`` on that a tensor indexes; truth values also give them as one."""
+    if item.dtype.kind == "int":
+        return [cast(item, int64)], None
+    lengths = x.shape[axis : axis + item.ndim]
+    if item.shape != lengths:
+        raise ShapeError(
+            f"x[...]: truth values of shape {list(item.shape)} cannot choose from axes of the lengths {list(lengths)}, "
+            f"from axis {axis} on. Operands: {describe((x, item))}"
+        )
+    if not item.ndim:
+        raise DTypeError(f"x[...]: one truth value is no index; None makes a new axis. Operand: {describe((x,))}")
+    found = call("nonzero", item)
+    count = found.shape[0]
+    columns = (call("slice", found, key=(slice(0, count, 1), slice(i, i + 1, 1))) for i in range(item.ndim))
+    return [call("reshape", column, shape=(count,)) for column in columns], found
+
+
+def _common_shape(positions: list[Any]) -> Shape:
+    try:
+        return broadcast(*(p.shape for p in positions))
+    except ShapeError as error:
+        raise ShapeError(f"x[...]: the indices {describe(positions)} do not broadcast: {error}") from None
+
+
+# ---- following a plan ----
+
+
+def _moved(x: Any, axes: Shape) -> Any:
+    """``x`` with its axes in another order."""
+    return x if axes == tuple(range(len(axes))) else call("permute_dims", x, axes=axes)
+
+
+def _inverse(axes: Shape) -> Shape:
+    """The order that undoes another."""
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def _shaped(x: Any, shape: Shape) -> Any:
+    return x if x.shape == shape else call("reshape", x, shape=shape)
+
+
+def _spread(x: Any, shape: Shape) -> Any:
+    return x if x.shape == shape else call("broadcast_to", x, shape=shape)
+
+
+def _joined(plan: Plan) -> Any:
+    """The positions as one tensor, whose last axis numbers the axes that they index."""
+    if plan.joined is not None:
+        return plan.joined
+    columns = [call("reshape", _spread(p, plan.indexed), shape=(*plan.indexed, 1)) for p in plan.positions]
+    return columns[0] if len(columns) == 1 else call("concat", columns, axis=len(plan.indexed))
+
+
+def _write(x: Any, key: Any, value: Any, how: str) -> Any:
+    """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
+    name = "x.at[...]"
+    plan = plan_of(plain_operand(name, x), key)
+    value = written_value(name, x, value)
+    if how != "assign" and x.dtype.kind == "bool":
+        raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
+    if is_tensor(value):
+        value = _fitted(name, x, value, plan)
+    part = x if plan.is_whole else call("slice", x, key=plan.ranges)
+    if plan.positions:
+        new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
+        return new if plan.is_whole else call("slice_assign", x, new, key=plan.ranges)
+    if is_tensor(value) and plan.took:
+        lengths = iter((1,) * (len(plan.plain) - value.ndim) + value.shape)
+        value = _shaped(value, tuple(1 if i in plan.took else next(lengths) for i in range(len(plan.sliced))))
+    new = value if how == "assign" else call(_COMBINE[how], part, value)
+    return call("slice_assign", x, new, key=plan.ranges)
+
+
+_COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
+
+
+def _fitted(name: str, x: Any, value: Any, plan: Plan) -> Any:
+    """``value`` without the new axes of the result; an error where it does not broadcast to the result."""
+    try:
+        fits = broadcast(value.shape, plan.shape) == plan.shape
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{name}: a value of shape {list(value.shape)} does not broadcast to the place, which has the shape "
+            f"{list(plan.shape)}. Operands: {describe((x, value))}"
+        )
+    return value if plan.shape == plan.plain else _shaped(_spread(value, plan.shape), plan.plain)
+
+
+def _written_at(x: Any, value: Any, plan: Plan, how: str) -> Any:
+    """``x``, of the plan's shape ``kept``, with ``value`` written at the positions."""
+    order, joined = plan.front, _joined(plan)
+    moved = _moved(x, order)
+    rest = moved.shape[len(plan.axes) :]
+    if is_tensor(value):
+        value = _moved(_spread(value, plan.plain), _inverse(plan.back))
+    if how in ("assign", "add"):
+        return _moved(call("scatter_nd", moved, joined, value, mode=how), _inverse(order))
+    # The other ways exist along one axis, for each element: the indexed axes become one, and so do the others.
+    axes, width = moved.shape[: len(plan.axes)], math.prod(rest)
+    numbers = wrap(x.backend.arange(0, math.prod(axes), 1, int64), x.backend)
+    chosen = call("gather_nd", _shaped(numbers, axes), joined)
+    shape = (math.prod(plan.indexed), width)
+    chosen = _spread(_shaped(chosen, (shape[0], 1)), shape)
+    if not is_tensor(value):
+        value = wrap(x.backend.full((), value, x.dtype), x.backend)
+    value = _spread(value, shape) if not value.ndim else _shaped(value, shape)
+    lines = _shaped(moved, (math.prod(axes), width))
+    written = call("scatter_reduce", lines, chosen, value, axis=0, mode=how)
+    return _moved(_shaped(written, moved.shape), _inverse(order))

@@ -1,0 +1,127 @@
+"""Tensor functions: losses.
+
+``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` (a loss for each example). Predictions and targets must have the
+same shape and never broadcast against one another: (n, 1) against (n,) is a mistake that would go unnoticed. Every
+function raises :class:`ShapeError` there, and :class:`ArgumentError` for an option that it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.dtypes import int64
+from backburn.base.errors import DTypeError
+from backburn.tensor.dispatch import (
+    axis_of,
+    call,
+    cast,
+    describe,
+    float_operand,
+    number,
+    promoted,
+    promoted_present,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = ["cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
+
+# ---- distances ----
+
+
+def mse_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTensor:
+    """The squared difference of predictions and targets.
+
+    >>> import backburn as bb
+    >>> mse_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0])).item()
+    2.0
+    """
+    operands = promoted("mse", tensor_operand("mse_loss", x), tensor_operand("mse_loss", targets))
+    return call("mse", *operands, reduction=reduction)  # type: ignore[no-any-return]
+
+
+def l1_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTensor:
+    """The absolute difference of predictions and targets; where there is none the derivative is 0.
+
+    >>> import backburn as bb
+    >>> l1_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0]), reduction="none").tolist()
+    [0.0, 2.0]
+    """
+    operands = promoted("l1", tensor_operand("l1_loss", x), tensor_operand("l1_loss", targets))
+    return call("l1", *operands, reduction=reduction)  # type: ignore[no-any-return]
+
+
+# ---- classes ----
+
+
+def cross_entropy(
+    x: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+) -> FloatTensor:
+    """The cross entropy of the targets and ``softmax(x)``, whose classes are along ``axis``.
+
+    Integer ``targets``, of the shape of ``x`` without ``axis``, name the class of each example; float ones, of the
+    shape of ``x``, give every class a probability. ``weight`` multiplies the term of each class. ``label_smoothing``
+    mixes that much of the uniform distribution into the targets. Examples labelled ``ignore_index`` count for
+    nothing. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
+    examples. Raises :class:`OutOfRangeError` for a label outside 0 to classes - 1.
+
+        >>> import backburn as bb
+        >>> logits = bb.asarray([[0.0, 0.0], [1000.0, 0.0]])
+        >>> cross_entropy(logits, bb.asarray([1, 0]), reduction="none").numpy().round(2).tolist()
+        [0.6899999976158142, 0.0]
+        >>> cross_entropy(logits, bb.asarray([[0.0, 1.0], [0.5, 0.5]]), reduction="none").numpy().round(2).tolist()
+        [0.6899999976158142, 500.0]
+    """
+    name = "cross_entropy"
+    targets = tensor_operand(name, targets)
+    classes = axis_of(name, tensor_operand(name, x), axis)
+    if targets.dtype.kind == "float":
+        x, targets, weight = promoted_present(name, x, targets, weight)
+    else:
+        x, targets, weight = _labelled(name, x, targets, weight)
+    smoothing = number(name, "label_smoothing", label_smoothing)
+    options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignore_index}
+    return call(name, x, targets, weight, **options)  # type: ignore[no-any-return]
+
+
+def nll_loss(
+    x: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+) -> FloatTensor:
+    """The negative of the log-probability in ``x`` of the class that each label names along ``axis``.
+
+    ``weight``, ``ignore_index`` and the mean are those of :func:`cross_entropy`, which is this loss of
+    :func:`log_softmax`.
+
+        >>> import backburn as bb
+        >>> nll_loss(bb.asarray([[-1.0, -2.0], [-3.0, -4.0]]), bb.asarray([0, 1])).item()
+        2.5
+    """
+    classes = axis_of("nll_loss", tensor_operand("nll_loss", x), axis)
+    operands = _labelled("nll", x, tensor_operand("nll_loss", labels), weight)
+    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignore_index)  # type: ignore[no-any-return]
+
+
+def _labelled(name: str, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Any, Any, Any]:
+    """Predictions and weights in one float dtype, and labels in int64."""
+    if labels.dtype.kind != "int":
+        raise DTypeError(
+            f"{name}: labels are integers, and targets in probabilities floats; cast them with astype(...). "
+            f"Operands: {describe((x, labels))}"
+        )
+    x, weight = promoted_present(name, float_operand(name, x), weight)
+    return x, cast(labels, int64), weight

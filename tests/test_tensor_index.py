@@ -1,0 +1,145 @@
+"""Tensor functions: reading and writing by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
+
+REAL = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
+ARRAYS = {"float32": REAL, "int64": np.arange(6).reshape(2, 3), "bool": np.arange(6).reshape(2, 3) % 2 == 0}
+
+
+@pytest.mark.parametrize("dtype", ARRAYS)
+@pytest.mark.parametrize(("indices", "axis"), [([2, 0, -1], 1), ([[1], [0]], 0), (-1, -1), ([], 1)])
+def test_take(dtype: str, indices: Any, axis: int) -> None:
+    x = bb.asarray(ARRAYS[dtype])
+    index = np.array(indices, np.int64)
+    got = bb.take(x, bb.asarray(index), axis=axis)
+    expected = np.take(ARRAYS[dtype], index, axis)
+    assert got.dtype is x.dtype
+    assert got.shape == expected.shape
+    np.testing.assert_array_equal(got.numpy(), expected)
+    np.testing.assert_array_equal(x.take(bb.asarray(index.astype(np.int8)), axis=axis).numpy(), expected)
+
+
+def test_take_of_one_axis_and_its_gradient() -> None:
+    x = bb.asarray([1.0, 2.0, 3.0]).require_grad()
+    y = bb.take(x, bb.asarray([2, 2, 0]))
+    assert y.tolist() == [3.0, 3.0, 1.0]
+    assert x.grad(y.backward()).tolist() == [1.0, 0.0, 2.0]
+
+
+def test_what_take_refuses() -> None:
+    x = bb.asarray(REAL)
+    with pytest.raises(AxisError, match=r"take: axis is needed.*float32\[2,3\]"):
+        bb.take(x, bb.asarray([0]))
+    with pytest.raises(AxisError, match="take: axis 2 is out of range"):
+        bb.take(x, bb.asarray([0]), axis=2)
+    with pytest.raises(OutOfRangeError, match=r"take: .*axis=1"):
+        bb.take(x, bb.asarray([3]), axis=1)
+    with pytest.raises(DTypeError, match=r"take: indices are integers, not float32\[1\].*astype"):
+        bb.take(x, bb.asarray([0.0]), axis=0)
+
+
+def test_take_along_axis_broadcasts() -> None:
+    x = bb.asarray(REAL)
+    for index, axis in (([[2, 0], [1, -1]], 1), ([[1, 0, 1]], 0), ([[2]], -1)):
+        expected = np.take_along_axis(REAL, np.array(index), axis)
+        np.testing.assert_array_equal(bb.take_along_axis(x, bb.asarray(index), axis=axis).numpy(), expected)
+    row = bb.asarray(REAL[:1])
+    got = row.take_along_axis(bb.asarray([[0], [2]]), axis=1)
+    np.testing.assert_array_equal(got.numpy(), [[0.0], [0.5]])
+    with pytest.raises(ShapeError, match="take_along_axis: both operands need as many axes"):
+        bb.take_along_axis(x, bb.asarray([0]), axis=0)
+    with pytest.raises(ShapeError, match=r"take_along_axis|gather|broadcast"):
+        bb.take_along_axis(x, bb.asarray([[0], [0], [0]]), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("assign", [1.0, 30.0, 3.0]), ("add", [1.0, 52.0, 3.0]), ("mul", [1.0, 1200.0, 3.0]), ("min", [1.0, 2.0, 3.0]),
+     ("max", [1.0, 30.0, 3.0])],
+)  # fmt: skip
+def test_scatter(mode: str, expected: Any) -> None:
+    x, values = bb.asarray([1.0, 2.0, 3.0]), bb.asarray([20.0, 30.0])
+    got = bb.scatter(x, bb.asarray([1, 1]), values, axis=0, mode=mode)
+    assert got.tolist() == expected
+    assert x.tolist() == [1.0, 2.0, 3.0]
+    assert x.scatter(bb.asarray([1]), 4, axis=0, mode=mode).dtype is bb.float32
+
+
+def test_what_scatter_refuses() -> None:
+    x = bb.asarray([1, 2, 3])
+    with pytest.raises(ArgumentError, match="scatter: mode is one of assign, add, mul, min and max, not 'sub'"):
+        bb.scatter(x, bb.asarray([0]), 1, axis=0, mode="sub")
+    with pytest.raises(DTypeError, match=r"scatter: the number 1.5 does not fit into int64"):
+        bb.scatter(x, bb.asarray([0]), 1.5, axis=0)
+    with pytest.raises(DTypeError, match="scatter: float32 values do not fit into int64"):
+        bb.scatter(x, bb.asarray([0]), bb.asarray([1.5]), axis=0)
+    with pytest.raises(ShapeError, match=r"scatter: there are .* indices"):
+        bb.scatter(x, bb.asarray([0, 1]), bb.asarray([1, 2, 3]), axis=0)
+
+
+def test_index_add_and_copy() -> None:
+    x, index = bb.asarray(REAL), bb.asarray([0, 0])
+    values = bb.asarray([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
+    expected = REAL.copy()
+    expected[0] += [11, 22, 33]
+    np.testing.assert_array_equal(bb.index_add(x, index, values, axis=0).numpy(), expected)
+    np.testing.assert_array_equal(x.index_add(index, values, axis=-2).numpy(), expected)
+    expected[0] = [10, 20, 30]
+    np.testing.assert_array_equal(x.index_copy(index, values, axis=0).numpy(), expected)
+    assert x.index_copy(bb.asarray([1]), 7, axis=1).tolist() == [[0.0, 7.0, 0.5], [0.75, 7.0, 1.25]]
+    with pytest.raises(OutOfRangeError, match="index_add"):
+        bb.index_add(x, bb.asarray([0, 2]), values, axis=0)
+
+
+def test_gradients_of_writes() -> None:
+    x, v = bb.asarray([1.0, 2.0]).require_grad(), bb.asarray([3.0, 4.0]).require_grad()
+    gradients = (bb.index_copy(x, bb.asarray([0, 0]), v, axis=0) * bb.asarray([5.0, 7.0])).backward()
+    assert x.grad(gradients).tolist() == [0.0, 7.0]
+    assert v.grad(gradients).tolist() == [0.0, 5.0]
+
+
+def test_gather_nd_and_scatter_nd() -> None:
+    x = bb.asarray(REAL)
+    places = bb.asarray([[0, 2], [1, -3]])
+    np.testing.assert_array_equal(bb.gather_nd(x, places).numpy(), REAL[[0, 1], [2, -3]])
+    np.testing.assert_array_equal(bb.gather_nd(x, bb.asarray([[1]])).numpy(), REAL[[1]])
+    expected = REAL.copy()
+    expected[[0, 1], [2, -3]] += 8
+    np.testing.assert_array_equal(bb.scatter_nd(x, places, 8.0, mode="add").numpy(), expected)
+    with pytest.raises(OutOfRangeError, match="gather_nd"):
+        bb.gather_nd(x, bb.asarray([[0, 3]]))
+    with pytest.raises(ArgumentError, match="scatter_nd: the mode is 'assign' or 'add', not 'mul'"):
+        bb.scatter_nd(x, places, 8.0, mode="mul")
+
+
+@pytest.mark.parametrize("dtype", ARRAYS)
+def test_nonzero(dtype: str) -> None:
+    got = bb.asarray(ARRAYS[dtype]).nonzero()
+    expected = np.nonzero(ARRAYS[dtype])
+    assert len(got) == 2
+    for mine, theirs in zip(got, expected, strict=True):
+        assert mine.dtype is bb.int64
+        np.testing.assert_array_equal(mine.numpy(), theirs)
+    with pytest.raises(ShapeError, match="nonzero: a 0-d tensor has no axis"):
+        bb.nonzero(bb.asarray(1.0))
+
+
+def test_one_hot() -> None:
+    x = bb.asarray([[0, 2], [1, 1]])
+    np.testing.assert_array_equal(bb.one_hot(x, 3).numpy(), np.eye(3, dtype=np.int64)[x.numpy()])
+    assert bb.one_hot(x, 3, dtype="float32").dtype is bb.float32
+    assert isinstance(bb.one_hot(x, 3, dtype=bool), bb.BoolTensor)
+    with pytest.raises(OutOfRangeError, match="one_hot"):
+        bb.one_hot(x, 2)
+    with pytest.raises(ArgumentError, match="one_hot: classes"):
+        bb.one_hot(x, -1)
+    with pytest.raises(DTypeError, match="one_hot: indices are integers"):
+        bb.one_hot(bb.asarray([0.5]), 2)
