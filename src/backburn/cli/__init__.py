@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from backburn.base.errors import BackburnError
 from backburn.cli import information, training
 
-#: What the extra ``train`` installs; where one of them is missing, the message says so.
-TRAIN_EXTRA = ("pydantic", "tqdm", "matplotlib", "safetensors")
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
@@ -37,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (BackburnError, OSError, ModuleNotFoundError) as error:
+    except (BackburnError, OSError) as error:
         if options.debug or os.environ.get("BACKBURN_DEBUG"):
             raise
         print(f"backburn: {_words(error)}", file=sys.stderr)
@@ -60,8 +57,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _words(error: Exception) -> str:
     """An error as one message; the system's errors in the form ``path: what``."""
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in TRAIN_EXTRA:
-        return f"{error.name} is not installed; training and model files need it: pip install 'backburn[train]'"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

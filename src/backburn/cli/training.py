@@ -1,3 +1,181 @@
 """``backburn train`` and ``backburn evaluate``."""
-def add_train(commands, common): pass
-def add_evaluate(commands, common): pass
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from backburn.backend import AnyBackend, is_autodiff, load_backend
+from backburn.base.errors import BackburnError, ConfigError
+
+DEFAULT = "autodiff(numpy)"
+ORDER = "else what BACKBURN_BACKEND says, else what the file says"
+
+
+def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Enter ``backburn train``."""
+    command = commands.add_parser(
+        "train",
+        parents=[common],
+        help="train a network on the handwritten digits",
+        description="Train a network on the handwritten digits, as a TOML file says.",
+    )
+    command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
+    command.add_argument("--backend", metavar="SPEC", help=f"where to train; {ORDER}, {DEFAULT}")
+    command.add_argument("--epochs", metavar="N", type=int, help="how often to go through the images")
+    command.add_argument("--seed", metavar="N", type=int, help="what all random numbers follow from")
+    command.add_argument("--out", metavar="DIR", help="the folder of the model and the learning curves")
+    command.add_argument("--resume", action="store_true", help="go on from the last epoch in the output folder")
+    command.set_defaults(run=train)
+
+
+def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Enter ``backburn evaluate``."""
+    command = commands.add_parser(
+        "evaluate",
+        parents=[common],
+        help="the held-out accuracy of a saved model",
+        description="Print the accuracy of a saved model on the held-out digits.",
+    )
+    command.add_argument("model", metavar="MODEL", type=Path, help="a model file that 'backburn train' wrote")
+    command.add_argument("--backend", metavar="SPEC", help=f"where to compute; {ORDER}")
+    command.set_defaults(run=evaluate)
+
+
+def train(options: argparse.Namespace) -> int:
+    """Train, save, draw, and say how well the held-out digits are told."""
+    require("pydantic", "tqdm", "matplotlib", "safetensors")
+    from backburn.train import config as configuration
+    from backburn.train import outputs
+    from backburn.train.trainer import Trainer
+
+    config = configuration.read_config(options.config)
+    config = configuration.changed(config, "train", epochs=options.epochs, seed=options.seed)
+    config = configuration.changed(config, "output", folder=options.out)
+    backend = training_backend(chosen_backend(options.backend, config.backend))
+    folder = outputs.prepare(config.output.folder)
+    trainer = Trainer(config, backend)
+    if options.resume:
+        outputs.resume(trainer, folder)
+    _print_header(trainer, options.config, folder)
+    state, interrupted = _train(trainer)
+    if not state["history"]:
+        print("interrupted in the first epoch: there is nothing to keep", file=sys.stderr)
+        return 130
+    from backburn import __version__
+
+    outputs.save(folder, state, __version__, backend)
+    if interrupted:
+        print(_how_to_resume(options, len(state["history"]), config.train.epochs, folder), file=sys.stderr)
+        return 130
+    outputs.draw_curves(trainer.history, folder / outputs.CURVES)
+    print(f"model     {folder / outputs.MODEL}")
+    print(f"curves    {folder / outputs.CURVES}")
+    _print_result(trainer.history[-1].held_out)
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Load a model and say how well it tells the held-out digits."""
+    require("pydantic", "safetensors")
+    from backburn.data import hold_out, load_digits
+    from backburn.train.outputs import saved_model, trained_on
+    from backburn.train.trainer import accuracy
+
+    backend = chosen_backend(options.backend, trained_on(options.model))
+    model, _ = saved_model(options.model, backend)
+    _, held_out = hold_out(*load_digits())
+    _print_result(accuracy(model, *held_out, backend))
+    return 0
+
+
+def require(*packages: str) -> None:
+    """Refuse to begin what would fail in the end because a package is missing."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"{package} is not installed; training and model files need it: pip install 'backburn[train]'"
+            )
+
+
+def chosen_backend(option: str | None, configured: str | None) -> AnyBackend:
+    """The backend of the option, else of ``BACKBURN_BACKEND``, else of the file, else the default.
+
+    An expression that cannot be used is refused with the place where it was found.
+    """
+    sources = {
+        "--backend": option,
+        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND"),
+        "the file": configured,
+        "the default": DEFAULT,
+    }
+    source, spec = next((source, spec) for source, spec in sources.items() if spec is not None)
+    try:
+        return load_backend(spec)
+    except BackburnError as error:
+        raise type(error)(f"{source}: {error}") from error
+
+
+def training_backend(backend: AnyBackend) -> AnyBackend:
+    """``backend`` if it differentiates, else ``autodiff`` around it, with a note that says so."""
+    if is_autodiff(backend):
+        return backend
+    wrapped = load_backend(f"autodiff({backend.spec})")
+    print(f"note: training needs gradients, which {backend.spec} does not have: using {wrapped.spec}", file=sys.stderr)
+    return wrapped
+
+
+def _train(trainer: Any) -> tuple[dict[str, Any], bool]:
+    """Run the epochs that are left; the state after the last complete one, and whether Ctrl-C cut the run short."""
+    from tqdm import tqdm
+
+    epochs = trainer.config.train.epochs
+    state = trainer.state()
+    started = time.perf_counter()
+    try:
+        for number in range(len(trainer.history) + 1, epochs + 1):
+            shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
+            # Where standard error is no terminal, there is no bar.
+            epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
+            state = trainer.state()
+            print(
+                f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
+                f"accuracy {epoch.accuracy:7.2%}  held out {epoch.held_out:7.2%}",
+                flush=True,
+            )
+    except KeyboardInterrupt:  # what the unfinished epoch did to the model is left out
+        return state, True
+    print(f"time      {time.perf_counter() - started:.1f} s")
+    return state, False
+
+
+def _print_header(trainer: Any, path: Path, folder: Path) -> None:
+    model, config = trainer.model, trainer.config
+    layers = [64, *config.model.hidden, 10]
+    print(f"config    {path}")
+    print(f"data      {len(trainer.images)} images to train on, {len(trainer.held_out[0])} held out")
+    print(f"model     {'-'.join(map(str, layers))} {config.model.activation}, {model.num_parameters} parameters")
+    print(f"backend   {trainer.backend.spec}")
+    print(f"output    {folder}")
+    if trainer.history:
+        print(f"resumed   after epoch {len(trainer.history)}")
+
+
+def _print_result(accuracy: float) -> None:
+    """The last line of a command, by which others read its result."""
+    print(f"held-out accuracy: {100 * accuracy:.2f}%")
+
+
+def _how_to_resume(options: argparse.Namespace, done: int, epochs: int, folder: Path) -> str:
+    words = ["backburn", "train", str(options.config), "--resume"]
+    for name in ("backend", "epochs", "seed", "out"):
+        value = getattr(options, name)
+        words += [f"--{name}", str(value)] if value is not None else []
+    return f"interrupted: the model of epoch {done} of {epochs} is in {folder}; go on with\n    {shlex.join(words)}"

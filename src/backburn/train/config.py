@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from backburn.base.errors import ConfigError, hint_for
 from backburn.train.toml import line_of, read_toml
@@ -53,13 +53,23 @@ class ModelConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """``[optimizer]``: the rule of the steps; ``schedule = "cosine"`` lets the rate fall to 0 over the whole run."""
+    """``[optimizer]``: the rule of the steps; ``momentum`` is SGD's.
+
+    ``schedule = "cosine"`` lets the learning rate fall to 0 over the whole run.
+    """
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     weight_decay: Amount = 0.0
     momentum: Share = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
+
+    @field_validator("momentum")
+    @classmethod
+    def _of_sgd(cls, momentum: float, info: ValidationInfo) -> float:
+        if momentum and info.data.get("name", "sgd") != "sgd":
+            raise ValueError(f"{info.data['name']} has no momentum, sgd has")
+        return momentum
 
 
 class TrainConfig(Section):
@@ -138,7 +148,9 @@ def _problem(location: Sequence[str | int], kind: str, message: str, value: Any)
     key = ".".join(names)
     if kind == "literal_error":
         return f"{key} = {value!r} is not one of its values. {hint_for(str(value), _values(names))}"
-    return f"{key} = {value!r}: {message[0].lower()}{message[1:]}"
+    if kind == "model_type":
+        return f"{key} = {value!r}: this is a table, [{key}]"
+    return f"{key} = {value!r}: {message.removeprefix('Value error, ').replace('Input', 'it')}"
 
 
 def _section(tables: Sequence[str]) -> type[BaseModel]:

@@ -1,0 +1,107 @@
+"""What a run leaves behind: a model, a state to go on from, and a picture of the learning curves."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backburn.backend import AnyBackend
+from backburn.base.errors import ConfigError, FileFormatError
+from backburn.io import load_model, load_state, save_model, save_state, write_atomically
+from backburn.nn import Module
+from backburn.train.config import Config, config_of
+from backburn.train.trainer import Epoch, Trainer, model_of
+
+MODEL, STATE, CURVES = "model.safetensors", "resume.safetensors", "curves.png"
+
+
+def prepare(folder: str | os.PathLike[str]) -> Path:
+    """The output folder, made where it does not exist. Raises :class:`ConfigError` where it cannot be written to."""
+    folder = Path(folder)
+    trial = folder / f".{os.getpid()}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trial.write_bytes(b"")
+        trial.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"the output folder {folder} cannot be written to: {error.strerror}. "
+            f"Choose another with --out or the key 'folder' of [output]"
+        ) from error
+    return folder
+
+
+def save(folder: Path, state: dict[str, Any], version: str, backend: AnyBackend) -> None:
+    """Write the model and the state of a run into its folder, from what :meth:`Trainer.state` returned."""
+    about = {
+        "backburn": version,
+        "backend": backend.spec,
+        "config": state["config"],
+        "epoch": len(state["history"]),
+        "metrics": state["history"][-1],
+    }
+    save_model(folder / MODEL, state["model"], about=about)
+    save_state(folder / STATE, state)
+
+
+def resume(trainer: Trainer, folder: Path) -> None:
+    """Bring a run to where the one in ``folder`` ended.
+
+    Raises :class:`ConfigError` where there is none or its configuration is another, :class:`FileFormatError` for a
+    file that is no saved run.
+    """
+    path = folder / STATE
+    if not path.exists():
+        raise ConfigError(f"there is nothing to resume in {folder}: it has no {STATE}")
+    state = load_state(path)
+    try:
+        trainer.load_state(state)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(f"{path}: this is not the state of a training run ({error})") from error
+
+
+def saved_model(path: str | os.PathLike[str], backend: AnyBackend) -> tuple[Module, Config]:
+    """A trained model on ``backend``, and the configuration that it was trained with.
+
+    Raises :class:`FileFormatError`, which names the file, for what is no such model.
+    """
+    saved = load_model(path)
+    try:
+        config = config_of(saved.about["config"], path)
+        model = model_of(config, backend)
+        model.load_state_dict(saved.state)
+    except (KeyError, ValueError, TypeError) as error:
+        raise FileFormatError(f"{Path(path)}: this model is none that 'backburn train' makes: {error}") from error
+    return model, config
+
+
+def trained_on(path: str | os.PathLike[str]) -> str | None:
+    """The spec of the backend on which a model was trained."""
+    spec = load_model(path).about.get("backend")
+    return spec if isinstance(spec, str) else None
+
+
+def draw_curves(history: Sequence[Epoch], path: Path) -> None:
+    """Draw loss and accuracies over the epochs into a PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    numbers = [epoch.number for epoch in history]
+    marker = "." if len(numbers) < 2 else ""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    left.plot(numbers, [epoch.loss for epoch in history], marker=marker, color="tab:blue")
+    left.set(title="training loss", xlabel="epoch", ylabel="cross-entropy")
+    right.plot(numbers, [100 * epoch.accuracy for epoch in history], marker=marker, label="training (distorted)")
+    right.plot(numbers, [100 * epoch.held_out for epoch in history], marker=marker, label="held out")
+    right.set(title="accuracy", xlabel="epoch", ylabel="%")
+    right.legend()
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    write_atomically(path, picture.getvalue())

@@ -1,0 +1,137 @@
+"""Training the digits: one epoch after another, each from a state that can be saved and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from backburn.backend import AnyBackend
+from backburn.base.errors import ConfigError
+from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
+from backburn.data.loader import generator
+from backburn.nn import Module
+from backburn.nn.functional import cross_entropy
+from backburn.tensor.defaults import no_grad
+from backburn.tensor.host import asarray
+from backburn.tensor.random import Generator, fork
+from backburn.train.config import Config, config_of
+from backburn.train.model import build_model, build_optimizer
+
+T = TypeVar("T")
+
+#: The stream of random numbers from which distortions are drawn; stream 0 is that of the order.
+DISTORTIONS = 1
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to: loss and accuracy while training, and the accuracy on held-out images after it.
+
+    Training images are distorted and dropout is at work while the first two are measured, so that they may be worse
+    than the third. Accuracies are shares of 1.
+    """
+
+    number: int
+    loss: float
+    accuracy: float
+    held_out: float
+
+
+class Trainer:
+    """A training run: configuration, model, optimizer and the epochs so far.
+
+    The order of the images, their distortions, the initial values and dropout follow from the seed alone, so that the
+    same configuration on the same backend gives the same numbers.
+    """
+
+    def __init__(self, config: Config, backend: AnyBackend) -> None:
+        """A run that has not begun. ``backend`` must differentiate."""
+        self.config = config
+        self.backend = backend
+        (self.images, self.labels), self.held_out = hold_out(*load_digits())
+        self.random = Generator(config.train.seed)
+        with fork(self.random):
+            self.model = model_of(config, backend)
+        steps = config.train.epochs * -(-len(self.images) // config.train.batch_size)
+        self.optimizer = build_optimizer(config.optimizer, steps)
+        self.history: list[Epoch] = []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches in an epoch."""
+        return -(-len(self.images) // self.config.train.batch_size)
+
+    def run_epoch(self, progress: Callable[[Iterable[T]], Iterable[T]] = iter) -> Epoch:
+        """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by."""
+        number = len(self.history) + 1
+        train, backend = self.config.train, self.backend
+        how = Distortion(**self.config.data.distort.model_dump())
+        images = distort(self.images, how, generator(train.seed, number, DISTORTIONS))
+        order = batches(images, self.labels, batch_size=train.batch_size, seed=train.seed, epoch=number)
+        loss_sum, correct = 0.0, 0
+        self.model.train()
+        with fork(self.random):
+            for pixels, digits in progress(order):
+                y = asarray(digits, backend=backend)
+                logits = self.model(asarray(pixels.reshape(len(pixels), -1), backend=backend))
+                loss = cross_entropy(logits, y, label_smoothing=train.label_smoothing)
+                self.optimizer.step(self.model, loss.backward())
+                loss_sum += float(loss.item()) * len(pixels)
+                correct += int((logits.argmax(axis=1) == y).sum().item())
+        held_out = accuracy(self.model, *self.held_out, backend)
+        epoch = Epoch(number, loss_sum / len(images), correct / len(images), held_out)
+        self.history.append(epoch)
+        return epoch
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on from here, as a tree of tensors and plain values."""
+        return {
+            "config": self.config.model_dump(),
+            "history": [asdict(epoch) for epoch in self.history],
+            "model": dict(self.model.state_dict()),
+            "optimizer": dict(self.optimizer.state_dict()),
+            "random": self.random.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved :meth:`state`.
+
+        Raises :class:`ConfigError` where its configuration differs from this one in more than the number of epochs,
+        the backend and the output folder.
+        """
+        check_resumable(self.config, config_of(state["config"], "the saved state"))
+        self.model.load_state_dict(state["model"])
+        remembered = state["optimizer"].items()
+        tensors = {name: asarray(x, backend=self.backend) if hasattr(x, "shape") else x for name, x in remembered}
+        self.optimizer.load_state_dict(tensors)
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self.random.set_state(state["random"])
+
+
+def model_of(config: Config, backend: AnyBackend) -> Module:
+    """The untrained model of a configuration."""
+    images, _ = load_digits()
+    return build_model(config.model, images[0].size, CLASSES, backend)
+
+
+def accuracy(model: Module, images: Any, labels: Any, backend: AnyBackend) -> float:
+    """The share of images whose digit the model tells; nothing is recorded, dropout is off."""
+    model.eval()
+    with no_grad():
+        logits = model(asarray(images.reshape(len(images), -1), backend=backend))
+        return int((logits.argmax(axis=1) == asarray(labels, backend=backend)).sum().item()) / len(labels)
+
+
+def check_resumable(config: Config, saved: Config) -> None:
+    """Refuse to go on with a run under another configuration; more epochs, another folder or backend are all right."""
+    ours, theirs = _comparable(config), _comparable(saved)
+    different = [key for key in ours if ours[key] != theirs[key]]
+    if different:
+        words = ", ".join(f"{key} (was {theirs[key]!r}, is {ours[key]!r})" for key in different)
+        raise ConfigError(f"the saved run cannot be resumed with another configuration: {words}")
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    tables = config.model_dump(exclude={"backend": True, "output": True, "train": {"epochs"}})
+    return {f"{table}.{key}": value for table, section in tables.items() for key, value in section.items()}
