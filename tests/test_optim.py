@@ -203,7 +203,7 @@ def test_continuing_from_a_saved_state_is_the_same_as_going_on(make: Callable[[]
     model, optimizer = model_of((3, 2), (4,)), make()
     for _ in range(3):
         optimizer.step(model, quadratic(model))
-    saved: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    saved: dict[str, Any] = optimizer.state_dict()
     kept = {key: value.numpy() for key, value in saved.items() if key.endswith(".m")}
     copied = pickle.loads(pickle.dumps(saved))
     resumed, other = make(), dict(model)
@@ -222,7 +222,7 @@ def test_continuing_from_a_saved_state_is_the_same_as_going_on(make: Callable[[]
 def test_a_snapshot_outlives_steps_that_skip_a_parameter() -> None:
     model, optimizer = model_of((3,), (3,)), Adam(0.1)
     optimizer.step(model, quadratic(model))
-    saved: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    saved: dict[str, Any] = optimizer.state_dict()
     before = saved["p1.m"].numpy()
     optimizer.step(model, (model["p0"] * model["p0"]).sum().backward())
     optimizer.step(model, quadratic(model))
@@ -340,7 +340,7 @@ def test_bad_gradients_change_nothing() -> None:
 def test_bad_states_change_nothing() -> None:
     model, optimizer = model_of((2,)), Adam(0.1)
     optimizer.step(model, quadratic(model))
-    state: dict[str, Any] = optimizer.state_dict()  # type: ignore[assignment]
+    state: dict[str, Any] = optimizer.state_dict()
     fresh = Adam(0.1)
     changes: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"p0.m": None}, ArgumentError, r"missing in the state of Adam: p0\.m"),

@@ -1,0 +1,105 @@
+"""Modules that hold modules by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn.base.trees import Parts, register_node
+from backburn.nn.module import Module, attribute_parts, module_from_parts, names_and_values
+
+
+class ModuleList(Module):
+    """Modules in a row; their parameters have the paths ``"0.weight"``, ``"1.weight"``, ...
+
+    A plain Python list in an attribute does as well. Raises :class:`ArgumentError` for what is no module.
+
+    >>> from backburn.nn import Linear
+    >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
+    >>> len(layers), [path for path, tensor in layers.named_parameters()]
+    (2, ['0.weight', '0.bias', '1.weight', '1.bias'])
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self._items: list[Module] = []
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> None:
+        """Add ``module`` at the end."""
+        if not isinstance(module, Module):
+            hint = (
+                f"write {module.__name__}(...)" if isinstance(module, type) else "nn.Function(f) makes a function one"
+            )
+            raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
+        self._items.append(module)
+
+    def __getitem__(self, index: int) -> Module:
+        try:
+            return self._items[index]
+        except IndexError:
+            raise OutOfRangeError(f"{type(self).__name__}: no module {index} among {len(self)}") from None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items)
+
+
+class Sequential(ModuleList):
+    """Modules one after the other: each gets what the one before returned.
+
+    >>> import backburn as bb
+    >>> from backburn.nn import Flatten, Linear, ReLU
+    >>> model = Sequential(Flatten(), Linear(4, 2), ReLU())
+    >>> model(bb.asarray([[[1.0, 2.0], [3.0, 4.0]]])).shape
+    (1, 2)
+    """
+
+    def __init__(self, *modules: Module) -> None:
+        super().__init__(modules)
+
+    def forward(self, x: Any) -> Any:
+        """What the last module returns; ``x`` itself when there is none."""
+        for module in self._items:
+            x = module(x)
+        return x
+
+
+class Function(Module):
+    """A function as a module without parameters, as a step of :class:`Sequential`.
+
+    >>> Function(abs)(-3)
+    3
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns."""
+        return self.function(*args, **kwargs)
+
+
+def _parts(module: ModuleList) -> Parts:
+    children, keys, rest = attribute_parts(module, skip="_items")
+    return [*module._items, *children], [*range(len(module._items)), *keys], rest
+
+
+def _from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Module:
+    numbered = sum(isinstance(key, int) for key in keys)
+    made = module_from_parts(children[numbered:], keys[numbered:], rest)
+    vars(made)["_items"] = list(children[:numbered])
+    return made
+
+
+def _put(module: ModuleList, key: Any, child: Any) -> None:
+    if isinstance(key, int):
+        module._items[key] = child
+    else:
+        vars(module)[key] = child
+
+
+register_node(ModuleList, _parts, _from_parts, _put, lambda module: (*module._items, *names_and_values(module)))

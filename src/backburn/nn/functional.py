@@ -1,0 +1,125 @@
+"""Layers as functions: what they compute, with all parameters as arguments.
+
+Activation functions, normalizations and losses are those of the tensor floor, under one roof.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.base.errors import ArgumentError, DTypeError
+from backburn.tensor import random
+from backburn.tensor.activate import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_swish,
+    hardshrink,
+    hardtanh,
+    leaky_relu,
+    log_sigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)  # fmt: skip
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import axis_of, call, describe, explain, float_operand, promoted, tensor_operand
+from backburn.tensor.functions import tanh
+from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
+from backburn.tensor.normalize import (
+    batch_norm,
+    batch_norm_training,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    log_softmax,
+    normalize,
+    rms_norm,
+    softmax,
+    softmin,
+)  # fmt: skip
+
+__all__ = [
+    "linear", "embedding", "dropout", "flatten",
+    "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish", "glu", "softplus",
+    "softsign", "sigmoid", "log_sigmoid", "hard_sigmoid", "hard_swish", "tanh", "hardtanh", "tanhshrink",
+    "softshrink", "hardshrink", "threshold",
+    "softmax", "log_softmax", "softmin",
+    "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss",
+]  # fmt: skip
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
+    """``x @ weight + bias`` for a ``weight`` of shape (inputs, outputs) and a ``bias`` of shape (outputs,).
+
+    The last axis of ``x`` has the length ``inputs``; leading axes are kept. Raises :class:`ShapeError` where shapes do
+    not fit.
+
+    >>> import backburn as bb
+    >>> linear(bb.asarray([1.0, 2.0], backend="numpy"), bb.asarray([[1.0], [10.0]], backend="numpy"))
+    Tensor([21.], dtype=float32, backend=numpy)
+    """
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    k: Any = getattr(x, "backend", None)
+    if all(t.__class__ is FloatTensor and t.backend is k and t.dtype is x.dtype for t in operands):
+        try:
+            return FloatTensor(k.linear(*(t.primitive for t in operands)), k, x.dtype)
+        except Exception as error:
+            explain("linear", operands, {}, error)
+    return call("linear", *promoted("linear", *operands))  # type: ignore[no-any-return]
+
+
+def embedding(ids: Tensor, weight: Tensor) -> FloatTensor:
+    """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
+
+    Raises :class:`OutOfRangeError` for integers that name no row, :class:`DTypeError` for ids that are no integers.
+    """
+    weight, ids = tensor_operand("embedding", weight), tensor_operand("embedding", ids)
+    if ids.dtype.kind != "int":
+        raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
+    return call("take", weight, ids, axis=0)  # type: ignore[no-any-return]
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
+    """Each element 0 with probability ``p`` and divided by ``1 - p`` otherwise; ``x`` itself unless ``training``.
+
+    The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless
+    ``0 <= p <= 1``.
+    """
+    check_probability("dropout", p)
+    x = float_operand("dropout", x)
+    if not training or p == 0:
+        return x
+    keep = random.bernoulli(x.shape, 1.0 - p, backend=x.backend, generator=generator)
+    return call("where", keep, x * (1.0 / (1.0 - p) if p < 1 else 0.0), 0.0)  # type: ignore[no-any-return]
+
+
+def flatten(x: Tensor, start: int = 1) -> Tensor:
+    """All axes from ``start`` on as one. Raises :class:`AxisError` when there is no axis ``start``.
+
+    >>> import backburn as bb
+    >>> flatten(bb.asarray([[[1, 2], [3, 4]]])).shape
+    (1, 4)
+    """
+    x = tensor_operand("flatten", x)
+    axis = axis_of("flatten", x, start)
+    return call("reshape", x, shape=(*x.shape[:axis], math.prod(x.shape[axis:])))  # type: ignore[no-any-return]
+
+
+def check_probability(operation: str, p: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")

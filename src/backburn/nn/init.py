@@ -1,0 +1,84 @@
+"""First values of parameters.
+
+Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
+drawn from the default generator (or ``generator``). Weights of layers that multiply have the shape ``(inputs,
+outputs)``; with more axes they are kernels of shape ``(outputs, inputs, *window)``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.tensor import create, random
+from backburn.tensor.classes import FloatTensor
+
+Shape = tuple[int, ...]
+
+
+def fans(shape: Shape) -> tuple[int, int]:
+    """How many inputs an output of a layer has, and how many outputs an input.
+
+    Raises :class:`ArgumentError` for fewer than two axes.
+
+    >>> fans((784, 128)), fans((32, 16, 3, 3))
+    ((784, 128), (144, 288))
+    """
+    if len(shape) < 2:
+        raise ArgumentError(f"fans: the weight of a layer has two axes or more, not the shape {list(shape)}")
+    if len(shape) == 2:
+        return shape
+    window = math.prod(shape[2:])
+    return shape[1] * window, shape[0] * window
+
+
+def zeros(shape: Shape, **options: Any) -> FloatTensor:
+    """0 everywhere; options are ``dtype`` and ``backend``."""
+    return _float(create.zeros(shape, **options))
+
+
+def ones(shape: Shape, **options: Any) -> FloatTensor:
+    """1 everywhere; options are ``dtype`` and ``backend``."""
+    return _float(create.ones(shape, **options))
+
+
+def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
+    """Uniform between ``-bound`` and ``bound``."""
+    return _float(random.uniform(shape, low=-bound, high=bound, **options))
+
+
+def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
+    """Normal with mean 0 and standard deviation ``std``."""
+    return _float(random.normal(shape, std=std, **options))
+
+
+def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
+    """Uniform with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs.
+
+    The gain of ReLU is the square root of 2.
+    """
+    return uniform(shape, gain * math.sqrt(3.0 / _fan(shape, fan)), **options)
+
+
+def kaiming_normal(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
+    """Normal with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs."""
+    return normal(shape, gain / math.sqrt(_fan(shape, fan)), **options)
+
+
+def xavier_uniform(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
+    """Uniform with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
+    return uniform(shape, gain * math.sqrt(6.0 / max(1, sum(fans(shape)))), **options)
+
+
+def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
+    """Normal with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
+    return normal(shape, gain * math.sqrt(2.0 / max(1, sum(fans(shape)))), **options)
+
+
+def _fan(shape: Shape, fan: int | None) -> int:
+    return max(1, fans(shape)[0] if fan is None else fan)
+
+
+def _float(x: Any) -> FloatTensor:
+    return x  # type: ignore[no-any-return]

@@ -1,0 +1,66 @@
+"""Layers that multiply or look up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.nn import functional, init
+from backburn.nn.module import Module, parameter
+from backburn.tensor.classes import FloatTensor, Tensor
+
+
+def sizes(layer: str, **given: Any) -> None:
+    """Refuse sizes that are no numbers from 1 on."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{layer}: {name} is a whole number from 1 on, not {value!r}")
+
+
+class Linear(Module):
+    """``x @ weight + bias``, for a ``weight`` of shape (inputs, outputs) and a ``bias`` of shape (outputs,).
+
+    The input's last axis has the length ``inputs``, the result's ``outputs``; leading axes are kept. Weight and bias
+    begin uniform between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``.
+
+    >>> import backburn as bb
+    >>> layer = Linear(3, 2)
+    >>> layer(bb.asarray([[1.0, 2.0, 3.0]])).shape
+    (1, 2)
+    """
+
+    weight: FloatTensor
+    bias: FloatTensor | None
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+        sizes("Linear", inputs=inputs, outputs=outputs)
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = parameter(init.uniform((inputs, outputs), bound))
+        self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The product, of shape (..., outputs)."""
+        return functional.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """A table of ``count`` vectors of length ``size``, looked up by integers of any shape.
+
+    ``weight`` has the shape (count, size) and begins normal with variance 1. Integers out of range raise
+    :class:`OutOfRangeError`.
+
+    >>> import backburn as bb
+    >>> Embedding(10, 4)(bb.asarray([[1, 2, 9]])).shape
+    (1, 3, 4)
+    """
+
+    weight: FloatTensor
+
+    def __init__(self, count: int, size: int) -> None:
+        sizes("Embedding", count=count, size=size)
+        self.weight = parameter(init.normal((count, size)))
+
+    def forward(self, ids: Tensor) -> FloatTensor:
+        """The vectors, of the shape of ``ids`` and an axis of ``size`` more."""
+        return functional.embedding(ids, self.weight)

@@ -1,0 +1,312 @@
+"""``Module``: a model, or a part of one.
+
+A module is a plain Python object that holds immutable tensors. What it computes is its ``forward``; what it is made
+of is found by walking over its attributes, with nothing to be registered::
+
+    class Scaled(Module):
+        def __init__(self, size: int) -> None:
+            self.scale = parameter(ones((size,)))
+            self.layers = [Linear(size, size), ReLU()]
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return self.scale * x
+
+Modules are nodes of trees (:mod:`backburn.base.trees`), so that whatever works on trees works on models.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, cast
+
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError, Unsupported, hint_for
+from backburn.base.places import Places, Shared
+from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
+from backburn.nn.summary import summary
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.defaults import as_backend
+from backburn.tensor.dispatch import is_tensor
+from backburn.tensor.host import asarray
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class Module:
+    """The base of all models and layers: override ``forward`` and put tensors and modules into attributes.
+
+    Every float tensor is a parameter unless its attribute is a buffer (:meth:`register_buffer`); int and bool tensors
+    are buffers always. A parameter that requires no gradient is frozen. Attributes may be lists, dicts, tuples and
+    dataclasses of tensors and modules, to any depth. One tensor in two places is one parameter, and so is that of a
+    module in two places.
+
+        >>> from backburn.nn import Linear, Sequential
+        >>> model = Sequential(Linear(3, 2), Linear(2, 1))
+        >>> [path for path, tensor in model.named_parameters()]
+        ['0.weight', '0.bias', '1.weight', '1.bias']
+        >>> model.num_parameters
+        11
+    """
+
+    #: Whether the model is being trained; layers such as Dropout compute something else then. Set by :meth:`train`.
+    training: bool = True
+    _buffers: frozenset[str] = frozenset()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; to be overridden."""
+        raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """``forward``."""
+        return self.forward(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        buffers = [path for leaf in self._tensors() if _is_buffer(leaf) for path in leaf.paths]
+        return summary(self, frozenset(buffers))
+
+    # ---- what it is made of ----
+
+    def register_buffer(self, name: str, value: Any) -> None:
+        """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained."""
+        self._buffers = self._buffers | {name}
+        setattr(self, name, value)
+
+    def named_parameters(self) -> list[tuple[str, FloatTensor]]:
+        """Each parameter with its path, such as ``"layers.0.weight"``; one in several places under its first path."""
+        return [(leaf.path, leaf.value) for leaf in self._tensors() if not _is_buffer(leaf)]
+
+    def parameters(self) -> list[FloatTensor]:
+        """The parameters, each once."""
+        return [tensor for _, tensor in self.named_parameters()]
+
+    def named_buffers(self) -> list[tuple[str, Tensor]]:
+        """Each tensor that is part of the state and no parameter, with its path."""
+        return [(leaf.path, leaf.value) for leaf in self._tensors() if _is_buffer(leaf)]
+
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """The module itself (under the path ``""``) and every module in it, each once, with its first path."""
+        found: dict[int, tuple[str, Module]] = {}
+        for holder in Places(self, is_tensor).holders:
+            if isinstance(holder.node, Module):
+                found.setdefault(id(holder.node), (holder.path, holder.node))
+        return list(found.values())
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of elements of all parameters."""
+        return sum(tensor.size for tensor in self.parameters())
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every parameter and buffer by its path, without history; one in several places is under each path.
+
+        Tensors never change, so this is a snapshot and stays one while training goes on.
+        """
+        return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if is_tensor(leaf)}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
+
+        Frozen parameters stay frozen. Where one tensor stands in several places, any of its paths will do. Unless
+        ``strict``, paths that only one side has are left alone. Raises :class:`ArgumentError` for missing and
+        unexpected paths, :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit; nothing is changed
+        then.
+
+            >>> from backburn.nn import Linear
+            >>> a, b = Linear(2, 2), Linear(2, 2)
+            >>> b.load_state_dict(a.state_dict())
+            >>> bool((a.weight == b.weight).all())
+            True
+        """
+        leaves = self._tensors()
+        known = {path for leaf in leaves for path in leaf.paths}
+        if strict:
+            missing = [leaf.path for leaf in leaves if not any(path in state for path in leaf.paths)]
+            _refuse_paths(missing, sorted(set(state) - known), known)
+        fitting: list[tuple[Shared, Tensor]] = []
+        problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
+        for leaf in leaves:
+            path = next((p for p in leaf.paths if p in state), None)
+            if path is None:
+                continue
+            old, new = leaf.value, _on(state[path], leaf.value.backend)
+            if new.shape != old.shape:
+                problems[ShapeError].append(f"{path} has shape {list(new.shape)} there and {list(old.shape)} here")
+            elif new.dtype is not old.dtype:
+                problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here")
+            fitting.append((leaf, new))
+        for kind, lines in problems.items():
+            if lines:
+                raise kind(f"load_state_dict: {'; '.join(lines)}. Nothing was loaded")
+        for leaf, new in fitting:
+            leaf.put(new.require_grad() if leaf.value.is_require_grad else new)
+
+    # ---- modes ----
+
+    def train(self, mode: bool = True) -> Self:
+        """Put the module and all modules in it into training mode, or with False out of it; returns the module."""
+        for _, module in self.named_modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """``train(False)``."""
+        return self.train(False)
+
+    def require_grad(self, pattern: str = "*") -> Self:
+        """Make the parameters whose paths match ``pattern`` require gradients; returns the module.
+
+        A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
+        :class:`ArgumentError` when nothing matches, :class:`GraphError` on a backend that does not differentiate.
+        """
+        return self._replace(pattern, lambda x: x if x.is_require_grad else x.require_grad(), "require_grad")
+
+    def freeze(self, pattern: str = "*") -> Self:
+        """Make the parameters whose paths match ``pattern`` require no gradient, so that no optimizer changes them.
+
+        Patterns and errors are those of :meth:`require_grad`, which is the way back.
+        """
+        return self._replace(pattern, lambda x: x.detach() if x.is_require_grad else x, "freeze")
+
+    # ---- copies on other backends ----
+
+    def inner(self) -> Self:
+        """A copy on the inner backend, where nothing is recorded. Raises :class:`GraphError` where there is none."""
+        return self._copied(lambda x: x.inner())
+
+    def to(self, backend: AnyBackend | str) -> Self:
+        """A copy on another backend. What requires gradients does so there, where the backend differentiates."""
+        target = as_backend(backend)
+        differentiates = is_autodiff(target)
+
+        def moved(x: Any) -> Any:
+            there = _on(x, target)
+            return there.require_grad() if x.is_require_grad and differentiates else there
+
+        return self._copied(moved)
+
+    # ---- helpers ----
+
+    def _tensors(self) -> list[Shared]:
+        return Places(self, is_tensor).leaves
+
+    def _copied(self, change: Callable[[Any], Any]) -> Self:
+        made = copy.deepcopy(self)
+        for leaf in made._tensors():
+            leaf.put(change(leaf.value))
+        return made
+
+    def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
+        parameters = [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
+        chosen = [leaf for leaf in parameters if any(_matches(path, pattern) for path in leaf.paths)]
+        if parameters and not chosen:
+            hint = hint_for(pattern, [path for leaf in parameters for path in leaf.paths])
+            raise ArgumentError(f"{operation}: no parameter's path matches {pattern!r}. {hint}")
+        for leaf, new in [(leaf, change(leaf.value)) for leaf in chosen]:
+            leaf.put(new)
+        return self
+
+
+def parameter(x: Tensor) -> FloatTensor:
+    """``x`` as the first value of a parameter: it requires gradients if its backend differentiates.
+
+    >>> import backburn as bb
+    >>> parameter(bb.asarray([1.0])).is_require_grad
+    True
+    >>> parameter(bb.asarray([1.0], backend="numpy")).is_require_grad
+    False
+    """
+    return x.require_grad() if is_autodiff(x.backend) else cast(FloatTensor, x)
+
+
+# ---- modules as nodes of trees ----
+
+
+def _is_part(value: Any, above: tuple[int, ...] = ()) -> bool:
+    """Whether an attribute belongs to the tree: a tensor, a module, or a container that has one or may get one."""
+    if is_tensor(value) or isinstance(value, Module):
+        return True
+    kind = None if value is None else node_type(value.__class__)
+    if kind is None or id(value) in above:
+        return False
+    children = kind.flatten(value)[0]
+    if not children:
+        return isinstance(value, (list, dict))
+    return any(_is_part(child, (*above, id(value))) for child in children)
+
+
+def attribute_parts(module: Module, skip: str = "") -> Parts:
+    """The attributes that belong to the tree, their names, and (type, all other attributes)."""
+    parts: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in vars(module).items():
+        if name != skip:
+            (parts if _is_part(value) else rest)[name] = value
+    return list(parts.values()), list(parts), (type(module), rest)
+
+
+def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Module:
+    """A module of the type and with the attributes that are given; containers are copied."""
+    made: Module = object.__new__(rest[0])
+    vars(made).update(zip(keys, children, strict=True))
+    vars(made).update({name: tree_map(lambda leaf: leaf, value) for name, value in rest[1].items()})
+    return made
+
+
+def names_and_values(module: Module) -> Iterable[Any]:
+    """All that a module's children are found in."""
+    attributes = vars(module)
+    return (*attributes, *attributes.values())
+
+
+register_node(
+    Module,
+    attribute_parts,
+    module_from_parts,
+    lambda module, name, child: vars(module).__setitem__(name, child),
+    names_and_values,
+)
+
+
+# ---- helpers of state and paths ----
+
+
+def _is_buffer(leaf: Shared) -> bool:
+    """Whether a tensor is no parameter: of another kind than float, or in a buffer of the module that holds it."""
+    holder, key = leaf.places[0]
+    while not isinstance(holder.node, Module):
+        assert holder.parent is not None
+        holder, key = holder.parent, holder.key
+    return leaf.value.dtype.kind != "float" or key in holder.node._buffers
+
+
+def _value(x: Any) -> Tensor:
+    return cast(Tensor, x.detach() if x.dtype.kind == "float" else x)
+
+
+def _on(value: Any, backend: AnyBackend) -> Any:
+    """A tensor or an array as a constant on ``backend``."""
+    if not is_tensor(value):
+        return asarray(value, backend=backend)
+    return _value(value).to(backend)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+
+
+def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str]) -> None:
+    if not missing and not unexpected:
+        return
+    words = []
+    if missing:
+        words.append(f"missing: {', '.join(missing)}")
+    if unexpected:
+        words.append(f"unexpected: {', '.join(unexpected)}. {hint_for(unexpected[0], known)}")
+    raise ArgumentError(f"load_state_dict: {'; '.join(words)} Nothing was loaded; strict=False leaves such paths alone")

@@ -1,0 +1,127 @@
+"""Layers that normalize."""
+
+from __future__ import annotations
+
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.nn import functional, init
+from backburn.nn.linear import sizes
+from backburn.nn.module import Module, parameter
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import describe
+
+
+class LayerNorm(Module):
+    """Each example minus its mean, over its standard deviation, times ``weight`` plus ``bias``.
+
+    ``shape`` is the length of the last axis, or the lengths of the last axes, over which the mean is taken. After Ba,
+    Kiros and Hinton (2016).
+
+    >>> import backburn as bb
+    >>> LayerNorm(4)(bb.asarray([[1.0, 2.0, 3.0, 4.0]])).shape
+    (1, 4)
+    """
+
+    weight: FloatTensor | None
+    bias: FloatTensor | None
+
+    def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True, bias: bool = True) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        for size in self.shape:
+            sizes("LayerNorm", shape=size)
+        self.eps = eps
+        self.weight = parameter(init.ones(self.shape)) if weight else None
+        self.bias = parameter(init.zeros(self.shape)) if bias else None
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized examples, of the shape of ``x``."""
+        check_last_axes("LayerNorm", x, self.shape)
+        axes = tuple(range(-len(self.shape), 0))
+        return functional.layer_norm(x, self.weight, self.bias, axis=axes, eps=self.eps)
+
+
+class RMSNorm(Module):
+    """Each example over its root mean square, times ``weight``, as :class:`LayerNorm` without mean and bias.
+
+    After Zhang and Sennrich (2019).
+    """
+
+    weight: FloatTensor | None
+
+    def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        for size in self.shape:
+            sizes("RMSNorm", shape=size)
+        self.eps = eps
+        self.weight = parameter(init.ones(self.shape)) if weight else None
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized examples, of the shape of ``x``."""
+        check_last_axes("RMSNorm", x, self.shape)
+        axes = tuple(range(-len(self.shape), 0))
+        return functional.rms_norm(x, self.weight, axis=axes, eps=self.eps)
+
+
+class BatchNorm(Module):
+    """Each channel minus its mean, over its standard deviation, times ``weight`` plus ``bias``.
+
+    The channels are ``axis``, of length ``channels``. In training mode the mean and the variance are those of the
+    batch, and the buffers ``running_mean`` and ``running_var`` move towards them by ``momentum`` of the way (to the
+    unbiased variance); else they are those of the buffers. After Ioffe and Szegedy (2015).
+
+    >>> import backburn as bb
+    >>> layer = BatchNorm(2)
+    >>> layer(bb.asarray([[1.0, 2.0], [3.0, 6.0]])).shape, layer.running_mean
+    ((2, 2), Tensor([0.2, 0.4], dtype=float32, backend=autodiff(numpy)))
+    """
+
+    running_mean: FloatTensor
+    running_var: FloatTensor
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1) -> None:
+        sizes("BatchNorm", channels=channels)
+        if not 0 <= momentum <= 1:
+            raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1, not {momentum!r}")
+        self.eps = eps
+        self.momentum = momentum
+        self.axis = axis
+        self.weight = parameter(init.ones((channels,)))
+        self.bias = parameter(init.zeros((channels,)))
+        self.register_buffer("running_mean", init.zeros((channels,)))
+        self.register_buffer("running_var", init.ones((channels,)))
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized batch, of the shape of ``x``.
+
+        Raises :class:`ShapeError` in training mode when there are less than two values for each channel.
+        """
+        if not self.training:
+            return functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, axis=self.axis, eps=self.eps
+            )
+        count = x.size // max(1, self.weight.size)
+        if count < 2:
+            raise ShapeError(f"BatchNorm: one value has no variance: {describe((x,))} in training mode")
+        result, mean, variance = functional.batch_norm_training(x, self.weight, self.bias, axis=self.axis, eps=self.eps)
+        self.running_mean = self._moved(self.running_mean, mean)
+        self.running_var = self._moved(self.running_var, variance * (count / (count - 1)))
+        return result
+
+    def _moved(self, old: FloatTensor, new: Tensor) -> FloatTensor:
+        """``old``, moved towards ``new``: a constant on the backend of ``old``."""
+        value = lowered(new, old.backend)
+        return old * (1.0 - self.momentum) + value * self.momentum  # type: ignore[return-value]
+
+
+def lowered(x: Tensor, backend: AnyBackend) -> Tensor:
+    """``x`` without history on ``backend``, which is its own or one further in."""
+    x = x.detach()
+    while x.backend is not backend and is_autodiff(x.backend):
+        x = x.inner()
+    return x
+
+
+def check_last_axes(layer: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse an input whose last axes are not those that the layer was made for."""
+    if x.shape[len(x.shape) - len(shape) :] != shape:
+        raise ShapeError(f"{layer}: made for inputs of shape [..., {str(list(shape))[1:-1]}], not {describe((x,))}")

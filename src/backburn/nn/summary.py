@@ -1,0 +1,72 @@
+"""How a module prints: as a tree, with the shapes of its tensors and the number of its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.backend.contract import is_autodiff
+from backburn.base.trees import joined, node_type
+from backburn.tensor.dispatch import is_tensor
+
+_SHORT = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}
+
+
+def short_type(x: Any) -> str:
+    """A tensor's dtype and shape, as ``f32[64,128]``.
+
+    >>> import backburn as bb
+    >>> short_type(bb.asarray([[1, 2, 3]], dtype="uint8"))
+    'u8[1,3]'
+    """
+    name = x.dtype.name
+    letters = name.rstrip("0123456789")
+    return f"{_SHORT.get(letters, letters)}{name[len(letters) :]}[{','.join(map(str, x.shape))}]"
+
+
+def summary(module: Any, buffers: frozenset[str]) -> str:
+    """One line for each module, container and tensor; ``buffers`` are the paths of those that are no parameters."""
+    lines: list[str] = []
+    first_paths: dict[int, str] = {}
+
+    def visit(value: Any, name: str, path: str, depth: int) -> int:
+        """Describe ``value`` and what is in it; the number of its parameters."""
+        start = "  " * depth + (f"{name}: " if name else "")
+        kind = None if value is None else node_type(value.__class__)
+        known = first_paths.setdefault(id(value), path)
+        if known != path and (is_tensor(value) or kind is not None):
+            lines.append(f"{start}the same as {known or 'the whole'}")
+            return 0
+        if is_tensor(value):
+            lines.append(f"{start}{short_type(value)}{_role(value, path in buffers)}")
+            return 0 if path in buffers else int(value.size)
+        if kind is None:
+            lines.append(f"{start}{value!r}")
+            return 0
+        line = len(lines)
+        lines.append("")
+        children, keys, rest = kind.flatten(value)
+        parts = zip(keys, children, strict=True)
+        count = sum(visit(child, str(key), joined(path, key), depth + 1) for key, child in parts)
+        counted = f"  # {count:,} parameter{'s' if count != 1 else ''}" if count else ""
+        lines[line] = f"{start}{type(value).__name__}{_options(rest)}{counted}"
+        return count
+
+    visit(module, "", "", 0)
+    return "\n".join(lines)
+
+
+def _role(x: Any, buffer: bool) -> str:
+    if buffer:
+        return " buffer"
+    return " frozen" if is_autodiff(x.backend) and not x.is_require_grad else ""
+
+
+def _options(rest: Any) -> str:
+    """The plain values among a module's other attributes, as they may have been given to its constructor."""
+    attributes = rest[1] if isinstance(rest, tuple) and len(rest) == 2 and isinstance(rest[1], dict) else {}
+    shown = {
+        name: value
+        for name, value in attributes.items()
+        if isinstance(value, (bool, int, float, str, tuple)) and name != "training" and not name.startswith("_")
+    }
+    return f"({', '.join(f'{name}={value!r}' for name, value in shown.items())})" if shown else ""

@@ -1,0 +1,453 @@
+"""Modules: what they find in themselves, their state and modes, and the layers against their formulas."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.base.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    GraphError,
+    OutOfRangeError,
+    ShapeError,
+    Unsupported,
+)
+from backburn.base.trees import flatten, leaves_with_paths, tree_map, unflatten
+from backburn.nn import functional, init
+
+Array = Any
+
+
+def tensor(value: Any, dtype: str = "float32") -> Any:
+    return bb.asarray(np.asarray(value, dtype))
+
+
+def normal(*shape: int, dtype: str = "float32", seed: int = 0) -> Any:
+    return tensor(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+@dataclass
+class Part:
+    layer: Any
+    gain: Any
+
+
+class Everything(nn.Module):
+    """Tensors and modules in every kind of container, and much that is neither."""
+
+    def __init__(self) -> None:
+        self.weight = nn.parameter(tensor([1.0, 2.0]))
+        self.layers = [nn.Linear(2, 3), nn.ReLU(), {"deep": (nn.Linear(3, 1, bias=False), "text")}]
+        self.part = Part(nn.Linear(1, 1), nn.parameter(tensor(3.0)))
+        self.counts = tensor([1, 2], "int64")
+        self.register_buffer("steps", tensor([0.0]))
+        self.register_buffer("stats", {"mean": tensor([5.0])})
+        self.sizes = [2, 3]
+        self.name = "everything"
+        self.nothing = None
+        self.later: list[Any] = []
+
+
+PARAMETERS = [
+    "weight", "layers.0.weight", "layers.0.bias", "layers.2.deep.0.weight", "part.layer.weight", "part.layer.bias",
+    "part.gain",
+]  # fmt: skip
+
+
+def test_a_module_finds_what_it_is_made_of() -> None:
+    model = Everything()
+    assert [path for path, _ in model.named_parameters()] == PARAMETERS
+    assert [x.shape for x in model.parameters()] == [(2,), (2, 3), (3,), (3, 1), (1, 1), (1,), ()]
+    assert [path for path, _ in model.named_buffers()] == ["counts", "steps", "stats.mean"]
+    assert [path for path, _ in model.named_modules()] == ["", "layers.0", "layers.1", "layers.2.deep.0", "part.layer"]
+    assert model.num_parameters == 2 + 6 + 3 + 3 + 1 + 1 + 1
+    model.later.append(nn.Linear(1, 2))
+    assert [path for path, _ in model.named_parameters()][-2:] == ["later.0.weight", "later.0.bias"]
+
+
+def test_a_module_is_a_node_of_trees() -> None:
+    model = Everything()
+    leaves, structure = flatten(model)
+    again = unflatten(structure, leaves)
+    assert isinstance(again, Everything)
+    assert flatten(again)[1] == structure
+    assert again.sizes == [2, 3]
+    assert again.sizes is not model.sizes
+    assert (again.name, again.nothing) == ("everything", None)
+    doubled = tree_map(lambda x: x * 2.0 if isinstance(x, bb.FloatTensor) else x, model)
+    assert doubled.weight.tolist() == [2.0, 4.0]
+    assert [path for path, _ in doubled.named_buffers()] == ["counts", "steps", "stats.mean"]
+    other = Everything()
+    other.name = "other"
+    with pytest.raises(ArgumentError, match="at the root, what is no leaf differs"):
+        tree_map(lambda x, y: x, model, other)
+    stacked = nn.Sequential(nn.Linear(1, 2), nn.Tanh())
+    mapped = tree_map(lambda x: x, stacked)
+    assert isinstance(mapped, nn.Sequential)
+    assert len(mapped) == 2
+    mapped.append(nn.ReLU())
+    assert len(stacked) == 2
+    assert [path for path, _ in leaves_with_paths(stacked)] == ["0.weight", "0.bias"]
+
+
+def test_a_sequence_may_have_parameters_of_its_own() -> None:
+    class Scaled(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(2, 2))
+            self.scale = nn.parameter(tensor(2.0))
+
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * self.scale
+
+    model = Scaled()
+    assert [path for path, _ in model.named_parameters()] == ["0.weight", "0.bias", "scale"]
+    mapped = tree_map(lambda x: x * 3.0, model)
+    assert mapped.scale.item() == 6.0
+    optim.SGD(1.0).step(model, model(tensor([[1.0, 1.0]])).sum().backward())
+    assert model.scale.item() != 2.0
+    assert model.scale.is_require_grad
+
+
+def test_a_way_back_up_is_refused() -> None:
+    model = nn.Sequential(nn.ReLU())
+    model[0].above = model  # type: ignore[attr-defined]
+    with pytest.raises(ArgumentError, match="cyclic: a Sequential contains itself"):
+        model.parameters()
+
+
+def test_state_goes_round() -> None:
+    model, other = Everything(), Everything()
+    state = model.state_dict()
+    assert list(state) == [*PARAMETERS, "counts", "steps", "stats.mean"]
+    assert not any(x.is_tracked for x in state.values())
+    other.freeze("layers")
+    other.load_state_dict(pickle.loads(pickle.dumps(state)))
+    for (path, x), (same, y) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+        assert path == same
+        np.testing.assert_array_equal(x.numpy(), y.numpy())
+    assert [p for p, x in other.named_parameters() if not x.is_require_grad] == PARAMETERS[1:4]
+    arrays = {path: x.numpy() + 1 for path, x in state.items()}
+    other.load_state_dict(arrays)
+    assert other.weight.tolist() == [2.0, 3.0]
+    assert other.counts.tolist() == [2, 3]
+    other.load_state_dict({"weight": tensor([7.0, 7.0]), "unknown": tensor(1.0)}, strict=False)
+    assert other.weight.tolist() == [7.0, 7.0]
+    assert state["weight"].tolist() == [1.0, 2.0]
+    other.load_state_dict({path: bb.asarray(x.numpy(), backend="numpy") for path, x in state.items()})
+    assert other.weight.backend is bb.default_backend()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"weight": None}, ArgumentError, "missing: weight"),
+        ({"wieght": 1.0}, ArgumentError, "unexpected: wieght. Did you mean 'weight'"),
+        ({"weight": np.zeros(3, "f")}, ShapeError, r"weight has shape \[3\] there and \[2\] here"),
+        ({"weight": np.zeros(2)}, DTypeError, "weight is float64 there and float32 here"),
+        ({"counts": np.zeros(2)}, DTypeError, "counts is float64 there and int64 here"),
+    ],
+)
+def test_a_bad_state_changes_nothing(change: dict[str, Any], kind: type[Exception], words: str) -> None:
+    model = Everything()
+    before = dict(leaves_with_paths(model))
+    state = {k: v for k, v in {**Everything().state_dict(), **change}.items() if v is not None}
+    with pytest.raises(kind, match=words) as caught:
+        model.load_state_dict(state)
+    assert "Nothing was loaded" in str(caught.value)
+    assert all(leaf is before[path] for path, leaf in leaves_with_paths(model))
+
+
+class Tied(nn.Module):
+    """A table that is looked up and, transposed by nothing, multiplied with: one tensor in two places."""
+
+    def __init__(self) -> None:
+        self.table = nn.Embedding(3, 3)
+        self.out = nn.Linear(3, 3, bias=False)
+        self.out.weight = self.table.weight
+        self.again = self.out
+
+    def forward(self, ids: Any) -> Any:
+        return self.again(self.out(self.table(ids)))
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    model = Tied()
+    assert [path for path, _ in model.named_parameters()] == ["table.weight"]
+    assert model.num_parameters == 9
+    assert list(model.state_dict()) == ["table.weight", "out.weight", "again.weight"]
+    ids = tensor([0, 2, 2], "int64")
+    optimizer = optim.Adam(0.1)
+    for _ in range(2):
+        optimizer.step(model, (model(ids) * model(ids)).sum().backward())
+    assert model.table.weight is model.out.weight is model.again.weight
+    assert model.again is model.out
+    for other in (copy.deepcopy(model), model.inner(), model.to("numpy")):
+        assert other.table.weight is other.out.weight
+        assert other.again is other.out
+    fresh = Tied()
+    fresh.load_state_dict({"out.weight": model.state_dict()["out.weight"]})
+    assert fresh.table.weight is fresh.out.weight
+    np.testing.assert_array_equal(fresh.table.weight.numpy(), model.table.weight.numpy())
+    assert "weight: the same as table.weight" in repr(model)
+    assert "again: the same as out" in repr(model)
+
+
+def test_freezing() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
+    model.freeze("0").freeze("1.b*")
+    assert [x.is_require_grad for x in model.parameters()] == [False, False, True, False, True, True]
+    before = dict(model.named_parameters())
+    optim.SGD(0.1, 0.9).step(model, model(normal(4, 2)).sum().backward())
+    changed = [path for path, x in model.named_parameters() if x is not before[path]]
+    assert changed == ["1.weight", "2.weight", "2.bias"]
+    assert repr(model).count("frozen") == 3
+    model.require_grad()
+    assert all(x.is_require_grad for x in model.parameters())
+    with pytest.raises(ArgumentError, match=r"freeze: no parameter's path matches '3\.weight'\. Did you mean '"):
+        model.freeze("3.weight")
+    with pytest.raises(GraphError, match="does not differentiate"):
+        model.inner().require_grad()
+
+
+def test_copies_on_other_backends() -> None:
+    model = Everything()
+    inner = model.inner()
+    assert {x.backend.spec for _, x in leaves_with_paths(inner) if not isinstance(x, str)} == {"numpy"}
+    assert model.weight.backend.spec == "autodiff(numpy)"
+    assert model.weight.is_require_grad
+    assert inner.stats["mean"].tolist() == [5.0]  # type: ignore[attr-defined]
+    with pytest.raises(GraphError, match="does not differentiate"):
+        inner.inner()
+    model.freeze("weight")
+    twice = model.to("autodiff(autodiff(numpy))")
+    assert twice.weight.backend.spec == "autodiff(autodiff(numpy))"
+    assert [x.is_require_grad for x in twice.parameters()] == [False, *[True] * 6]
+    assert not any(x.is_require_grad for x in model.to("numpy").parameters())
+    assert not any(x.is_require_grad for _, x in twice.named_buffers())
+
+
+def test_layers_are_made_on_the_default_backend_in_the_default_dtype() -> None:
+    with bb.use_backend("numpy"), bb.use_dtype("float64"):
+        layer = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.BatchNorm(2), nn.Embedding(2, 2))
+    assert {x.backend.spec for x in layer.state_dict().values()} == {"numpy"}
+    assert {x.dtype.name for x in layer.state_dict().values()} == {"float64"}
+    assert not any(x.is_require_grad for x in layer.parameters())
+    assert all(x.is_require_grad for x in nn.Linear(2, 2).parameters())
+
+
+def test_modes() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(0.5)))
+    assert model.eval() is model
+    assert [m.training for _, m in model.named_modules()] == [False] * 4
+    model.train()
+    assert [m.training for _, m in model.named_modules()] == [True] * 4
+    copied = model.inner().eval()
+    assert model.training
+    assert not copied.training
+
+
+def test_dropout() -> None:
+    x = tensor(np.ones((200, 50)))
+    layer = nn.Dropout(0.25)
+    bb.random.seed(5)
+    first, second = layer(x).numpy(), layer(x).numpy()
+    bb.random.seed(5)
+    np.testing.assert_array_equal(first, layer(x).numpy())
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(np.unique(first), np.array([0.0, 1.0 / 0.75], "f"))
+    assert abs((first == 0).mean() - 0.25) < 0.02
+    np.testing.assert_array_equal(layer.eval()(x).numpy(), x.numpy())
+    # On a backend without gradients training is training all the same.
+    assert (nn.Dropout(0.5)(bb.asarray(np.ones(100, "f"), backend="numpy")).numpy() == 0).any()
+    np.testing.assert_array_equal(nn.Dropout(1.0)(x).numpy(), 0.0 * x.numpy())
+    np.testing.assert_array_equal(nn.Dropout(0.0)(x).numpy(), x.numpy())
+    w = normal(30).require_grad()
+    bb.random.seed(1)
+    y = functional.dropout(w, 0.5)
+    np.testing.assert_array_equal(w.grad(y.sum().backward()).numpy(), np.where(y.numpy() != 0, 2.0, 0.0))
+
+
+def test_the_same_seed_makes_the_same_model() -> None:
+    def weights(seed: int) -> Array:
+        bb.random.seed(seed)
+        return np.concatenate([x.numpy().ravel() for x in nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).parameters()])
+
+    np.testing.assert_array_equal(weights(3), weights(3))
+    assert not np.array_equal(weights(3), weights(4))
+
+
+def test_linear_and_embedding() -> None:
+    layer = nn.Linear(3, 2)
+    x = normal(5, 4, 3)
+    w, b = (p.numpy() for p in layer.parameters())
+    np.testing.assert_allclose(layer(x).numpy(), x.numpy() @ w + b, rtol=1e-5, atol=1e-6)
+    assert np.abs(nn.Linear(100, 50).weight.numpy()).max() <= 0.1
+    assert nn.Linear(3, 2, bias=False).bias is None
+    with pytest.raises(ShapeError, match="linear"):
+        layer(normal(5, 4))
+    mixed = functional.linear(tensor([[1, 2]], "int64"), bb.asarray(np.ones((2, 1)), backend="numpy"), tensor([0.5]))
+    assert (mixed.tolist(), mixed.dtype.name, mixed.backend.spec) == ([[3.5]], "float64", "autodiff(numpy)")
+    table = nn.Embedding(4, 2)
+    ids = tensor([[3, 0], [0, 1]], "int64")
+    np.testing.assert_array_equal(table(ids).numpy(), table.weight.numpy()[ids.numpy()])
+    grad = table.weight.grad(table(ids).sum().backward())
+    assert grad is not None
+    assert grad.tolist() == [[2.0, 2.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    with pytest.raises(OutOfRangeError):
+        table(tensor([4], "int64"))
+    with pytest.raises(DTypeError, match=r"embedding: rows are named by integers; ids and weight: float32\[1\]"):
+        table(tensor([1.0]))
+
+
+def test_normalizing_layers() -> None:
+    x = normal(6, 3, 4, dtype="float64")
+    a = x.numpy()
+    with bb.use_dtype("float64"):
+        layer, two, root = nn.LayerNorm(4), nn.LayerNorm((3, 4), weight=False, bias=False), nn.RMSNorm(4)
+    layer.load_state_dict({"weight": np.arange(4.0), "bias": np.ones(4)})
+    expected = (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5) * np.arange(4.0) + 1
+    np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-10)
+    axes = (-2, -1)
+    expected = (a - a.mean(axes, keepdims=True)) / np.sqrt(a.var(axes, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(two(x).numpy(), expected, rtol=1e-10)
+    assert two.parameters() == []
+    expected = a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(root(x).numpy(), expected, rtol=1e-10)
+    with pytest.raises(ShapeError, match=r"LayerNorm: made for inputs of shape \[..., 4\], not float32\[2,5\]"):
+        layer(normal(2, 5))
+
+
+def test_batch_norm() -> None:
+    with bb.use_dtype("float64"):
+        layer = nn.BatchNorm(3, momentum=0.25)
+    x = normal(8, 3, 5, dtype="float64")
+    a = x.numpy()
+    mean, var = a.mean((0, 2)), a.var((0, 2))
+    shape = (1, 3, 1)
+    y = layer(x.require_grad())
+    expected = (a - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + 1e-5)
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(layer.running_mean.numpy(), 0.25 * mean, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(layer.running_var.numpy(), 0.75 + 0.25 * var * 40 / 39, rtol=1e-10)
+    assert not layer.running_mean.is_tracked
+    before = layer.running_mean
+    layer.eval()
+    evaluated = layer(x).numpy()
+    rm, rv = layer.running_mean.numpy().reshape(shape), layer.running_var.numpy().reshape(shape)
+    np.testing.assert_allclose(evaluated, (a - rm) / np.sqrt(rv + 1e-5), rtol=1e-10)
+    assert layer.running_mean is before
+    layer.train()
+    layer(bb.asarray(a, backend="autodiff(autodiff(numpy))"))
+    assert layer.running_mean.backend.spec == "autodiff(numpy)"
+    with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
+        nn.BatchNorm(3)(normal(1, 3))
+    optimizer = optim.SGD(0.1)
+    optimizer.step(layer, (layer(x) * x).sum().backward())
+    assert list(layer.state_dict()) == ["weight", "bias", "running_mean", "running_var"]
+    assert optimizer.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "reference"),
+    [
+        (nn.Identity(), lambda a: a),
+        (nn.ReLU(), lambda a: np.maximum(a, 0)),
+        (nn.LeakyReLU(0.2), lambda a: np.where(a > 0, a, 0.2 * a)),
+        (nn.ELU(0.5), lambda a: np.where(a > 0, a, 0.5 * np.expm1(a))),
+        (nn.SiLU(), lambda a: a / (1 + np.exp(-a))),
+        (nn.Tanh(), np.tanh),
+        (nn.Sigmoid(), lambda a: 1 / (1 + np.exp(-a))),
+        (nn.Softmax(0), lambda a: np.exp(a) / np.exp(a).sum(0)),
+        (nn.GELU("tanh"), lambda a: 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))),
+        (nn.Flatten(), lambda a: a.reshape(a.shape[0], -1)),
+        (nn.Flatten(0), lambda a: a.reshape(-1)),
+        (nn.Function(lambda x: x * 2.0), lambda a: a * 2),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, nn.Module) else "",
+)
+def test_layers_without_parameters(layer: Any, reference: Any) -> None:
+    x = normal(2, 3, 2, dtype="float64")
+    np.testing.assert_allclose(layer(x).numpy(), reference(x.numpy()), rtol=1e-12, atol=1e-15, strict=True)
+    assert layer.parameters() == []
+    assert layer.state_dict() == {}
+
+
+def test_first_values() -> None:
+    shape = (300, 200)
+    for function, std in [
+        (init.kaiming_uniform, (2 / 300) ** 0.5),
+        (init.kaiming_normal, (2 / 300) ** 0.5),
+        (init.xavier_uniform, (2 / 500) ** 0.5),
+        (init.xavier_normal, (2 / 500) ** 0.5),
+        (init.normal, 1.0),
+    ]:
+        drawn = function(shape, dtype="float64").numpy()
+        assert drawn.shape == shape
+        assert abs(drawn.std() / std - 1) < 0.02
+        assert abs(drawn.mean()) < 5 * std / 60_000**0.5
+    assert np.abs(init.xavier_uniform(shape).numpy()).max() <= (6 / 500) ** 0.5
+    assert abs(init.kaiming_normal(shape, fan=1200).numpy().std() / (2 / 1200) ** 0.5 - 1) < 0.02
+    assert init.ones((2,)).tolist() == [1.0, 1.0]
+    assert init.zeros((2,), dtype="float64").dtype == "float64"
+    with pytest.raises(ArgumentError, match=r"fans: the weight of a layer has two axes or more, not the shape \[3\]"):
+        init.xavier_normal((3,))
+
+
+def test_repr() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.BatchNorm(3))
+    assert repr(model) == (
+        "Sequential  # 15 parameters\n"
+        "  0: Linear  # 9 parameters\n"
+        "    weight: f32[2,3]\n"
+        "    bias: f32[3]\n"
+        "  1: Dropout(p=0.5)\n"
+        "  2: BatchNorm(eps=1e-05, momentum=0.1, axis=1)  # 6 parameters\n"
+        "    weight: f32[3]\n"
+        "    bias: f32[3]\n"
+        "    running_mean: f32[3] buffer\n"
+        "    running_var: f32[3] buffer"
+    )
+
+
+def test_bad_layers() -> None:
+    with pytest.raises(Unsupported, match="Part2 has no forward"):
+        type("Part2", (nn.Module,), {})()(1)
+    with pytest.raises(ArgumentError, match="Linear: inputs is a whole number from 1 on, not 0"):
+        nn.Linear(0, 2)
+    with pytest.raises(ArgumentError, match="Embedding: size is a whole number"):
+        nn.Embedding(2, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="Dropout: p is a probability"):
+        nn.Dropout(1.5)
+    with pytest.raises(ArgumentError, match="BatchNorm: momentum"):
+        nn.BatchNorm(2, momentum=2.0)
+    with pytest.raises(ArgumentError, match=r"Sequential: holds modules, not .*; write ReLU\(...\)"):
+        nn.Sequential(nn.ReLU)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"nn\.Function\(f\) makes a function one"):
+        nn.ModuleList([abs])  # type: ignore[list-item]
+    with pytest.raises(OutOfRangeError, match="Sequential: no module 3 among 1"):
+        nn.Sequential(nn.ReLU())[3]
+    with pytest.raises(AxisError, match="flatten"):
+        nn.Flatten(3)(normal(2, 2))
+
+
+def test_a_small_model_learns() -> None:
+    bb.random.seed(0)
+    x = normal(64, 2)
+    labels = tensor((x.numpy()[:, 0] * x.numpy()[:, 1] > 0).astype("int64"), "int64")
+    model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2))
+    optimizer = optim.AdamW(0.05)
+    losses = []
+    for _ in range(60):
+        loss = functional.cross_entropy(model(x), labels)
+        losses.append(loss.item())
+        optimizer.step(model, loss.backward())
+    assert losses[-1] < 0.1 * losses[0]
