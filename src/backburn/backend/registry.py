@@ -63,6 +63,11 @@ def register_backend(name: str, factory: Any) -> None:
     """Make a backend known by ``name`` in this process; ``factory(device=..., **options)`` returns it.
 
     Its ``spec`` must begin with ``name``. A backend of that name that was loaded before is forgotten.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> register_backend("numpy", NumpyBackend)
+        >>> load_backend("numpy") is NumpyBackend()
+        True
     """
     if not name.isidentifier():
         raise SpecError(f"register_backend: {name!r} cannot stand in an expression: a name is letters, digits and _")
@@ -89,7 +94,11 @@ def load_backend(spec: str) -> AnyBackend:
 
 
 def list_backends() -> list[BackendInfo]:
-    """Every backend that is installed, usable or not; one whose package fails to import also warns."""
+    """Every backend that is installed, usable or not; one whose package fails to import also warns.
+
+        >>> "numpy" in [info.name for info in list_backends() if info.usable]
+        True
+    """
     result = []
     packages = _packages(BACKENDS)
     for name, target in sorted(_targets(BACKENDS).items()):

@@ -612,25 +612,45 @@ class NotAnIndexError(ShapeError, TypeError):
 
 
 class FloatTensor(Tensor):
-    """A tensor of floating-point numbers: the kind that has gradients."""
+    """A tensor of floating-point numbers: the kind that has gradients.
+
+        >>> import backburn as bb
+        >>> isinstance(bb.asarray([1.0]), bb.FloatTensor)
+        True
+    """
 
     __slots__ = ()
 
 
 class IntTensor(Tensor):
-    """A tensor of integers."""
+    """A tensor of integers.
+
+        >>> import backburn as bb
+        >>> isinstance(bb.asarray([1]), bb.IntTensor)
+        True
+    """
 
     __slots__ = ()
 
 
 class BoolTensor(Tensor):
-    """A tensor of truth values."""
+    """A tensor of truth values.
+
+        >>> import backburn as bb
+        >>> isinstance(bb.asarray([1]) == 1, bb.BoolTensor)
+        True
+    """
 
     __slots__ = ()
 
 
 class QuantizedTensor(Tensor):
-    """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for."""
+    """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for.
+
+        >>> import backburn as bb
+        >>> isinstance(bb.asarray([1.0]).quantize(), bb.QuantizedTensor)
+        True
+    """
 
     __slots__ = ()
 

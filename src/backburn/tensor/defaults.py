@@ -49,7 +49,11 @@ def use_backend(backend: AnyBackend | str) -> Iterator[AnyBackend]:
 
 
 def default_dtype() -> DType:
-    """The dtype of tensors made from Python floats; float32 unless :func:`use_dtype` says otherwise."""
+    """The dtype of tensors made from Python floats; float32 unless :func:`use_dtype` says otherwise.
+
+        >>> default_dtype()
+        float32
+    """
     return DEFAULT_FLOAT.get()
 
 

@@ -152,6 +152,9 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
 
     Lifting gives a constant. Raises :class:`ArgumentError` for a tracked tensor whose history would be lost: detach
     it first.
+
+        >>> to(asarray([1.0], backend="numpy"), "autodiff(numpy)")
+        Tensor([1.], dtype=float32, backend=autodiff(numpy))
     """
     target = as_backend(backend)
     if x.backend is target or x.backend == target:
@@ -173,6 +176,9 @@ def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:
 
     ``backend`` is the outer backend; without it the default backend. Raises :class:`ArgumentError` when ``backend``
     does not wrap the tensor's.
+
+        >>> from_inner(asarray([1.0], backend="numpy"), backend="autodiff(numpy)").require_grad().is_tracked
+        True
     """
     target = as_backend(backend)
     if levels_between(x.backend, target) is None:
