@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import backburn as bb
-from backburn.backend import registry
+from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend, registry
 from backburn.backend.expression import Decorated, Expression, parse
 from backburn.base.errors import BackendMismatchError, BackendUnavailableError, SpecError
 
@@ -65,27 +65,27 @@ def test_what_is_no_expression_says_why(text: str, words: str) -> None:
 @pytest.mark.parametrize("value", [None, 3, b"numpy"])
 def test_an_expression_is_a_string(value: Any) -> None:
     with pytest.raises(SpecError, match="is a string"):
-        bb.load_backend(value)
+        load_backend(value)
 
 
 # ---- loading ----
 
 
 def test_the_same_expression_is_the_same_object() -> None:
-    numpy = bb.load_backend("numpy")
-    once = bb.load_backend("autodiff(numpy)")
-    assert bb.load_backend("numpy") is numpy
-    assert bb.load_backend(" autodiff ( numpy() ) ") is once
+    numpy = load_backend("numpy")
+    once = load_backend("autodiff(numpy)")
+    assert load_backend("numpy") is numpy
+    assert load_backend(" autodiff ( numpy() ) ") is once
     assert once.inner_backend is numpy  # type: ignore[attr-defined]
     assert bb.Autodiff(numpy) is once
-    twice = bb.load_backend("autodiff(autodiff(numpy))")
+    twice = load_backend("autodiff(autodiff(numpy))")
     assert twice.inner_backend is once  # type: ignore[attr-defined]
     assert twice.spec == "autodiff(autodiff(numpy))"
 
 
 @pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))"])
 def test_backends_are_pickled_by_their_spec(spec: str) -> None:
-    backend = bb.load_backend(spec)
+    backend = load_backend(spec)
     assert backend.spec == spec
     assert pickle.loads(pickle.dumps(backend)) is backend
 
@@ -102,7 +102,7 @@ def test_backends_are_pickled_by_their_spec(spec: str) -> None:
 )
 def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:
     with pytest.raises(SpecError) as caught:
-        bb.load_backend(spec)
+        load_backend(spec)
     assert suggestion in str(caught.value)
     assert repr(spec) in str(caught.value)
 
@@ -110,7 +110,7 @@ def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:
 @pytest.mark.parametrize("spec", ["autodiff", "autodiff()", "autodiff(depth=2)"])
 def test_a_decorator_alone_is_no_backend(spec: str) -> None:
     with pytest.raises(SpecError, match=r"autodiff wraps a backend: write autodiff\(numpy\)"):
-        bb.load_backend(spec)
+        load_backend(spec)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_a_decorator_alone_is_no_backend(spec: str) -> None:
 )
 def test_what_a_backend_does_not_take(spec: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        bb.load_backend(spec)
+        load_backend(spec)
 
 
 @pytest.mark.parametrize("spec", ["cupy", "cupy:1", "autodiff(cupy:0)"])
 def test_the_cuda_backend_is_honestly_absent(spec: str) -> None:
     with pytest.raises(BackendUnavailableError, match=r"not part of this release.*Use 'numpy'"):
-        bb.load_backend(spec)
+        load_backend(spec)
 
 
 # ---- registered in this process ----
@@ -150,7 +150,7 @@ def names():
 def toy(spec: str = "toy", **members: Any) -> Any:
     """A backend of which nothing but its name is asked."""
 
-    class Toy(bb.Backend[Any, Any, Any, Any]):
+    class Toy(Backend[Any, Any, Any, Any]):
         device = members.pop("device", "cpu")
 
         @property
@@ -167,43 +167,43 @@ def test_device_and_options_reach_the_factory(names) -> None:
         calls.append((device, options))
         return toy(f"toy:{device}")
 
-    bb.register_backend("toy", factory)
-    first = bb.load_backend("toy:1(fast=true)")
+    register_backend("toy", factory)
+    first = load_backend("toy:1(fast=true)")
     assert calls == [(1, {"fast": True})]
-    assert bb.load_backend("toy:1") is first, "the spec of what was made names it as well"
-    other = bb.load_backend("toy:2")
+    assert load_backend("toy:1") is first, "the spec of what was made names it as well"
+    other = load_backend("toy:2")
     assert other is not first
     assert other != first
     assert calls[1:] == [(2, {})]
 
 
 def test_registering_again_replaces_and_leaves_others_alone(names) -> None:
-    bb.register_backend("toy", lambda: toy())
-    first, decorated, numpy = (bb.load_backend(s) for s in ("toy", "autodiff(toy)", "autodiff(numpy)"))
-    bb.register_backend("toy", lambda: toy())
-    assert bb.load_backend("toy") is not first
-    assert bb.load_backend("autodiff(toy)") is not decorated
-    assert bb.load_backend("autodiff(numpy)") is numpy
+    register_backend("toy", lambda: toy())
+    first, decorated, numpy = (load_backend(s) for s in ("toy", "autodiff(toy)", "autodiff(numpy)"))
+    register_backend("toy", lambda: toy())
+    assert load_backend("toy") is not first
+    assert load_backend("autodiff(toy)") is not decorated
+    assert load_backend("autodiff(numpy)") is numpy
 
 
 def test_what_a_factory_must_make(names) -> None:
-    bb.register_backend("toy", lambda: 3)
+    register_backend("toy", lambda: 3)
     with pytest.raises(SpecError, match=r"'toy' made int, which is no backend: it lacks spec, "):
-        bb.load_backend("toy")
-    bb.register_backend("toy", lambda: toy("numpy"))
+        load_backend("toy")
+    register_backend("toy", lambda: toy("numpy"))
     with pytest.raises(SpecError, match=r"'toy' \(Toy\) has the spec 'numpy'"):
-        bb.load_backend("toy")
+        load_backend("toy")
 
 
 def test_a_factory_that_fails_says_why(names) -> None:
     def driver_missing() -> Any:
         raise RuntimeError("no driver")
 
-    bb.register_backend("toy", driver_missing)
+    register_backend("toy", driver_missing)
     with pytest.raises(BackendUnavailableError, match=r"'toy': cannot be used here \(RuntimeError: no driver\)"):
-        bb.load_backend("autodiff(toy)")
+        load_backend("autodiff(toy)")
     with pytest.warns(registry.BackendWarning, match="no driver"):
-        (found,) = [b for b in bb.list_backends() if b.name == "toy"]
+        (found,) = [b for b in list_backends() if b.name == "toy"]
     assert not found.usable
     assert "no driver" in found.reason
 
@@ -212,28 +212,28 @@ def test_a_backend_may_say_itself_why_it_is_not_usable(names) -> None:
     def no_device() -> Any:
         raise BackendUnavailableError("toy: there is no device; plug one in")
 
-    bb.register_backend("toy", no_device)
-    (found,) = [b for b in bb.list_backends() if b.name == "toy"]
+    register_backend("toy", no_device)
+    (found,) = [b for b in list_backends() if b.name == "toy"]
     assert (found.usable, found.reason) == (False, "toy: there is no device; plug one in")
 
 
 @pytest.mark.parametrize("name", ["two words", "a-b", "3d", ""])
 def test_names_must_fit_into_expressions(name: str) -> None:
     with pytest.raises(SpecError, match="register_backend"):
-        bb.register_backend(name, lambda: toy())
+        register_backend(name, lambda: toy())
 
 
 def test_an_autodiff_backend_that_differs_from_its_inner_one_is_refused(names) -> None:
     inner = toy()
 
-    class Bad(bb.AutodiffBackend[Any, Any, Any, Any, Any, Any]):
-        spec = "toy"  # type: ignore[assignment]
-        device = "elsewhere"  # type: ignore[assignment]
+    class Bad(AutodiffBackend[Any, Any, Any, Any, Any, Any]):
+        spec = "toy"
+        device = "elsewhere"
         inner_backend = inner
 
-    bb.register_backend("toy", Bad)
+    register_backend("toy", Bad)
     with pytest.raises(BackendMismatchError, match=r"Bad \(device elsewhere\) wraps Toy \(device cpu\)"):
-        bb.load_backend("toy")
+        load_backend("toy")
 
 
 # ---- installed plugins ----
@@ -267,9 +267,9 @@ BROKEN = {"modules": {"toy_broken": "import toy_missing"}, "points": {"backburn.
 def test_a_broken_plugin_is_named_and_nothing_else_breaks(site: Path, names) -> None:
     install(site, "toy", **BROKEN)  # type: ignore[arg-type]
     with pytest.raises(BackendUnavailableError, match=r"'toy': toy_broken could not be imported.*toy_missing"):
-        bb.load_backend("toy")
+        load_backend("toy")
     with pytest.warns(registry.BackendWarning, match="toy_missing"):
-        found = {b.name: b for b in bb.list_backends()}
+        found = {b.name: b for b in list_backends()}
     assert found["toy"].distribution == "toy 0.3"
     assert found["toy"].target == "toy_broken:Toy"
     assert not found["toy"].usable
@@ -293,7 +293,7 @@ def test_a_broken_plugin_does_not_break_the_import(site: Path) -> None:
 def test_a_missing_attribute_is_a_broken_plugin(site: Path, names) -> None:
     install(site, "toy", modules={"toy_empty": ""}, points={"backburn.backends": {"toy": "toy_empty:Toy"}})
     with pytest.raises(BackendUnavailableError, match="AttributeError"):
-        bb.load_backend("toy")
+        load_backend("toy")
 
 
 def test_a_broken_decorator_is_listed(site: Path) -> None:
@@ -304,12 +304,12 @@ def test_a_broken_decorator_is_listed(site: Path) -> None:
     assert found["autodiff"].decorates
     assert not found["toy"].usable
     with pytest.raises(BackendUnavailableError, match="ZeroDivisionError"):
-        bb.load_backend("toy(numpy)")
+        load_backend("toy(numpy)")
 
 
 def test_an_installed_name_does_not_replace_what_is_shipped(site: Path) -> None:
     install(site, "toy", **{**BROKEN, "points": {"backburn.backends": {"numpy": "toy_broken:Toy"}}})  # type: ignore[arg-type]
-    (found,) = [b for b in bb.list_backends() if b.name == "numpy"]
+    (found,) = [b for b in list_backends() if b.name == "numpy"]
     assert found.target == "backburn_numpy:NumpyBackend"
     assert found.usable
 
@@ -317,9 +317,9 @@ def test_an_installed_name_does_not_replace_what_is_shipped(site: Path) -> None:
 def test_plugins_can_be_switched_off(site: Path, monkeypatch) -> None:
     install(site, "toy", **BROKEN)  # type: ignore[arg-type]
     monkeypatch.setenv("BACKBURN_DISABLE_PLUGINS", "1")
-    assert [b.name for b in bb.list_backends()] == ["numpy"]
+    assert [b.name for b in list_backends()] == ["numpy"]
     with pytest.raises(SpecError, match="no backend is called 'toy'"):
-        bb.load_backend("toy")
+        load_backend("toy")
 
 
 def test_shipped_backends_need_no_metadata(monkeypatch) -> None:
@@ -328,7 +328,7 @@ def test_shipped_backends_need_no_metadata(monkeypatch) -> None:
 
     monkeypatch.setattr("importlib.metadata.entry_points", no_metadata)
     monkeypatch.setattr(registry, "_loaded", {})
-    assert bb.load_backend("autodiff(numpy)").spec == "autodiff(numpy)"
+    assert load_backend("autodiff(numpy)").spec == "autodiff(numpy)"
 
 
 def test_the_package_of_a_backend_is_told(monkeypatch) -> None:
@@ -337,7 +337,7 @@ def test_the_package_of_a_backend_is_told(monkeypatch) -> None:
         return [SimpleNamespace(name="numpy", value="backburn_numpy:NumpyBackend", dist=dist)]
 
     monkeypatch.setattr(registry, "_entry_points", points)
-    assert [b.distribution for b in bb.list_backends()] == ["backburn 9"]
+    assert [b.distribution for b in list_backends()] == ["backburn 9"]
 
 
 # ---- the default ----
@@ -346,7 +346,7 @@ def test_the_package_of_a_backend_is_told(monkeypatch) -> None:
 def test_default_backend_comes_from_the_environment(monkeypatch) -> None:
     assert bb.default_backend().spec == "autodiff(numpy)"
     monkeypatch.setenv("BACKBURN_BACKEND", "numpy")
-    assert bb.default_backend() is bb.load_backend("numpy")
+    assert bb.default_backend() is load_backend("numpy")
     with bb.use_backend("autodiff(autodiff(numpy))"):
         assert bb.default_backend().spec == "autodiff(autodiff(numpy))"
     monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")

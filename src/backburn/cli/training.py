@@ -92,7 +92,7 @@ def evaluate(options: argparse.Namespace) -> int:
     backend = chosen_backend(options.backend, trained_on(options.model))
     model, _ = saved_model(options.model, backend)
     _, held_out = hold_out(*load_digits())
-    _print_result(accuracy(model, *held_out, backend))
+    _print_result(accuracy(model, *held_out))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from backburn.backend import AnyBackend
 from backburn.base.errors import ConfigError
@@ -17,8 +17,6 @@ from backburn.tensor.host import asarray
 from backburn.tensor.random import Generator, fork
 from backburn.train.config import Config, config_of
 from backburn.train.model import build_model, build_optimizer
-
-T = TypeVar("T")
 
 #: The stream of random numbers from which distortions are drawn; stream 0 is that of the order.
 DISTORTIONS = 1
@@ -62,7 +60,7 @@ class Trainer:
         """The number of batches in an epoch."""
         return -(-len(self.images) // self.config.train.batch_size)
 
-    def run_epoch(self, progress: Callable[[Iterable[T]], Iterable[T]] = iter) -> Epoch:
+    def run_epoch(self, progress: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Epoch:
         """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by."""
         number = len(self.history) + 1
         train, backend = self.config.train, self.backend
@@ -79,7 +77,7 @@ class Trainer:
                 self.optimizer.step(self.model, loss.backward())
                 loss_sum += float(loss.item()) * len(pixels)
                 correct += int((logits.argmax(axis=1) == y).sum().item())
-        held_out = accuracy(self.model, *self.held_out, backend)
+        held_out = accuracy(self.model, *self.held_out)
         epoch = Epoch(number, loss_sum / len(images), correct / len(images), held_out)
         self.history.append(epoch)
         return epoch
@@ -115,9 +113,10 @@ def model_of(config: Config, backend: AnyBackend) -> Module:
     return build_model(config.model, images[0].size, CLASSES, backend)
 
 
-def accuracy(model: Module, images: Any, labels: Any, backend: AnyBackend) -> float:
+def accuracy(model: Module, images: Any, labels: Any) -> float:
     """The share of images whose digit the model tells; nothing is recorded, dropout is off."""
     model.eval()
+    backend = model.parameters()[0].backend
     with no_grad():
         logits = model(asarray(images.reshape(len(images), -1), backend=backend))
         return int((logits.argmax(axis=1) == asarray(labels, backend=backend)).sum().item()) / len(labels)
