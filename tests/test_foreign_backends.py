@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import pickle
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +26,11 @@ from backburn.backend.registry import load_backend, register_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import NumericalInstabilityError, Unsupported
+from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.checks import check_conventional_gradients, check_shape_rule, check_value, dtypes_of
 from backburn.conformance.derivatives import check_derivative, leaves
+from backburn.io import load_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "backends"
 #: The library, the module and the class of each backend, by name.
@@ -123,6 +126,14 @@ def test_conventional_gradients(base: Any, samples: SampleSet, sample: Sample) -
 
 
 @each_backend
+def test_its_package_offers_it(base: Any) -> None:
+    _, module, attribute = BACKENDS[base.spec]
+    project = tomllib.loads((EXAMPLES / module / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["backburn.backends"] == {base.spec: f"{module}:{attribute}"}
+    assert len((EXAMPLES / module / f"{module}.py").read_text().splitlines()) <= 200
+
+
+@each_backend
 def test_its_expression_names_it(base: Any) -> None:
     assert load_backend(base.spec) is base
     assert pickle.loads(pickle.dumps(base)) is base
@@ -208,3 +219,30 @@ def test_jax_says_that_it_goes_to_64_bits(base: Any) -> None:
         assert config.jax_enable_x64
     finally:
         config.update("jax_enable_x64", True)
+
+
+SMALL = """
+[model]
+hidden = [64]
+[train]
+epochs = 1
+[output]
+folder = "{folder}"
+"""
+
+
+@each_backend
+def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the flag alone, and since all random numbers are the same, to the same network but for rounding."""
+    networks = []
+    for spec in ("numpy", base.spec):
+        folder = tmp_path / spec
+        config = tmp_path / "small.toml"
+        config.write_text(SMALL.format(folder=folder.as_posix()))
+        assert main(["train", str(config), "--backend", f"autodiff({spec})"]) == 0
+        assert f"autodiff({spec})" in capsys.readouterr().out
+        networks.append(load_model(folder / "model.safetensors").state)
+    plain, foreign = networks
+    assert plain.keys() == foreign.keys()
+    for name in plain:
+        np.testing.assert_allclose(foreign[name], plain[name], rtol=1e-3, atol=1e-3, err_msg=name)

@@ -45,7 +45,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         self._device = jax.devices()[device or 0]
 
     spec = property(lambda self: self._spec)
-    device = property(lambda self: str(self._device))
+    device = property(lambda self: f"{self._device.platform}:{self._device.id}")
 
     @property
     def capabilities(self) -> Capabilities:
