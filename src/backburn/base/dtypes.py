@@ -216,6 +216,8 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType, default_i
         >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
         (float32, float16)
     """
+    if dtype.kind == "quantized":
+        raise DTypeError(f"{dtype.name} and a number do not combine: dequantize the quantized operand first")
     if isinstance(scalar, float):
         return dtype if dtype.kind == "float" else default_float
     if isinstance(scalar, bool) or dtype.kind != "bool":

@@ -219,7 +219,8 @@ def diagonal(x: T, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T
         >>> bb.diagonal(bb.asarray([[1, 2], [3, 4]])).tolist()
         [1, 4]
     """
-    return _diagonal("diagonal", kind_operand("diagonal", x), offset, axis1, axis2)
+    y: T = kind_operand("diagonal", x)
+    return _diagonal("diagonal", y, offset, axis1, axis2)
 
 
 def _diagonal(name: str, x: T, offset: int, axis1: int, axis2: int) -> T:

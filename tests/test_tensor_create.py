@@ -1,0 +1,301 @@
+"""Tensor functions: creation, dtypes, quantizing, DLPack."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import (
+    ArgumentError,
+    DTypeError,
+    NotDifferentiableError,
+    NumericalInstabilityError,
+    ShapeError,
+)
+
+DTYPES = ["bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "bfloat16", "float32", "float64"]
+KINDS = {"b": bb.BoolTensor, "i": bb.IntTensor, "u": bb.IntTensor, "f": bb.FloatTensor}
+
+
+def kind_of(dtype: str) -> Any:
+    return KINDS[dtype[0].replace("b", "f") if dtype == "bfloat16" else dtype[0]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 2), 3])
+def test_filled_tensors(dtype: str, shape: Any) -> None:
+    expected = (shape,) if isinstance(shape, int) else shape
+    for name, value in (("zeros", 0), ("ones", 1)):
+        x = getattr(bb, name)(shape, dtype=dtype)
+        assert type(x) is kind_of(dtype)
+        assert x.dtype is getattr(bb, dtype)
+        np.testing.assert_array_equal(x.astype("float64").numpy(), np.full(expected, value))
+        like = getattr(bb, f"{name}_like")(x)
+        assert (like.shape, like.dtype, like.backend) == (x.shape, x.dtype, x.backend)
+    np.testing.assert_array_equal(bb.full(shape, 1, dtype=dtype).astype("float64").numpy(), np.ones(expected))
+    assert bb.empty(shape, dtype=dtype).shape == bb.empty_like(bb.zeros(shape, dtype=dtype)).shape == expected
+
+
+def test_defaults() -> None:
+    assert bb.zeros(2).dtype is bb.ones(2).dtype is bb.empty(2).dtype is bb.eye(2).dtype is bb.float32
+    assert bb.linspace(0, 1, 3).dtype is bb.arange(0.5).dtype is bb.full(2, 0.5).dtype is bb.float32
+    assert bb.arange(3).dtype is bb.full(2, 3).dtype is bb.int64
+    assert bb.full(2, True).dtype is bb.bool
+    with bb.use_dtype("float64"), bb.use_backend("numpy"):
+        for x in (bb.zeros(2), bb.full(2, 0.5), bb.arange(0.5), bb.linspace(0, 1, 3), bb.eye(2)):
+            assert x.dtype is bb.float64
+            assert x.backend.spec == "numpy"
+    for where in ({"backend": "numpy"}, {"device": bb.load_backend("numpy")}):
+        for make in (bb.zeros, bb.ones, bb.empty, bb.arange, bb.eye):
+            assert make(2, **where).backend.spec == "numpy"
+        assert bb.full(2, 1.0, **where).backend.spec == bb.linspace(0, 1, 2, **where).backend.spec == "numpy"
+        assert bb.zeros_like(bb.zeros(2), **where).backend.spec == "numpy"
+        assert bb.full_like(bb.zeros(2), 1, **where).backend.spec == "numpy"
+
+
+def test_lengths_may_be_tensors_and_numpy_integers() -> None:
+    assert bb.zeros((np.int64(2), bb.asarray(3))).shape == (2, 3)
+    assert bb.zeros(bb.asarray(3)).shape == (3,)
+    assert bb.zeros(bb.asarray([2, 1])).shape == (2, 1)
+
+
+def test_like_has_no_history_and_takes_other_dtypes() -> None:
+    x = bb.asarray([1.0, 2.0]).require_grad()
+    for y in (bb.zeros_like(x), bb.ones_like(x), bb.full_like(x, 2.0), bb.empty_like(x)):
+        assert not y.is_tracked
+        assert y.backend is x.backend
+    assert bb.full_like(x, 2, dtype=bb.int8).tolist() == [2, 2]
+
+
+def test_full_of_a_tensor_passes_the_gradient() -> None:
+    x = bb.asarray(2.0).require_grad()
+    g = x.grad(bb.full((2, 3), x).sum().backward())
+    assert g is not None
+    assert g.item() == 6.0
+    assert bb.full((2,), x, dtype="int64").tolist() == [2, 2]
+    with pytest.raises(ShapeError, match=r"full: .*0-d.*float32\[2\]"):
+        bb.full((2,), bb.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "bounds", [(5,), (2, 5), (5, 2), (5, 2, -1), (0, 10, 3), (0.0, 1.0, 0.1), (1.5,), (1, 2, 0.25), (0,)]
+)
+def test_arange(bounds: tuple[float, ...]) -> None:
+    expected = np.arange(*bounds)
+    for dtype in (None, "float64") if expected.dtype.kind == "f" else (None, "int16", "float64"):
+        x = bb.arange(*bounds, dtype=dtype)
+        np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
+        assert (x.dtype.kind == "float") == (expected.dtype.kind == "f" or dtype == "float64")
+
+
+def test_linspace_and_eye() -> None:
+    np.testing.assert_array_equal(bb.linspace(0, 1, 5).numpy(), np.linspace(0, 1, 5, dtype=np.float32))
+    np.testing.assert_allclose(
+        bb.linspace(2, -1, 7, dtype="float64", endpoint=False).numpy(), np.linspace(2, -1, 7, endpoint=False)
+    )
+    for k in (-1, 0, 2):
+        np.testing.assert_array_equal(bb.eye(2, 3, k=k, dtype=bb.int64).numpy(), np.eye(2, 3, k))
+    np.testing.assert_array_equal(bb.eye(3).numpy(), np.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: bb.zeros((2, -1)), ShapeError, r"zeros: .*\[2, -1\]"),
+        (lambda: bb.ones(2.5), ArgumentError, r"ones: .*2\.5"),
+        (lambda: bb.ones("ab"), ArgumentError, "ones: .*'ab'"),
+        (lambda: bb.full(2, 300, dtype="int8"), ArgumentError, "full: .*300.*int8"),
+        (lambda: bb.full(2, math.nan, dtype="int8"), ArgumentError, "full: int8 does not hold nan"),
+        (lambda: bb.full(2, 1j), DTypeError, "full: takes a Python number, not complex"),
+        (lambda: bb.full_like(3, 1), DTypeError, "full_like: takes a tensor, not int"),
+        (lambda: bb.zeros(2, dtype="float31"), DTypeError, "float31.*Did you mean"),
+        (lambda: bb.zeros(2, dtype=bb.qint8), DTypeError, r"zeros: .*x\.quantize\(\)"),
+        (lambda: bb.arange(0, 1, 0), ArgumentError, "arange: .*step not 0"),
+        (lambda: bb.arange(0, 1.5, dtype="int64"), DTypeError, r"arange: int64 takes integers.*1\.5"),
+        (lambda: bb.arange(3, dtype="bool"), DTypeError, "arange: makes float and int tensors, not bool"),
+        (lambda: bb.linspace(0, 1, -3), ShapeError, "linspace: .*-3"),
+        (lambda: bb.linspace(0, 1, 3, dtype="int64"), DTypeError, "linspace: makes float tensors, not int64"),
+        (lambda: bb.eye(-1), ShapeError, "eye: "),
+        (lambda: bb.zeros(2, backend="nunpy"), Exception, "nunpy.*numpy"),
+    ],
+)
+def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+# ---- dtypes ----
+
+
+@pytest.mark.parametrize("start", DTYPES)
+@pytest.mark.parametrize("end", DTYPES)
+def test_astype(start: str, end: str) -> None:
+    x = bb.asarray(np.array([0, 1, 1, 0]), dtype=start)
+    y = x.astype(end)
+    assert y.dtype is getattr(bb, end)
+    assert type(y) is kind_of(end)
+    assert y.astype("int64").tolist() == [0, 1, 1, 0]
+    assert (y is x) == (start == end)
+
+
+def test_astype_casts_the_gradient_back() -> None:
+    x = bb.asarray([1.0, 2.0]).require_grad()
+    g = x.grad((x.astype("float64") * 3.0).sum().backward())
+    assert g is not None
+    assert g.dtype is bb.float32
+    assert g.tolist() == [3.0, 3.0]
+    assert bb.astype(x, "float32", copy=True, device="autodiff(numpy)") is x
+
+
+def test_astype_refuses_quantized_on_both_sides() -> None:
+    x = bb.asarray([1.0, 2.0])
+    with pytest.raises(DTypeError, match=r"astype: .*x\.quantize\(\)"):
+        x.astype(bb.qint8)
+    with pytest.raises(DTypeError, match=r"astype: .*dequantize it first"):
+        x.quantize().astype("float32")
+
+
+def test_result_type_and_can_cast() -> None:
+    assert bb.result_type(bb.int8, "uint8") is bb.int16
+    assert bb.result_type(bb.asarray([1]), 2.5) is bb.float32
+    assert bb.result_type("float16", 2.5, 3, True) is bb.float16
+    assert bb.result_type(bb.bool, True) is bb.bool
+    with pytest.raises(ArgumentError, match="result_type: at least one"):
+        bb.result_type(1, 2.0)
+    with pytest.raises(DTypeError, match="result_type: int64 and uint64"):
+        bb.result_type("int64", "uint64")
+    assert bb.can_cast("int8", "int64")
+    assert bb.can_cast(bb.asarray([True]), "int8")
+    assert not bb.can_cast("int64", "int8")
+    assert not bb.can_cast("float32", "int64")
+    assert not bb.can_cast(bb.qint8, "float32")
+
+
+def test_isdtype() -> None:
+    kinds = {
+        "bool": {"bool"},
+        "signed integer": {"int8", "int32", "int64"},
+        "unsigned integer": {"uint8", "uint64"},
+        "integral": {"int8", "int32", "int64", "uint8", "uint64"},
+        "real floating": {"float16", "bfloat16", "float32", "float64"},
+        "complex floating": set(),
+        "numeric": {*DTYPES} - {"bool"},
+    }
+    for kind, members in kinds.items():
+        assert {d for d in DTYPES if bb.isdtype(d, kind)} == members
+    assert bb.isdtype(bb.int8, (bb.float32, "integral"))
+    assert not bb.isdtype(bb.int8, bb.int64)
+    with pytest.raises(ArgumentError, match="isdtype: 'float' is no kind"):
+        bb.isdtype(bb.int8, "float")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_finfo(dtype: str) -> None:
+    import ml_dtypes
+
+    info, expected = bb.finfo(dtype), ml_dtypes.finfo(dtype)
+    assert info.dtype is getattr(bb, dtype)
+    assert info.bits == expected.bits
+    for name in ("eps", "max", "min", "smallest_normal"):
+        assert getattr(info, name) == float(getattr(expected, name))
+        assert type(getattr(info, name)) is float
+    with pytest.raises(DTypeError, match="finfo: int8"):
+        bb.finfo("int8")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_iinfo(dtype: str) -> None:
+    info, expected = bb.iinfo(bb.zeros(1, dtype=dtype)), np.iinfo(dtype)
+    assert (info.bits, info.max, info.min) == (expected.bits, expected.max, expected.min)
+    with pytest.raises(DTypeError, match="iinfo: bool"):
+        bb.iinfo("bool")
+
+
+def test_broadcast_shapes() -> None:
+    assert bb.broadcast_shapes((2, 1), (3,), ()) == (2, 3)
+    assert bb.broadcast_shapes() == ()
+    with pytest.raises(ShapeError, match=r"broadcast_shapes: .*axis -1 is 2 and 3"):
+        bb.broadcast_shapes((2,), (3,))
+
+
+# ---- host data ----
+
+
+def test_numbers_from_python() -> None:
+    assert bb.asarray([2**63]).dtype is bb.uint64
+    assert bb.asarray([]).dtype is bb.float32
+    assert bb.asarray([1e300]).tolist() == [math.inf]
+    assert bb.asarray([1e300], dtype="float16").tolist() == [math.inf]
+    assert bb.asarray([16777217.0], dtype="int64").tolist() == [16777217]
+    assert bb.asarray([0.5, 0.0], dtype="bool").tolist() == [True, False]
+    assert bb.asarray([1, 2], dtype="float64").tolist() == [1.0, 2.0]
+    with pytest.raises(ArgumentError, match="asarray: int8 does not hold integers from -3 to 300"):
+        bb.asarray([-3, 300], dtype="int8")
+    with pytest.raises(ArgumentError, match="asarray: uint8"):
+        bb.asarray([-1], dtype="uint8")
+
+
+def test_dlpack() -> None:
+    x = bb.asarray([[1.0, 2.0], [3.0, 4.0]]).require_grad()
+    out = np.from_dlpack(x)
+    np.testing.assert_array_equal(out, x.numpy())
+    assert x.__dlpack_device__() == (1, 0)
+    host = np.arange(6).reshape(2, 3).T
+    back = bb.from_dlpack(host)
+    host[0, 0] = 9
+    assert back.tolist() == [[0, 3], [1, 4], [2, 5]], "a copy"
+    assert bb.from_dlpack(bb.asarray([True]), device="numpy").backend.spec == "numpy"
+    with pytest.raises(ArgumentError, match="from_dlpack: list"):
+        bb.from_dlpack([1, 2])
+    with pytest.raises(ArgumentError, match="copy=False"):
+        bb.from_dlpack(host, copy=False)
+    with pytest.raises(DTypeError, match="bfloat16"):
+        bb.ones(2, dtype="bfloat16").__dlpack__()
+
+
+# ---- quantizing ----
+
+
+def test_quantized_tensors() -> None:
+    x = bb.asarray([[1.0, -127.0], [3.4, 0.0]])
+    q = x.quantize()
+    assert type(q) is type(bb.quantize(x)) is bb.QuantizedTensor
+    assert q.dtype is bb.qint8
+    assert q.dequantize().tolist() == [[1.0, -127.0], [3.0, 0.0]]
+    assert type(bb.dequantize(q, dtype="float64")) is bb.FloatTensor
+    assert q.dequantize(dtype=bb.float64).dtype is bb.float64
+    assert "qint8" in repr(q)
+    for changed, shape in ((q.reshape(4), (4,)), (q.T, (2, 2)), (q.broadcast_to((3, 2, 2)), (3, 2, 2)), (q.mT, (2, 2))):
+        assert type(changed) is bb.QuantizedTensor
+        assert changed.shape == shape
+    again = pickle.loads(pickle.dumps(q))
+    assert type(again) is bb.QuantizedTensor
+    assert again.tolist() == q.tolist()
+
+
+def test_quantizing_refuses() -> None:
+    x = bb.asarray([1.0, 2.0])
+    with pytest.raises(NotDifferentiableError, match=r"quantize: .*float32\[2\].*detach"):
+        x.require_grad().quantize()
+    assert x.require_grad().detach().quantize().tolist() == x.quantize().tolist()
+    with pytest.raises(NumericalInstabilityError, match=r"quantize: .*finite"):
+        bb.asarray([1.0, math.inf]).quantize()
+    for bad in (bb.asarray([1, 2]), bb.asarray([True]), x.quantize()):
+        with pytest.raises(DTypeError, match="quantize: takes float tensors"):
+            bad.quantize()
+    with pytest.raises(DTypeError, match="quantize: int8 is no quantized dtype"):
+        x.quantize(dtype="int8")
+    with pytest.raises(DTypeError, match=r"dequantize: takes quantized tensors, not float32\[2\]"):
+        x.dequantize()
+    with pytest.raises(DTypeError, match="dequantize: makes float tensors, not int8"):
+        x.quantize().dequantize(dtype="int8")
+    with pytest.raises(DTypeError, match=r"tile: .*dequantize it first"):
+        x.quantize().tile(2)
+    for combine in (lambda q: q + 1.0, lambda q: 2 * q, lambda q: q < 1, lambda q: q + x):
+        with pytest.raises(DTypeError, match="dequantize the quantized operand first"):
+            combine(x.quantize())

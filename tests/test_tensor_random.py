@@ -1,0 +1,222 @@
+"""Random tensors: the state, its scopes, and what is drawn from it."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import json
+import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.backend.random import draws
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+
+random = bb.random
+K: Any = bb.load_backend("numpy")
+
+#: Every function with some arguments, and how many words it reads.
+DRAWS: list[tuple[Any, int]] = [
+    (lambda **o: random.uniform((3, 5), **o), 15),
+    (lambda **o: random.uniform(7, dtype="float64", low=-1.0, **o), 14),
+    (lambda **o: random.normal((3,), **o), 4),
+    (lambda **o: random.normal((2, 2), mean=3.0, std=0.5, dtype="float16", **o), 4),
+    (lambda **o: random.integers((4,), 10, **o), 8),
+    (lambda **o: random.bernoulli((6,), 0.3, **o), 6),
+    (lambda **o: random.bernoulli(p=bb.asarray([0.5, 0.1]), **o), 2),
+    (lambda **o: random.permutation(5, **o), 10),
+    (lambda **o: random.permutation(bb.eye(3), axis=1, **o), 6),
+    (lambda **o: random.categorical(bb.zeros((2, 3)), **o), 6),
+    (lambda **o: random.categorical(bb.zeros(3), (4,), **o), 12),
+]
+
+
+@pytest.mark.parametrize(("draw", "words"), DRAWS)
+def test_every_draw_follows_from_the_state_and_moves_it_on(draw: Any, words: int) -> None:
+    g = random.Generator(11, offset=4)
+    first = draw(generator=g)
+    assert g.state() == {"key": 11, "offset": 4 + words}
+    second = draw(generator=g)
+    again = random.Generator(11, offset=4)
+    for expected in (first, second):
+        np.testing.assert_array_equal(draw(generator=again).numpy(), expected.numpy())
+    with random.fork(random.Generator(11, offset=4)):
+        np.testing.assert_array_equal(draw().numpy(), first.numpy())
+    assert first.dtype.kind != "float" or not first.is_tracked
+
+
+def test_the_numbers_are_those_of_the_contract() -> None:
+    g = random.Generator(5)
+    np.testing.assert_array_equal(
+        random.normal((2, 3), generator=g).numpy(), K.normal(5, 0, (2, 3), bb.float32)
+    )
+    np.testing.assert_array_equal(
+        random.integers((4,), -3, 9, dtype="int8", generator=g).numpy(), K.integers(5, 6, (4,), -3, 9, bb.int8)
+    )
+    assert g.offset == 6 + draws("integers", (4,))
+
+
+def test_seed_and_state() -> None:
+    with random.fork(0):
+        random.seed(3)
+        first = random.normal(4).tolist()
+        saved = json.loads(json.dumps(random.get_state()))
+        second = random.normal(4).tolist()
+        random.set_state(saved)
+        assert random.normal(4).tolist() == second != first
+        random.seed(3)
+        assert random.normal(4).tolist() == first
+        random.seed(2**128 - 1)
+        assert random.default_generator().state() == {"key": 2**128 - 1, "offset": 0}
+        random.seed(np.int64(3))
+        assert random.normal(4).tolist() == first
+
+
+def test_generators_without_a_seed_differ() -> None:
+    assert random.Generator().key != random.Generator().key
+
+
+def test_fork_leaves_the_state_outside_as_it_is() -> None:
+    with random.fork(9):
+        before = random.get_state()
+        with random.fork() as inner:
+            inside = random.uniform(3).tolist()
+            assert inner.offset == before["offset"] + 3
+        assert random.get_state() == before
+        assert random.uniform(3).tolist() == inside, "a fork begins at the current state"
+        with random.fork(before):
+            assert random.uniform(3).tolist() == inside
+        with pytest.raises(KeyError), random.fork(1):
+            raise KeyError
+        assert random.default_generator().key == 9
+        shared = random.Generator(2)
+        with random.fork(shared) as same:
+            random.uniform(3)
+            assert same is shared
+        assert shared.offset == 3
+
+
+def test_a_fork_concerns_one_context_only() -> None:
+    outside = random.default_generator()
+    with random.fork(1), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(random.default_generator).result() is outside
+        context = contextvars.copy_context()
+        assert pool.submit(context.run, random.default_generator).result() is random.default_generator()
+
+
+def test_threads_never_share_words() -> None:
+    g = random.Generator(1)
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: g.take(3)[1], range(2000)))
+    assert sorted(taken) == list(range(0, 6000, 3))
+
+
+def test_spawned_generators_are_independent_and_follow_from_the_state() -> None:
+    a, b = random.Generator(4), random.Generator(4)
+    first, second = a.spawn(3), a.spawn(2)
+    keys = [g.key for g in (*first, *second)]
+    assert len({*keys, 4}) == 6
+    assert [g.key for g in (*b.spawn(3), *b.spawn(2))] == keys
+    assert random.uniform(4, generator=first[0]).tolist() != random.uniform(4, generator=first[1]).tolist()
+
+
+def test_generators_are_copied_and_pickled_with_their_state() -> None:
+    g = random.Generator(6, offset=10)
+    for other in (pickle.loads(pickle.dumps(g)), copy.deepcopy(g)):
+        assert other.state() == g.state()
+        random.uniform(3, generator=other)
+        assert g.offset == 10
+    assert repr(g) == "Generator(6, offset=10)"
+
+
+def test_dtypes_shapes_and_backends() -> None:
+    assert random.uniform().shape == random.normal().shape == random.integers(high=3).shape == ()
+    assert random.uniform(3).dtype is random.normal(3).dtype is bb.float32
+    assert random.integers(3, 5).dtype is random.permutation(3).dtype is bb.int64
+    assert random.bernoulli(3).dtype is bb.bool
+    assert random.categorical(bb.zeros((4, 2))).shape == (4,)
+    assert random.categorical(bb.zeros((4, 2)), 3).shape == (3, 4)
+    assert random.categorical(bb.zeros((4, 2), dtype="int64"), (5, 3)).shape == (5, 3, 4)
+    with bb.use_dtype("float64"):
+        assert random.uniform(3).dtype is random.normal(3).dtype is bb.float64
+    for where in ({"backend": "numpy"}, {"device": "numpy"}):
+        for draw, _ in DRAWS[:6]:
+            assert draw(**where).backend.spec == "numpy"
+    assert random.permutation(bb.asarray([1, 2], backend="numpy")).backend.spec == "numpy"
+
+
+def test_ranges() -> None:
+    x = random.uniform((1000,), low=-2.0, high=5.0, generator=random.Generator(1)).numpy()
+    assert -2.0 <= x.min() < -1.9
+    assert 4.9 < x.max() <= 5.0
+    y = random.normal((100_000,), mean=2.0, std=3.0, generator=random.Generator(1)).numpy()
+    assert abs(y.mean() - 2.0) < 4 * 3 / math.sqrt(100_000)
+    assert abs(y.std() - 3.0) < 0.04
+    assert set(random.integers((1000,), 2, 5, generator=random.Generator(1)).tolist()) == {2, 3, 4}
+    assert random.bernoulli((5,), 0.0).tolist() == [False] * 5
+    assert random.bernoulli((5,), 1).tolist() == [True] * 5
+    p = bb.asarray([[0.0], [1.0]])
+    assert random.bernoulli((3, 2, 2), p).tolist() == [[[False] * 2, [True] * 2]] * 3
+
+
+def test_permutation_of_a_tensor_moves_whole_entries() -> None:
+    x = bb.asarray(np.arange(12.0).reshape(3, 4)).require_grad()
+    y = random.permutation(x, axis=-1, generator=random.Generator(2))
+    order = random.permutation(4, generator=random.Generator(2)).numpy()
+    np.testing.assert_array_equal(y.numpy(), x.numpy()[:, order])
+    assert y.is_tracked
+
+
+def test_gradients_flow_through_location_and_scale() -> None:
+    mean, std = bb.asarray(1.0).require_grad(), bb.asarray([2.0, 3.0]).require_grad()
+    z = random.normal((4, 2), generator=random.Generator(1)).numpy()
+    grads = random.normal((4, 2), mean=mean, std=std, generator=random.Generator(1)).sum().backward()
+    found = mean.grad(grads), std.grad(grads)
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].item() == 8.0
+    np.testing.assert_allclose(found[1].numpy(), z.sum(0), rtol=1e-5)
+    low = bb.asarray(0.0).require_grad()
+    u = random.uniform((3,), generator=random.Generator(1)).numpy()
+    g = low.grad(random.uniform((3,), low=low, high=2.0, generator=random.Generator(1)).sum().backward())
+    assert g is not None
+    np.testing.assert_allclose(g.numpy(), (1 - u).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: random.seed(-1), ArgumentError, r"seed is an integer from 0 to 2\*\*128 - 1, not -1"),
+        (lambda: random.seed(2**128), ArgumentError, "seed"),
+        (lambda: random.seed(1.5), ArgumentError, r"not 1\.5"),
+        (lambda: random.Generator(1, offset=-1), ArgumentError, "offset"),
+        (lambda: random.Generator(1).set_state({"key": 1}), ArgumentError, "'key' and an 'offset'"),
+        (lambda: random.uniform((2, -1)), ShapeError, "uniform: "),
+        (lambda: random.uniform(2, dtype="int8"), DTypeError, "uniform: draws floats, not int8.*integers"),
+        (lambda: random.uniform(2, low="a"), DTypeError, "uniform: .*str"),
+        (lambda: random.normal(2, generator=3), ArgumentError, "normal: the generator .* not int"),
+        (lambda: random.integers(2, 5, 5), ArgumentError, "integers: .*from 5 up to and without 5"),
+        (lambda: random.integers(2, 0, 300, dtype="uint8"), ArgumentError, "integers: .*beyond uint8"),
+        (lambda: random.integers(2, 0, 2.5), DTypeError, r"integers: the bounds are integers, not 0 and 2\.5"),
+        (lambda: random.integers(2, 3, dtype="float32"), DTypeError, "integers: draws integers, not float32"),
+        (lambda: random.bernoulli(2, 1.5), ArgumentError, r"bernoulli: .*1\.5"),
+        (lambda: random.bernoulli(2, math.nan), ArgumentError, "bernoulli: "),
+        (lambda: random.bernoulli((3,), bb.zeros(2)), ShapeError, "less: .*3 and 2"),
+        (lambda: random.permutation(-1), ShapeError, "permutation: "),
+        (lambda: random.permutation(bb.zeros(()), axis=0), AxisError, "permutation: axis 0"),
+        (lambda: random.permutation(bb.zeros(2).quantize()), DTypeError, "permutation: .*dequantize"),
+        (lambda: random.categorical(bb.zeros(())), ShapeError, "categorical: there is nothing to choose from"),
+        (lambda: random.categorical(bb.zeros((2, 0))), ShapeError, "categorical: "),
+        (lambda: random.categorical(bb.zeros(2) > 0), DTypeError, "categorical: "),
+    ],
+)
+def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
+    before = random.get_state()
+    with pytest.raises(error, match=words):
+        call()
+    assert random.get_state()["key"] == before["key"]
