@@ -191,8 +191,8 @@ def _promote_ints(a: IntDType, b: IntDType) -> IntDType:
 def promote(a: Any, b: Any) -> DType:
     """The dtype of an operation on ``a`` and ``b``; raises :class:`DTypeError` where there is none.
 
-        >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
-        (int16, float32, int8)
+    >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
+    (int16, float32, int8)
     """
     return _promoted(as_dtype(a), as_dtype(b))
 
@@ -213,8 +213,8 @@ def _promoted(a: DType, b: DType) -> DType:
 def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType, default_int: DType = int64) -> DType:
     """The dtype of an operation on a tensor of ``dtype`` and a (weak) Python scalar.
 
-        >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
-        (float32, float16)
+    >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
+    (float32, float16)
     """
     if dtype.kind == "quantized":
         raise DTypeError(f"{dtype.name} and a number do not combine: dequantize the quantized operand first")
