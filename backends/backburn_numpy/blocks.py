@@ -1,6 +1,7 @@
 """NumPy: working on large arrays block by block, so that the temporaries stay in the processor's cache.
 
-A kernel gets a result to fill and operands of one shape; 16-bit floats come to it in float32.
+A kernel gets a result to fill and operands of one shape; 16-bit floats come to it in float32. Large results stand on
+recycled memory, and very large ones are computed in several threads.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.memory import empty
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
+Kernel = Callable[..., None]
 
 # Elements of one block: some temporaries of this length fit into the second-level cache.
 BLOCK = 1 << 15
+
+#: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
+WORTH = WORTH_A_THREAD >> 2
 
 
 def is_half(x: Array) -> bool:
@@ -23,56 +29,54 @@ def is_half(x: Array) -> bool:
     return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
 
 
-def elementwise(kernel: Callable[..., None], *operands: Array) -> Array:
+def wide(x: Array) -> Array:
+    """``x``, or a 16-bit float in float32; what is absent stays absent."""
+    return x if x is None or not is_half(x) else x.astype(np.float32)
+
+
+def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
-    half = is_half(first)
     out = empty(first.shape, first.dtype)
-    if first.size <= BLOCK and not half and first.ndim:  # of 0-d arrays NumPy would make scalars
+    if first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
         kernel(out, *operands)
-        return out
-    flat, sources = out.reshape(-1), [o.reshape(-1) for o in operands]
-    wide = np.empty(min(flat.size, BLOCK), np.float32) if half else None
-    for start in range(0, flat.size, BLOCK):
-        target = flat[start : start + BLOCK]
-        parts = [s[start : start + BLOCK] for s in sources]
-        if wide is None:
-            kernel(target, *parts)
-        else:
-            kernel(wide[: target.size], *(p.astype(np.float32) for p in parts))
-            target[...] = wide[: target.size]
+    else:
+        _in_blocks(kernel, out.reshape(-1), [o.reshape(-1) for o in operands], 1)
     return out
 
 
-def along(kernel: Callable[..., None], axis: int, *operands: Array) -> Array:
+def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
     """Like :func:`elementwise`, for a ``kernel`` that needs whole lines of ``axis``, which is the last for it."""
     first = operands[0]
-    half = is_half(first)
     out = empty(first.shape, first.dtype)
     if not first.size:
         return out
-    if first.size <= BLOCK and not half:
-        if axis == first.ndim - 1:
-            kernel(out, *operands)
-        else:
-            kernel(np.moveaxis(out, axis, -1), *(np.moveaxis(o, axis, -1) for o in operands))
-        return out
-    length = first.shape[axis]
     if axis == first.ndim - 1:
+        if first.size <= BLOCK and not is_half(first):
+            kernel(out, *operands)
+            return out
+        length = first.shape[axis]
         target, sources = out.reshape(-1, length), [o.reshape(-1, length) for o in operands]
-    else:
-        # Blocks are cut from the first axis that is not the kernel's.
+    else:  # blocks are cut from the first of the other axes
         target, sources = np.moveaxis(out, axis, -1), [np.moveaxis(o, axis, -1) for o in operands]
-        if first.ndim == 1:
-            target, sources = target[None], [s[None] for s in sources]
-    rows = max(1, BLOCK * len(target) // first.size)
-    for start in range(0, len(target), rows):
-        part = target[start : start + rows]
-        parts = [s[start : start + rows] for s in sources]
-        if half:
-            wide = np.empty(part.shape, np.float32)
-            kernel(wide, *(p.astype(np.float32) for p in parts))
-            part[...] = wide
-        else:
-            kernel(part, *parts)
+    _in_blocks(kernel, target, sources, first.size // len(target))
     return out
+
+
+def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) -> None:
+    """Fill ``target``, whose entries along the first axis have ``width`` elements, a block of entries at a time."""
+    rows = max(1, BLOCK // width)
+    half = is_half(target)
+
+    def part(start: int, stop: int) -> None:
+        for first in range(start, stop, rows):
+            last = min(first + rows, stop)
+            pieces = [s[first:last] for s in sources]
+            if half:
+                buffer = np.empty(target[first:last].shape, np.float32)
+                kernel(buffer, *(p.astype(np.float32) for p in pieces))
+                target[first:last] = buffer
+            else:
+                kernel(target[first:last], *pieces)
+
+    for_parts(part, len(target), max(1, WORTH // width))

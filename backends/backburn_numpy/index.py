@@ -9,6 +9,7 @@ import numpy as np
 
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn_numpy.memory import THRESHOLD, empty
 
 Array = Any
 Shape = tuple[int, ...]
@@ -22,13 +23,13 @@ def slice(x: Array, /, key: Any) -> Array:
 
 
 def slice_assign(x: Array, value: Any, /, key: Any) -> Array:
-    out = x.copy()
+    out = _copy(x)
     out[key] = value
     return out
 
 
 def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
-    out = np.zeros(shape, grad.dtype)
+    out = _zeros(shape, grad.dtype)
     out[key] = grad
     return out
 
@@ -38,20 +39,20 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
 
 
 def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
-    out = np.zeros(shape, _sum_dtype(grad))
+    out = _zeros(shape, _sum_dtype(grad))
     _scatter_add(out, indices, grad, axis)
     return out.astype(grad.dtype, copy=False)
 
 
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
     if mode == "assign":
-        out = x.copy()
+        out = _copy(x)
         # The last of several values for one place stays only where NumPy goes through the indices forwards.
         out[_grid(np.ascontiguousarray(indices), axis)] = values
         return out
     if mode != "add":
         raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-    out = x.astype(_sum_dtype(x), order="C")
+    out = _copy(x, _sum_dtype(x))
     _scatter_add(out, indices, values, axis)
     return out.astype(x.dtype, copy=False)
 
@@ -60,33 +61,36 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     if ufunc is None:
         raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
-    out = x.astype(_sum_dtype(x), order="C")
+    out = _copy(x, _sum_dtype(x))
     ufunc.at(out, _grid(indices, axis), values)
     return out.astype(x.dtype, copy=False)
 
 
 def take(x: Array, indices: Array, /, axis: int) -> Array:
-    out = np.asarray(np.take(x, indices, axis))  # one element would be a scalar
-    if not out.size:
-        _in_range(indices, x.shape[axis])  # NumPy looks at no index where there is nothing to read
-    return out
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    size = math.prod(shape)
+    if size and size * x.itemsize < THRESHOLD:
+        return np.asarray(np.take(x, indices, axis))  # one element would be a scalar
+    # NumPy looks at no index where there is nothing to read, and reads into given memory without a detour if it need
+    # not look.
+    return np.take(x, _in_range(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 
 
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
-    out = np.zeros(shape, _sum_dtype(grad))
+    out = _zeros(shape, _sum_dtype(grad))
     _add_entries(out, indices.reshape(-1), grad, axis)
     return out.astype(grad.dtype, copy=False)
 
 
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
-    out = x.astype(_sum_dtype(x), order="C")
+    out = _copy(x, _sum_dtype(x))
     _add_entries(out, indices, values, axis)
     return out.astype(x.dtype, copy=False)
 
 
 def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
-    out = x.copy()
+    out = _copy(x)
     np.moveaxis(out, axis, 0)[np.ascontiguousarray(indices)] = (
         values if np.ndim(values) == 0 else np.moveaxis(values, axis, 0)
     )
@@ -116,6 +120,20 @@ def _grid(indices: Array, axis: int) -> tuple[Array, ...]:
         indices if i == axis else np.arange(n).reshape(-1, *[1] * (rank - 1 - i)) for i, n in enumerate(indices.shape)
     ]
     return tuple(grid)
+
+
+def _copy(x: Array, dtype: Any = None) -> Array:
+    """A C-contiguous copy to be changed, in another dtype if one is given."""
+    out = empty(x.shape, x.dtype if dtype is None else dtype)
+    np.copyto(out, x)
+    return out
+
+
+def _zeros(shape: Shape, dtype: Any) -> Array:
+    """Zeros to be changed."""
+    out = empty(shape, dtype)
+    out.fill(0)
+    return out
 
 
 def _sum_dtype(x: Array) -> Any:

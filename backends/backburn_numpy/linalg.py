@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.blocks import wide
+from backburn_numpy.memory import empty
+
 Array = Any
 
 
@@ -19,22 +22,26 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     rows = x if x.ndim == 2 else _rows(x)
-    if x.dtype.itemsize == 2:
-        product = np.matmul(rows.astype(np.float32), weight.astype(np.float32))
-    else:
-        product = np.matmul(rows, weight)
+    product = _multiply(wide(rows), wide(weight))
     if bias is not None:
-        np.add(product, bias, out=product)
-    if x.dtype.itemsize == 2:
-        product = product.astype(x.dtype)
+        np.add(product, wide(bias), out=product)
+    product = product.astype(x.dtype, copy=False)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[1])
 
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    if x.dtype.itemsize == 2 and x.dtype.kind not in "iu":
-        return np.matmul(x.astype(np.float32), y.astype(np.float32), out=...).astype(x.dtype)
-    return np.matmul(x, y, out=...)
+    return _multiply(wide(x), wide(y)).astype(x.dtype, copy=False)
+
+
+def _multiply(x: Array, y: Array) -> Array:
+    """NumPy's product; a large one of matrices stands on recycled memory."""
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        return np.matmul(x, y, out=...)
+    shape = (x.shape[-2], y.shape[-1])
+    if x.ndim > 2 or y.ndim > 2:
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *shape)
+    return np.matmul(x, y, out=empty(shape, x.dtype))
 
 
 def _rows(x: Array) -> Array:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import BLOCK, along, is_half
+from backburn_numpy.blocks import BLOCK, WORTH, along, is_half, wide
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import for_parts
 
 Array = Any
 Axes = tuple[int, ...]
@@ -76,44 +78,56 @@ def rms_norm_backward(grad: Array, x: Array, scale: Array, /, axis: Axes, eps: f
 
 
 def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, eps: float, centred: bool) -> Array:
-    out = np.empty(x.shape, x.dtype)
+    out = empty(x.shape, x.dtype)
     if not x.size:
         return out
     rows = _rows(axis, x, scale, bias)
     if rows is None:
-        normal, _ = _normal(_wide(x), axis, eps, centred)
-        _affine(normal, _wide(scale), _wide(bias))
-        out[...] = normal
+        normal, _ = _normal(wide(x), axis, eps, centred)
+        _affine(normal, wide(scale), wide(bias))
+        np.copyto(out, normal, casting="same_kind")
         return out
     lines, scale, bias = rows
-    target = out.reshape(lines.shape)
-    for block in _blocks(lines):
-        normal, _ = _normal(_wide(lines[block]), (1,), eps, centred, None if is_half(x) else target[block])
-        _affine(normal, scale, bias)
-        if is_half(x):
-            target[block] = normal
+    target, half = out.reshape(lines.shape), is_half(x)
+
+    def part(start: int, stop: int) -> None:
+        for block in _blocks(lines, start, stop):
+            normal, _ = _normal(wide(lines[block]), (1,), eps, centred, None if half else target[block])
+            _affine(normal, scale, bias)
+            if half:
+                target[block] = normal
+
+    for_parts(part, len(lines), max(1, WORTH // lines.shape[1]))
     return out
 
 
 def _standardize_backward(
     grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool
 ) -> tuple[Array, Array]:
-    out = np.empty(x.shape, x.dtype)
+    out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
     rows = _rows(axis, x, scale, None)
     if rows is None:
-        of_scale = _block_backward(out, _wide(grad), _wide(x), _wide(scale), axis, eps, centred)
+        of_scale = _block_backward(out, wide(grad), wide(x), wide(scale), axis, eps, centred)
         extra = x.ndim - scale.ndim
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
         return out, np.add.reduce(of_scale, axis=axes).reshape(scale.shape).astype(scale.dtype, copy=False)
-    lines, wide, _ = rows
+    lines, factor, _ = rows
     target, grads = out.reshape(lines.shape), grad.reshape(lines.shape)
-    total = np.zeros(lines.shape[1], wide.dtype)
-    for block in _blocks(lines):
-        total += np.add.reduce(
-            _block_backward(target[block], _wide(grads[block]), _wide(lines[block]), wide, (1,), eps, centred), axis=0
-        )
+    sums: dict[int, Array] = {}
+
+    def part(start: int, stop: int) -> None:
+        total = np.zeros(lines.shape[1], factor.dtype)
+        for block in _blocks(lines, start, stop):
+            of_scale = _block_backward(
+                target[block], wide(grads[block]), wide(lines[block]), factor, (1,), eps, centred
+            )
+            total += np.add.reduce(of_scale, axis=0)
+        sums[start] = total
+
+    for_parts(part, len(lines), max(1, WORTH // lines.shape[1]))
+    total = np.add.reduce([sums[start] for start in sorted(sums)], axis=0)  # in this order, so that equal calls agree
     return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
 
 
@@ -148,11 +162,6 @@ def _affine(x: Array, scale: Array | None, bias: Array | None) -> None:
         np.add(x, bias, out=x)
 
 
-def _wide(x: Array) -> Array:
-    """``x``, or a 16-bit float in float32; what is absent stays absent."""
-    return x if x is None or not is_half(x) else x.astype(np.float32)
-
-
 def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] | None:
     """``x`` as a matrix whose rows are its elements over ``axis``, and each of ``parameters`` as one row.
 
@@ -167,13 +176,18 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     length = math.prod(shape)
     if any(p is not None and p.size != length for p in parameters):
         return None
-    return x.reshape(-1, length), *(None if p is None else _wide(p.reshape(length)) for p in parameters)
+    return x.reshape(-1, length), *(None if p is None else wide(p.reshape(length)) for p in parameters)
 
 
-def _blocks(lines: Array) -> list[slice]:
-    """Slices of about :data:`BLOCK` elements that cover the rows."""
+def _blocks(lines: Array, start: int, stop: int) -> list[slice]:
+    """Slices of about :data:`BLOCK` elements that cover the rows from ``start`` to ``stop``."""
     rows = max(1, BLOCK // lines.shape[1])
-    return [slice(start, start + rows) for start in range(0, len(lines), rows)]
+    return [slice(first, min(first + rows, stop)) for first in range(start, stop, rows)]
+
+
+def _difference(x: Array, y: Array) -> Array:
+    """``x - y`` in the shape of ``x``, to be changed further."""
+    return np.subtract(x, y, out=empty(x.shape, x.dtype))
 
 
 def batch_norm(
@@ -187,11 +201,11 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Array:
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
-    factor = np.reciprocal(np.sqrt(_wide(variance) + eps), out=...)
+    factor = np.reciprocal(np.sqrt(wide(variance) + eps), out=...)
     if scale is not None:
-        factor *= _wide(scale)
-    out = np.subtract(_wide(x), _wide(mean).reshape(shape), out=...)
-    _affine(out, factor.reshape(shape), None if bias is None else _wide(bias).reshape(shape))
+        factor *= wide(scale)
+    out = _difference(wide(x), wide(mean).reshape(shape))
+    _affine(out, factor.reshape(shape), None if bias is None else wide(bias).reshape(shape))
     return out.astype(x.dtype, copy=False)
 
 
@@ -200,14 +214,14 @@ def batch_norm_training(
 ) -> tuple[Array, Array, Array]:
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
     others = tuple(i for i in range(x.ndim) if i != axis)
-    wide = _wide(x)
-    mean = np.mean(wide, axis=others, keepdims=True)
-    out = np.subtract(wide, mean, out=...)
+    values = wide(x)
+    mean = np.mean(values, axis=others, keepdims=True)
+    out = _difference(values, mean)
     variance = np.mean(np.square(out), axis=others, keepdims=True)
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
     if scale is not None:
-        factor *= _wide(scale).reshape(shape)
-    _affine(out, factor, None if bias is None else _wide(bias).reshape(shape))
+        factor *= wide(scale).reshape(shape)
+    _affine(out, factor, None if bias is None else wide(bias).reshape(shape))
     channels = x.shape[axis]
     return (
         out.astype(x.dtype, copy=False),

@@ -1,0 +1,118 @@
+"""Large arrays, which the NumPy backend computes in blocks and threads: the same as by the contract's own bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn_numpy import blocks, threads
+
+BASE = load_backend("numpy")
+GENERATOR = np.random.default_rng(0)
+#: Elements that fill several blocks in each of two threads, with a rest.
+ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
+
+
+@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
+def number_of_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = threads.num_threads()
+    threads.set_num_threads(request.param)
+    yield
+    threads.set_num_threads(before)
+
+
+def real(*shape: int, dtype: str = "float32") -> Any:
+    return GENERATOR.normal(size=shape).astype(dtype)
+
+
+def check(name: str, *operands: Any, rtol: float = 2e-5, atol: float = 2e-5, **attributes: Any) -> None:
+    """Compare the backend's result with that of the default body, in float64 where operands are floats."""
+    got = getattr(BASE, name)(*operands, **attributes)
+    wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in operands]
+    expected = OPERATIONS[name].body(BASE, *wide, **attributes)
+    for mine, theirs in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, expected)), strict=True):
+        assert mine.dtype == next(o.dtype for o in operands if isinstance(o, np.ndarray) and o.dtype.kind == "f")
+        assert mine.shape == theirs.shape
+        np.testing.assert_allclose(mine.astype(np.float64), theirs, rtol=rtol, atol=atol)
+
+
+TOLERANCE: dict[str, dict[str, float]] = {"float32": {}, "float64": {}, "float16": {"rtol": 2e-3, "atol": 2e-3}}
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "log_sigmoid", "softplus", "silu", "gelu"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_activations(name: str, dtype: str) -> None:
+    check(name, real(ROWS, COLUMNS, dtype=dtype), **TOLERANCE[dtype])
+
+
+def test_gradients_of_activations() -> None:
+    grad, x = real(ROWS, COLUMNS), real(ROWS, COLUMNS)
+    check("silu_backward", grad, x)
+    check("gelu_backward", grad, x, approximate="none")
+    check("gelu_backward", grad.T, x.T, approximate="tanh")
+    check("gelu", x, approximate="tanh")
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_softmax(name: str, axis: int, dtype: str) -> None:
+    x = real(ROWS // 4, 4, COLUMNS, dtype=dtype)
+    check(name, x, axis=axis, **TOLERANCE[dtype])
+    y = getattr(BASE, name)(x, axis=axis)
+    check(f"{name}_backward", x, y, axis=axis, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_norms(dtype: str) -> None:
+    x, grad = real(ROWS, 4, COLUMNS // 4, dtype=dtype), real(ROWS, 4, COLUMNS // 4, dtype=dtype)
+    last, two, first = (real(*s, dtype=dtype) for s in ((75,), (4, 75), (4, 1)))
+    # A sum over all rows of numbers near 1 has its error in proportion to their number.
+    sums = {"rtol": 1e-3, "atol": 1e-3 * ROWS} if dtype == "float16" else {"rtol": 1e-4, "atol": 2e-3}
+    for scale, axis in ((last, (2,)), (two, (1, 2)), (first, (0, 2))):
+        check("layer_norm", x, scale, scale, axis=axis, eps=1e-5, **TOLERANCE[dtype])
+        check("rms_norm", x, scale, axis=axis, eps=1e-5, **TOLERANCE[dtype])
+        check("layer_norm_backward", grad, x, scale, axis=axis, eps=1e-5, **sums)
+        check("rms_norm_backward", grad, x, scale, axis=axis, eps=1e-5, **sums)
+
+
+def test_equal_calls_give_equal_bits() -> None:
+    grad, x, scale = real(ROWS, COLUMNS), real(ROWS, COLUMNS), real(COLUMNS)
+    first = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
+    for _ in range(3):
+        for mine, theirs in zip(first, BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cross_entropy(axis: int) -> None:
+    x = real(ROWS, COLUMNS)
+    labels = GENERATOR.integers(0, x.shape[axis], x.shape[1 - axis])
+    check("label_cross_entropy", x, labels, axis=axis)
+    check("label_cross_entropy_backward", real(len(labels)), x, labels, axis=axis)
+
+
+def test_reading_and_writing() -> None:
+    x = real(50, 7, COLUMNS)
+    indices = GENERATOR.integers(-7, 7, 60)
+    np.testing.assert_array_equal(BASE.take(x, indices, axis=1), np.take(x, indices, 1))
+    with pytest.raises(IndexError):
+        BASE.take(x, np.full(60, 7), axis=1)
+    values = real(50, 60, COLUMNS)
+    check("index_add", x, indices, values, axis=1, rtol=1e-4, atol=1e-4)
+    check("take_backward", values, indices, length=7, axis=1, rtol=1e-4, atol=1e-4)
+    check("index_copy", x, np.arange(7), real(50, 7, COLUMNS), axis=1)
+
+
+def test_products() -> None:
+    x, y, bias = real(3, 200, 64), real(64, 700), real(700)
+    np.testing.assert_allclose(BASE.matmul(x, y), x.astype(np.float64) @ y, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(BASE.linear(x, y, bias), x.astype(np.float64) @ y + bias, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        BASE.matmul(x[:, None], x.transpose(0, 2, 1)), x[:, None].astype(np.float64) @ x.transpose(0, 2, 1), 1e-3, 1e-4
+    )
