@@ -260,10 +260,6 @@ class GradientTape(Slots):
 
     # ---- backward ----
 
-    @overload
-    def backward(self, loss_grad: Any, tensors: None = None, *, output: int | None = None) -> list[Any]: ...
-    @overload
-    def backward(self, loss_grad: Any, tensors: list[Any], *, output: int | None = None) -> list[Any]: ...
     def backward(self, loss_grad: Any, tensors: list[Any] | None = None, *, output: int | None = None) -> list[Any]:
         """Run reverse-mode differentiation from one slot; a gradient for every slot.
 
