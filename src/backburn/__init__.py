@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from backburn._namespace import *  # noqa: F403
 
 __version__ = "0.1.0"
+__array_api_version__ = "2024.12"
 
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset({"autodiff", "backend", "conformance", "data", "io", "nn", "optim", "random", "train", "transforms"})
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name.endswith("__"):
+    if name.startswith("__") and name != "__array_namespace_info__":
         raise AttributeError(name)
     import importlib
 

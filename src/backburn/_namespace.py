@@ -59,3 +59,4 @@ from backburn.transforms import (
     check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient, value_and_grad,
     vjp,
 )  # fmt: skip
+from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi

@@ -7,6 +7,7 @@ refuse kinds for which they mean nothing, the kinds only narrow types.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -41,6 +42,7 @@ from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
 from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
 from backburn.tensor.repr import tensor_repr
+from backburn.tensor.standard import VERSIONS
 
 if TYPE_CHECKING:
     from typing import Self
@@ -267,6 +269,11 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         """Host memory, whatever the backend."""
         return (1, 0)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in VERSIONS:
+            raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {', '.join(VERSIONS)}")
+        return importlib.import_module("backburn")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))

@@ -1,0 +1,73 @@
+"""What the Array API standard asks of a namespace besides functions: constants, and what can be inspected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType
+from backburn.base.errors import ArgumentError
+from backburn.tensor.defaults import as_backend, default_backend, default_dtype
+
+#: The version of the standard that the namespace follows, for real dtypes.
+ARRAY_API_VERSION: Final = "2024.12"
+VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
+
+e: Final = math.e
+pi: Final = math.pi
+inf: Final = math.inf
+nan: Final = math.nan
+newaxis: Final = None
+
+_KINDS: Final = {
+    "bool": lambda d: isinstance(d, BoolDType),
+    "signed integer": lambda d: isinstance(d, IntDType) and d.signed,
+    "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,
+    "integral": lambda d: isinstance(d, IntDType),
+    "real floating": lambda d: isinstance(d, FloatDType),
+    "complex floating": lambda d: False,
+    "numeric": lambda d: isinstance(d, (IntDType, FloatDType)),
+}
+
+
+class NamespaceInfo:
+    """The Array API's inspection object: capabilities, devices and dtypes. A device is a backend object."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Boolean indexing and data-dependent shapes are there, on every backend; any rank is."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> AnyBackend:
+        """The default backend."""
+        return default_backend()
+
+    def devices(self) -> list[AnyBackend]:
+        """The default backend, which is the one that is certainly there; others are loaded by name."""
+        return [default_backend()]
+
+    def default_dtypes(self, *, device: AnyBackend | str | None = None) -> dict[str, DType]:
+        """The dtypes of tensors that are made without naming one."""
+        backend = as_backend(device)
+        return {"real floating": default_dtype(), "integral": backend.int_dtype, "indexing": backend.int_dtype}
+
+    def dtypes(
+        self, *, device: AnyBackend | str | None = None, kind: str | tuple[str, ...] | None = None
+    ) -> dict[str, DType]:
+        """The standard's dtypes in which a backend computes, by name; those of ``kind`` if it is given."""
+        kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
+        unknown = [k for k in kinds if k not in _KINDS]
+        if unknown:
+            raise ArgumentError(f"dtypes: {unknown[0]!r} is no kind of dtype; kinds are {', '.join(_KINDS)}")
+        found = as_backend(device).capabilities.dtypes
+        standard = (d for d in found if d.kind != "quantized" and d.name not in ("float16", "bfloat16"))
+        return {d.name: d for d in standard if any(_KINDS[k](d) for k in kinds)}
+
+
+def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
+    """The Array API's inspection object.
+
+    >>> __array_namespace_info__().default_dtypes()["real floating"]
+    float32
+    """
+    return NamespaceInfo()
