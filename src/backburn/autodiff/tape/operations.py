@@ -23,7 +23,7 @@ class Operation:
         found: list[int] = []
         for name in self.operand_fields:
             value = getattr(self, name)
-            found.extend((value,) if isinstance(value, int) else value)
+            found.extend(value if isinstance(value, tuple) else (value,))
         return tuple(found)
 
     def moved(self, places: dict[int, int]) -> AnyGradOp:
