@@ -5,6 +5,8 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     arithmetic,
     choice,
     create,
+    decompose,
+    fft,
     functions,
     index,
     kinds,

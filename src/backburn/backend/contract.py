@@ -12,6 +12,8 @@ from backburn.backend.activate import Activate
 from backburn.backend.arithmetic import Arithmetic
 from backburn.backend.choice import Choice
 from backburn.backend.create import Create
+from backburn.backend.decompose import Decompose
+from backburn.backend.fft import Fourier
 from backburn.backend.functions import Functions
 from backburn.backend.index import Index
 from backburn.backend.kinds import Kinds
@@ -23,6 +25,7 @@ from backburn.backend.optimize import Optimize
 from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
 from backburn.backend.scan import Scan
+from backburn.backend.sets import Sets
 from backburn.backend.shape import ShapeOperations
 from backburn.backend.sort import Sort
 from backburn.backend.table import OPERATIONS, missing
@@ -60,9 +63,12 @@ class Backend(
     Reduce[F, I, B, Q],
     Scan[F, I, B, Q],
     Sort[F, I, B, Q],
+    Sets[F, I, B, Q],
     ShapeOperations[F, I, B, Q],
     Index[F, I, B, Q],
     LinearAlgebra[F, I, B, Q],
+    Decompose[F, I, B, Q],
+    Fourier[F, I, B, Q],
     Normalize[F, I, B, Q],
     Activate[F, I, B, Q],
     Loss[F, I, B, Q],

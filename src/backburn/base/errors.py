@@ -75,6 +75,14 @@ class NumericalInstabilityError(BackburnError, ArithmeticError):
     """A NaN or an infinity where a finite number is needed."""
 
 
+class LinearAlgebraError(BackburnError, ValueError):
+    """A matrix for which the operation has no result: not positive definite, or an iteration does not converge."""
+
+
+class SingularMatrixError(LinearAlgebraError):
+    """A matrix that has no inverse; :func:`backburn.linalg.pinv` and ``lstsq`` take it."""
+
+
 class ConfigError(BackburnError, ValueError):
     """A configuration file or option cannot be used; file and line are named."""
 

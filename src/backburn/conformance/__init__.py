@@ -5,6 +5,8 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_arithmetic,
     samples_choice,
     samples_create,
+    samples_decompose,
+    samples_fft,
     samples_functions,
     samples_index,
     samples_kinds,
@@ -16,6 +18,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_random,
     samples_reduce,
     samples_scan,
+    samples_sets,
     samples_shape,
     samples_sort,
 )

@@ -1,0 +1,119 @@
+"""NumPy: decompositions of matrices, solutions, inverses and determinants. LAPACK computes in 32 and 64 bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.decompose import EPS, LEADING
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import LinearAlgebraError, SingularMatrixError
+from backburn_numpy.reduce import narrowed, widened
+
+Array = Any
+
+
+def _attempt(
+    function: Callable[..., Any], x: Array, *others: Any, why: str, error: type[LinearAlgebraError], **options: Any
+) -> Any:
+    """``function(x, *others)``; where LAPACK gives up, our error, which names the first matrix that it gives up on."""
+    try:
+        return function(x, *others, **options)
+    except np.linalg.LinAlgError as cause:
+        for place in np.ndindex(x.shape[:-2]):
+            try:
+                function(x[place], *(o[(0,) * (o.ndim - 2)] for o in others), **options)
+            except np.linalg.LinAlgError:
+                which = f"the matrix at {list(place)}" if place else "the matrix"
+                raise error(f"{which} {why}") from cause
+        raise
+
+
+_DIVERGES = "has no decomposition that LAPACK finds: are there NaN or infinite elements?"
+
+
+def _signs(vectors: Array) -> Array:
+    """What turns the columns as the contract wants them, as a row."""
+    if 0 in vectors.shape:
+        return np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
+    size = np.abs(vectors)
+    first = np.argmax(size >= LEADING * size.max(-2, keepdims=True), axis=-2, keepdims=True)
+    leading = np.take_along_axis(vectors, first, -2)
+    return np.where(leading < 0, vectors.dtype.type(-1), vectors.dtype.type(1))
+
+
+def _symmetric(x: Array) -> Array:
+    half = np.multiply(widened(x), 0.5)
+    return np.add(half, np.matrix_transpose(half))
+
+
+def cholesky(x: Array, /) -> Array:
+    why = "is not positive definite"
+    return narrowed(_attempt(np.linalg.cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
+
+
+def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
+    q, r = np.linalg.qr(widened(x), mode="complete" if complete else "reduced")
+    inner = min(x.shape[-2:])
+    diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
+    signs = _signs(q)
+    signs[..., :inner] = np.where(diagonal < 0, -1, 1)
+    return narrowed(q * signs, x), narrowed(r * np.matrix_transpose(signs), x)
+
+
+def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
+    u, s, vh = _attempt(np.linalg.svd, widened(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
+    left, inner = _signs(u), s.shape[-1]
+    right = left[..., :inner]
+    if vh.shape[-2] > inner:
+        right = np.concat([right, _signs(np.matrix_transpose(vh)[..., inner:])], axis=-1)
+    return narrowed(u * left, x), narrowed(s, x), narrowed(vh * np.matrix_transpose(right), x)
+
+
+def eigh(x: Array, /) -> tuple[Array, Array]:
+    values, vectors = _attempt(np.linalg.eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
+    return narrowed(values, x), narrowed(vectors * _signs(vectors), x)
+
+
+def svdvals(x: Array, /) -> Array:
+    return narrowed(_attempt(np.linalg.svdvals, widened(x), why=_DIVERGES, error=LinearAlgebraError), x)
+
+
+def eigvalsh(x: Array, /) -> Array:
+    return narrowed(_attempt(np.linalg.eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
+
+
+def solve(x: Array, y: Array, /) -> Array:
+    y = widened(y)[None] if y.ndim == 1 else widened(y)
+    return narrowed(_attempt(np.linalg.solve, widened(x), y, why="is singular", error=SingularMatrixError), x)
+
+
+def inv(x: Array, /) -> Array:
+    return narrowed(_attempt(np.linalg.inv, widened(x), why="is singular", error=SingularMatrixError), x)
+
+
+def det(x: Array, /) -> Array:
+    return np.asarray(np.linalg.det(widened(x)), x.dtype)
+
+
+def slogdet(x: Array, /) -> tuple[Array, Array]:
+    sign, logarithm = np.linalg.slogdet(widened(x))
+    return np.asarray(sign, x.dtype), np.asarray(logarithm, x.dtype)
+
+
+def cofactors(x: Array, /) -> Array:
+    wide = widened(x)
+    try:
+        inverse = np.linalg.inv(wide)
+        # Singular values are only needed where a matrix is nearly singular, which its condition tells.
+        condition = math.prod(np.linalg.norm(m, axis=(-2, -1)).max(initial=0.0) for m in (wide, inverse))
+    except np.linalg.LinAlgError:
+        condition = math.inf
+    if condition * EPS[wide.dtype.name] < 0.001 and 0 not in x.shape:
+        return narrowed(np.linalg.det(wide)[..., None, None] * np.matrix_transpose(inverse), x)
+    from backburn_numpy.backend import NumpyBackend
+
+    return OPERATIONS["cofactors"].body(NumpyBackend(), x)

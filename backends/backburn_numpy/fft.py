@@ -1,0 +1,22 @@
+"""NumPy: Fourier transforms, by its pocketfft in 32 and 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy.reduce import narrowed, widened
+
+Array = Any
+
+
+def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
+    result = np.fft.rfft(widened(x), axis=axis)
+    return narrowed(result.real, x), narrowed(result.imag, x)
+
+
+def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
+    numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)
+    numbers.real, numbers.imag = real, imag
+    return narrowed(np.fft.irfft(numbers, length, axis=axis), real)

@@ -1,0 +1,366 @@
+"""Decompositions of matrices, and what is found by them: solutions, inverses, determinants.
+
+The matrices are in the last two axes; axes before them count matrices and, where there are two operands, broadcast.
+16-bit floats are computed in float32. What mathematics leaves open is settled, so that every backend gives the same:
+
+* in ``qr`` the diagonal of R has no negative element;
+* in ``eigh`` and ``svd`` each vector is turned so that the first of its elements that has at least three tenths of the
+  size of its largest is positive; in ``svd`` that is the left vector, and the right one turns with it.
+
+``cholesky`` and ``eigh`` are those of the symmetric part ``(x + x.T) / 2``, so that every matrix has them or has not,
+and gradients are symmetric. A matrix that has no result makes the operation raise a :class:`LinearAlgebraError`.
+
+Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention what would be
+divided by a difference of values counts 0 where the difference is not above rounding, and so does what would be divided
+by a singular value of 0: the gradient is finite, and right for functions that do not depend on the choice of vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.scalars import is_scalar
+from backburn.backend.scan import part
+from backburn.backend.shapes import broadcast, broadcast_to, unchanged
+from backburn.backend.table import missing, operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import DType
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+#: The distance from 1 to the next larger number, by dtype.
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+#: A vector's sign is that of its first element of at least this part of the largest.
+LEADING = 0.3
+
+
+# ---- shapes ----
+
+
+def _matrix(x: Shape, **_: Any) -> tuple[int, int]:
+    if len(x) < 2:
+        raise ShapeError(f"a matrix has two axes at least, and the shape is {list(x)}")
+    return x[-2], x[-1]
+
+
+def _square(x: Shape, *_: Any, **__: Any) -> Shape:
+    rows, columns = _matrix(x)
+    if rows != columns:
+        raise ShapeError(f"the matrices must be square, and they are {rows} by {columns}")
+    return x
+
+
+def _qr(x: Shape, *, complete: bool = False, **_: Any) -> tuple[Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = rows if complete else min(rows, columns)
+    return (*x[:-2], rows, inner), (*x[:-2], inner, columns)
+
+
+def _svd(x: Shape, *, full: bool = False, **_: Any) -> tuple[Shape, Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = min(rows, columns)
+    left, right = (rows, columns) if full else (inner, inner)
+    return (*x[:-2], rows, left), (*x[:-2], inner), (*x[:-2], right, columns)
+
+
+def _eigh(x: Shape, **_: Any) -> tuple[Shape, Shape]:
+    return _square(x)[:-1], x
+
+
+def _values(x: Shape, **_: Any) -> Shape:
+    return _svd(x)[1]
+
+
+def _eigenvalues(x: Shape, **_: Any) -> Shape:
+    return _square(x)[:-1]
+
+
+def _solve(x: Shape, y: Shape, **_: Any) -> Shape:
+    _square(x)
+    rows, columns = _matrix(y)
+    if rows != x[-1]:
+        raise ShapeError(f"axis -1 of the matrices is {x[-1]}, and axis -2 of the right-hand sides {rows}")
+    return (*broadcast(x[:-2], y[:-2]), rows, columns)
+
+
+def _number(x: Shape, **_: Any) -> Shape:
+    return _square(x)[:-2]
+
+
+def _two_numbers(x: Shape, **_: Any) -> tuple[Shape, Shape]:
+    return _number(x), _number(x)
+
+
+def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
+    rows, columns = _matrix(x)
+    if rtol is not None:
+        broadcast_to(rtol, shape=x[:-2])
+    return (*x[:-2], columns, rows)
+
+
+# ---- parts of bodies, for backends too ----
+
+
+def _shape(x: Any) -> Shape:
+    return tuple(x.shape)
+
+
+def transposed(k: Any, x: Any) -> Any:
+    """``x`` with its last two axes exchanged."""
+    rank = len(x.shape)
+    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def symmetric(k: Any, x: Any) -> Any:
+    """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit."""
+    half = k.mul(x, 0.5)
+    return k.add(half, transposed(k, half))
+
+
+def signs(k: Any, vectors: Any) -> Any:
+    """1 or -1 for each column, as a row: what turns the columns as the contract wants them."""
+    shape, axis = vectors.shape, len(vectors.shape) - 2
+    if 0 in shape:
+        return k.ones((*shape[:-2], 1, shape[-1]), k.dtype(vectors))
+    size = k.abs(vectors)
+    leading = k.greater_equal(size, k.mul(k.max(size, (axis,), True), LEADING))
+    first = k.argmax(k.where(leading, 1.0, k.zeros(shape, k.dtype(vectors))), axis, True)
+    return k.where(k.less(k.gather(vectors, first, axis), 0.0), -1.0, k.ones(first.shape, k.dtype(vectors)))
+
+
+def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
+    """``q`` and ``r`` with the signs of the contract."""
+    inner = min(r.shape[-2:])
+    diagonal = k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1)
+    own = k.where(k.less(diagonal, 0.0), -1.0, k.ones(diagonal.shape, k.dtype(r)))
+    own = k.reshape(own, (*own.shape[:-1], 1, inner))
+    if q.shape[-1] > inner:
+        rest = signs(k, part(k, q, len(q.shape) - 1, inner, q.shape[-1]))
+        own = k.concat([own, rest], len(own.shape) - 1)
+    return k.mul(q, own), k.mul(r, transposed(k, own))
+
+
+def turned_eigh(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
+    """``values`` and ``vectors`` with the signs of the contract."""
+    return values, k.mul(vectors, signs(k, vectors))
+
+
+def turned_svd(k: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
+    """``u``, ``s`` and ``vh`` with the signs of the contract."""
+    left, inner, axis = signs(k, u), s.shape[-1], len(u.shape) - 1
+    right = part(k, left, axis, 0, inner)
+    if vh.shape[-2] > inner:
+        rest = part(k, vh, axis - 1, inner, vh.shape[-2])
+        right = k.concat([right, signs(k, transposed(k, rest))], axis)
+    return k.mul(u, left), s, k.mul(vh, transposed(k, right))
+
+
+def eps_of(k: Any, x: Any) -> float:
+    """The distance from 1 to the next larger number in the dtype of ``x``."""
+    return EPS[k.dtype(x).name]
+
+
+def identity(k: Any, n: int, dtype: DType) -> Any:
+    """The unit matrix."""
+    return k.eye(n, n, 0, dtype)
+
+
+def pivots(k: Any, x: Any) -> tuple[Any, Any]:
+    """The diagonal that Gauss's elimination with row exchanges leaves, and the sign of the exchanges.
+
+    A pivot is 0 where the whole column is, of which nothing is to be eliminated then.
+    """
+    batch, rank = x.shape[:-2], len(x.shape)
+    sign, found = k.ones(batch, k.dtype(x)), []
+    while n := x.shape[-1]:
+        column = part(k, x, rank - 1, 0, 1)
+        best = k.argmax(k.abs(column), rank - 2, True)
+        row = k.gather(x, k.broadcast_to(best, (*batch, 1, n)), rank - 2)
+        pivot = part(k, row, rank - 1, 0, 1)
+        found.append(k.reshape(pivot, (*batch, 1)))
+        sign = k.where(k.equal(k.reshape(best, batch), 0), sign, k.neg(sign))
+        # The first row takes the place of the one that was chosen.
+        x = k.scatter(x, k.broadcast_to(best, (*batch, 1, n)), part(k, x, rank - 2, 0, 1), rank - 2, "assign")
+        below = part(k, x, rank - 2, 1, n)
+        nothing = k.equal(pivot, 0.0)
+        factor = k.where(nothing, 0.0, k.div(part(k, below, rank - 1, 0, 1), k.where(nothing, 1.0, pivot)))
+        x = k.sub(part(k, below, rank - 1, 1, n), k.mul(factor, part(k, row, rank - 1, 1, n)))
+    return (k.concat(found, len(batch)) if found else k.ones((*batch, 0), k.dtype(x))), sign
+
+
+def excluding(k: Any, x: Any) -> Any:
+    """For each element along the last axis, the product of all others."""
+    axis, length = len(x.shape) - 1, x.shape[-1]
+    edge = k.ones((*x.shape[:-1], 1), k.dtype(x))
+    before = k.cumprod(k.concat([edge, part(k, x, axis, 0, length - 1)], axis), axis)
+    after = k.cumprod(k.concat([part(k, x, axis, 1, length), edge], axis), axis, True)
+    return k.mul(before, after)
+
+
+def near_diagonal(k: Any, x: Any) -> Any:
+    """The cofactors of nearly diagonal matrices, to first order in what is off their diagonal."""
+    n, rank = x.shape[-1], len(x.shape)
+    unit = identity(k, n, k.dtype(x))
+    diagonal = k.reshape(k.diagonal(x, 0, rank - 2, rank - 1), (*x.shape[:-1], 1))
+    row = transposed(k, diagonal)
+    # Row i holds the diagonal with 1 at place i, so that what is left out besides place j is place i.
+    without_two = excluding(k, k.where(k.equal(unit, 1.0), 1.0, k.broadcast_to(row, x.shape)))
+    return k.where(
+        k.equal(unit, 1.0), excluding(k, k.broadcast_to(row, x.shape)), k.neg(k.mul(transposed(k, x), without_two))
+    )
+
+
+class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Decompositions of matrices, solutions, inverses and determinants."""
+
+    # ---- decompositions ----
+
+    @operation(kinds="F", shape=_square, required=True, differentiable=True)
+    def cholesky(self, x: F, /) -> F:
+        """The lower triangular matrix whose product with its transpose is the symmetric part of ``x``.
+
+        Its diagonal is positive. Raises where the symmetric part is not positive definite.
+        """
+        return missing("cholesky")
+
+    @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
+    def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:
+        """``x`` as a product of a matrix Q with orthonormal columns and an upper triangular R.
+
+        Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as rows. No element of the
+        diagonal of R is negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be
+        independent, and raises where they are not; what flows to columns of Q that only ``complete`` adds is right
+        for functions of the space that they span.
+        """
+        return missing("qr")
+
+    @operation(kinds="F", shape=_svd, result=("same", "same", "same"), required=True, differentiable=True)
+    def svd(self, x: F, /, full: bool = False) -> tuple[F, F, F]:
+        """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in falling order.
+
+        ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
+        The gradient of ``s`` is right everywhere; see the module for equal and zero singular values. What flows to
+        vectors that only ``full`` adds is right for functions of the space that they span.
+        """
+        return missing("svd")
+
+    @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
+    def eigh(self, x: F, /) -> tuple[F, F]:
+        """The eigenvalues of the symmetric part of ``x`` in rising order, and its eigenvectors, the columns."""
+        return missing("eigh")
+
+    @operation(kinds="F", shape=_values, differentiable=True)
+    def svdvals(self: Any, x: F, /) -> F:
+        """The singular values in falling order."""
+        values: F = self.svd(x)[1]
+        return values
+
+    @operation(kinds="F", shape=_eigenvalues, differentiable=True)
+    def eigvalsh(self: Any, x: F, /) -> F:
+        """The eigenvalues of the symmetric part in rising order."""
+        values: F = self.eigh(x)[0]
+        return values
+
+    # ---- solutions and inverses ----
+
+    @operation(kinds="F", shape=_solve, required=True, differentiable=True)
+    def solve(self, x: F, y: F, /) -> F:
+        """The matrix whose product with ``x`` on its left is the matrix ``y``. Raises for a singular ``x``."""
+        return missing("solve")
+
+    @operation(kinds="F", shape=_solve, differentiable=True)
+    def triangular_solve(self: Any, x: F, y: F, /, upper: bool = False) -> F:
+        """``solve`` with the lower or upper triangle of ``x``, whose other elements are not read.
+
+        Raises where an element of the diagonal is 0.
+        """
+        solution: F = self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
+        return solution
+
+    @operation(kinds="F", shape=_square, differentiable=True)
+    def inv(self: Any, x: F, /) -> F:
+        """The inverse. Raises for a singular ``x``."""
+        inverse: F = self.solve(x, identity(self, _square(_shape(x))[-1], self.dtype(x)))
+        return inverse
+
+    @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
+    def pinv(self: Any, x: F, rtol: F | float, /) -> F:
+        """The pseudo-inverse of Moore and Penrose, where singular values up to ``rtol`` times the largest count as 0.
+
+        ``rtol``, one number or one for each matrix, is a constant. The gradient is that at constant rank, also where
+        singular values are equal. (Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least
+        squares problems whose variables separate, 1973)
+        """
+        u, s, vh = self.svd(x)
+        if 0 in s.shape:
+            nothing: F = self.zeros(_inverse(_shape(x)), self.dtype(x))
+            return nothing
+        part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*_shape(rtol), 1))
+        counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))
+        inverse = self.where(counts, self.div(1.0, self.where(counts, s, 1.0)), 0.0)
+        inverse = self.reshape(inverse, (*inverse.shape, 1))
+        result: F = self.matmul(transposed(self, vh), self.mul(inverse, transposed(self, u)))
+        return result
+
+    # ---- determinants ----
+
+    @operation(kinds="F", shape=_number, differentiable=True)
+    def det(self: Any, x: F, /) -> F:
+        """The determinant; 1 of an empty matrix.
+
+        Its first two derivatives are right everywhere, also at singular matrices.
+        """
+        diagonal, sign = pivots(self, widened(self, _checked(x)))
+        result: F = self.cast(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=_two_numbers, result=("same", "same"), differentiable=True)
+    def slogdet(self: Any, x: F, /) -> tuple[F, F]:
+        """The sign of the determinant and the logarithm of its absolute value: 0 and -inf for a singular matrix.
+
+        There the gradient of the logarithm is NaN.
+        """
+        diagonal, sign = pivots(self, widened(self, _checked(x)))
+        axis, dtype = (len(sign.shape),), self.dtype(x)
+        sign = self.mul(sign, self.prod(self.sign(diagonal), axis))
+        return self.cast(sign, dtype), self.cast(self.sum(self.log(self.abs(diagonal)), axis), dtype)
+
+    @operation(kinds="F", shape=_square, differentiable=True)
+    def cofactors(self: Any, x: F, /) -> F:
+        """The derivative of ``det`` by each element: the determinant of what is left without its row and column.
+
+        Where ``x`` has an inverse it is ``det(x) * inv(x).T``. Elsewhere ``x`` is turned by its singular vectors, held
+        constant, so that it is diagonal: there the cofactors are products of the other singular values, and are known
+        to first order in each element.
+        """
+        n, dtype = _square(_shape(x))[-1], self.dtype(x)
+        if 0 in _shape(x):
+            return x
+        wide = widened(self, x)
+        u, s, vh = self.svd(self.stop_gradient(wide))
+        axis = len(s.shape) - 1
+        largest, smallest = part(self, s, axis, 0, 1), part(self, s, axis, n - 1, n)
+        singular = self.less_equal(smallest, self.mul(largest, n * eps_of(self, wide)))
+        singular = self.reshape(singular, (*singular.shape, 1))
+        unit = identity(self, n, self.dtype(wide))
+        regular = self.where(singular, unit, wide)
+        of_regular = self.mul(self.reshape(self.det(regular), singular.shape), transposed(self, self.inv(regular)))
+        around = self.matmul(self.matmul(transposed(self, u), wide), transposed(self, vh))
+        sign = self.sign(self.mul(self.det(u), self.det(vh)))
+        of_singular = self.matmul(self.matmul(u, near_diagonal(self, self.where(singular, around, unit))), vh)
+        of_singular = self.mul(of_singular, self.reshape(sign, singular.shape))
+        result: F = self.cast(self.where(singular, of_singular, of_regular), dtype)
+        return result
+
+    @operation(kinds="FIB", shape=unchanged)
+    def stop_gradient(self, x: Any, /) -> Any:
+        """``x`` as a constant, for every level of differentiation."""
+        return x
+
+
+def _checked(x: Any) -> Any:
+    _square(x.shape)
+    return x
