@@ -31,14 +31,15 @@ from backburn.base.errors import (
 from backburn_numpy import NumpyBackend
 
 BASE = NumpyBackend()
-OUTER = Autodiff(BASE)
-TWICE = Autodiff(OUTER)
+OUTER: Any = Autodiff(BASE)  # untyped here: what types forbid is tested too
+TWICE: Any = Autodiff(OUTER)
 
 
 def leaf(values: Any, k: Any = OUTER) -> Any:
     """A tracked leaf of ``k``, untracked on the levels below."""
     x: Any = np.asarray(values, np.float64)
-    for level in [OUTER] if k is OUTER else [OUTER, TWICE]:
+    levels: list[Any] = [OUTER] if k is OUTER else [OUTER, TWICE]
+    for level in levels:
         x = level.from_inner(x)
     return k.set_require_grad(x, True)
 
@@ -134,7 +135,7 @@ def test_grad_replace_refuses_what_could_not_be_the_gradient() -> None:
     kept = OUTER.grad(x, grads)
     with pytest.raises(ShapeError, match=r"\[3\].*\[2\]"):
         OUTER.grad_replace(x, grads, np.ones(3))
-    with pytest.raises(DTypeError, match="float32.*float64"):
+    with pytest.raises(DTypeError, match=r"float32.*float64"):
         OUTER.grad_replace(x, grads, np.ones(2, np.float32))
     with pytest.raises(BackendMismatchError, match="float primitive of numpy"):
         OUTER.grad_replace(x, grads, x)
@@ -384,7 +385,7 @@ def test_a_missing_rule_fails_when_the_operation_is_recorded(monkeypatch: pytest
     monkeypatch.setitem(RULES, "mul", [r for r in RULES["mul"] if r.operands != ("y",)])
     mul = compile_operation(OPERATIONS["mul"])
     x = leaf([1.0])
-    with pytest.raises(MissingRuleError, match="mul.*'y'"):
+    with pytest.raises(MissingRuleError, match=r"mul.*'y'"):
         mul(OUTER, x, x)
     assert OUTER.is_tracked(mul(OUTER, x, OUTER.from_inner(np.ones(1))))
 

@@ -7,6 +7,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
+from backburn.base.errors import ArgumentError
 
 BASE = load_backend("numpy")
 
@@ -53,3 +54,36 @@ def test_bfloat16_beside_a_python_scalar(name: str) -> None:
         if reference is not None:
             np.testing.assert_array_equal(got, reference)
     assert BASE.clamp(x, 1.5, 2.5).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", range(5))
+def test_bessel_functions_over_powers(n: int, dtype: str) -> None:
+    """Against mpmath, on both sides of where the series ends: in units of eps, of the result or of its envelope."""
+    mp = pytest.importorskip("mpmath").mp.clone()
+    mp.dps = 40
+    eps = float(np.finfo(dtype).eps)
+
+    x = np.array([0.0, 1e-8, 1e-3, 0.1, 0.63, 0.64, 0.95, 1.27, 1.9, 1.92, 2.5, 5.5, 20.3, 100.5], dtype)
+    for value, got in zip(x, BASE.sinc_ratio(x, n), strict=True):
+        z = mp.pi * mp.mpf(float(value))
+        at_0 = 1 / mp.fac2(2 * n + 1)
+        exact = at_0 if value == 0 else mp.sqrt(mp.pi / (2 * z)) * mp.besselj(n + mp.mpf(1) / 2, z) / z**n
+        envelope = at_0 if z < n + 1 else z ** -(n + 1)
+        assert abs(mp.mpf(float(got)) - exact) <= 8 * eps * envelope, f"sinc_ratio({value}, {n}) is {got}"
+
+    x = np.array([0.0, 1e-8, 1e-3, 1.0, 7.9, 8.0, 8.1, 15.0, 40.0, 80.0], dtype)
+    for value, got in zip(x, BASE.bessel_ratio(x, n), strict=True):
+        y = mp.mpf(float(value))
+        exact = mp.besseli(n, y) / y**n if value else mp.mpf(1) / (2**n * mp.factorial(n))
+        assert abs(mp.mpf(float(got)) - exact) <= 6 * eps * exact, f"bessel_ratio({value}, {n}) is {got}"
+
+
+def test_bessel_functions_over_powers_at_the_ends() -> None:
+    x = np.array([713.0, 720.0, np.inf, -np.inf, np.nan])
+    np.testing.assert_array_equal(BASE.bessel_ratio(x, 2)[2:], [np.inf, np.inf, np.nan])
+    assert np.isfinite(BASE.bessel_ratio(x, 2)[:2]).all()
+    assert np.isnan(BASE.sinc_ratio(x[2:], 1)).all()
+    for name in ("sinc_ratio", "bessel_ratio"):
+        with pytest.raises(ArgumentError, match=f"{name}: the order n is -1"):
+            getattr(BASE, name)(x, -1)

@@ -25,7 +25,7 @@ from backburn.backend import BackendWarning
 from backburn.backend.registry import load_backend, register_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES
-from backburn.base.errors import NumericalInstabilityError, Unsupported
+from backburn.base.errors import LinearAlgebraError, NumericalInstabilityError, OutOfRangeError, Unsupported
 from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.checks import check_conventional_gradients, check_shape_rule, check_value, dtypes_of
@@ -176,8 +176,17 @@ def test_an_index_out_of_range_raises(base: Any) -> None:
             lambda i: base.scatter(x, i, 1.0, 0, "assign"),
             lambda i: base.scatter(x, i, 1.0, 0, "add"),
         ):
-            with pytest.raises((IndexError, RuntimeError)):
+            with pytest.raises(OutOfRangeError):
                 call(wrong)
+
+
+@each_backend
+def test_a_matrix_without_a_result_raises(base: Any) -> None:
+    singular = base.from_numpy(np.array([[1.0, 2.0], [2.0, 4.0]]))
+    with pytest.raises(LinearAlgebraError):
+        base.solve(singular, base.from_numpy(np.ones((2, 1))))
+    with pytest.raises(LinearAlgebraError):
+        base.cholesky(base.from_numpy(-np.eye(2)))
 
 
 @each_backend

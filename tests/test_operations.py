@@ -20,7 +20,7 @@ from backburn.conformance.tolerances import compare
 
 BASE = load_backend("numpy")
 OUTER = Autodiff(BASE)
-CASES = [
+CASES: list[Any] = [
     pytest.param(s, c, id=f"{name}-{i}") for name, s in SAMPLES.items() for i, c in enumerate(s.cases)
 ]
 
@@ -68,9 +68,8 @@ def test_layouts_that_are_not_contiguous(samples: SampleSet, sample: Sample) -> 
 def test_autodiff_computes_the_same(samples: SampleSet, sample: Sample) -> None:
     """Recorded, and with recording of untracked operands: the inner backend's numbers, in the right kind."""
     plain = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64"), **sample.attributes))
-    for result, reference in zip(
-        as_tuple(getattr(OUTER, samples.name)(*lifted(arrays(sample, "float64")), **sample.attributes)), plain, strict=True
-    ):
+    recorded = as_tuple(getattr(OUTER, samples.name)(*lifted(arrays(sample, "float64")), **sample.attributes))
+    for result, reference in zip(recorded, plain, strict=True):
         if OPERATIONS[samples.name].results == ("host",):
             np.testing.assert_equal(result, reference)
             continue

@@ -75,7 +75,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     _instance: NumpyBackend | None = None
 
-    def __new__(cls) -> NumpyBackend:  # noqa: PYI034 - one object for all
+    def __new__(cls) -> NumpyBackend:
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance

@@ -15,7 +15,9 @@ __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
-_PACKAGES = frozenset({"autodiff", "backend", "conformance", "data", "io", "nn", "optim", "random", "train", "transforms"})
+_PACKAGES = frozenset(
+    {"autodiff", "backend", "conformance", "data", "io", "nn", "optim", "random", "tape", "train", "transforms"}
+)
 
 
 def __getattr__(name: str) -> Any:

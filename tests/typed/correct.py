@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
-from typing_extensions import assert_type
 
 from backburn.autodiff import Autodiff, Gradients, Tracked
 from backburn.autodiff.decorator import IntOf

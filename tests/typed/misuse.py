@@ -1,4 +1,4 @@
-"""Misuses of the contract: each line that ends in `# error` is refused by mypy --strict and by pyright; no other line is."""
+"""Misuses of the contract: mypy --strict and pyright refuse each line that ends in `# error`, and no other line."""
 from __future__ import annotations
 
 from backburn.autodiff import Autodiff, Gradients, Tracked

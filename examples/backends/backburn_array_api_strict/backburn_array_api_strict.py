@@ -18,10 +18,11 @@ import array_api_strict as xp
 import numpy as np
 
 from backburn.backend import Backend, Capabilities, load_backend
+from backburn.backend.adapters import decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
 from backburn.base.dtypes import DType, as_dtype, qint8
-from backburn.base.errors import BackendMismatchError, OutOfRangeError, Unsupported
+from backburn.base.errors import BackendMismatchError, Unsupported
 
 Array = Any
 Shape = tuple[int, ...]
@@ -59,6 +60,18 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
         host = load_backend("numpy")
         return self.from_numpy(host.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
 
+    def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
+        # The place of NaN is open in the standard, and in rising order the last in array-api-strict.
+        x = falling(self, x) if descending else x
+        return xp.argsort(xp.astype(x, xp.uint8) if x.dtype == xp.bool else x, axis=axis, stable=True)
+
+    def take(self, x: Array, indices: Array, /, axis: int) -> Array:
+        entries = xp.take(x, xp.reshape(from_start(self, indices, x.shape[axis]), (-1,)), axis=axis)
+        return xp.reshape(entries, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+        return xp.take_along_axis(x, from_start(self, indices, x.shape[axis]), axis=axis)
+
 
 def theirs(dtype: DType) -> Any:
     """The standard's dtype of the same name."""
@@ -72,38 +85,10 @@ def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
     return xp.astype(places * step + start, theirs(dtype))
 
 
-def integral(divide: Callable[[Any, Any], Any], x: Any, y: Any, /) -> Array:
-    """A quotient or remainder that is 0 for an integer divisor of 0, of which the standard says nothing."""
-    if "float" in str((y if hasattr(y, "dtype") else x).dtype):
-        return divide(x, y)
-    y = y if hasattr(y, "dtype") else xp.asarray(y, dtype=x.dtype)
-    return xp.where(y == 0, 0, divide(x, xp.where(y == 0, 1, y)))
-
-
-def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
-    # The place of NaN is open in the standard, and in rising order the last in array-api-strict.
-    x = xp.astype(x, xp.uint8) if x.dtype == xp.bool else x
-    reverse = xp.negative if xp.isdtype(x.dtype, "real floating") else xp.bitwise_invert
-    return xp.argsort(reverse(x) if descending else x, axis=axis, stable=True)
-
-
 def slice_assign(x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
     result = xp.asarray(x, copy=True)
     result[key] = value
     return result
-
-
-def from_start(indices: Array, length: int) -> Array:
-    """Indices in int64 from 0 on; what the standard does with others is open."""
-    indices = xp.astype(indices, xp.int64)
-    if xp.any((indices < -length) | (indices >= length)):
-        raise OutOfRangeError(f"an index is out of range for an axis of {length}")
-    return xp.where(indices < 0, indices + length, indices)
-
-
-def take(x: Array, indices: Array, /, axis: int) -> Array:
-    entries = xp.take(x, xp.reshape(from_start(indices, x.shape[axis]), (-1,)), axis=axis)
-    return xp.reshape(entries, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 def nonzero(x: Array, /) -> Array:
@@ -111,15 +96,19 @@ def nonzero(x: Array, /) -> Array:
     return places if x.ndim else places[:, :0]
 
 
+def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
+    result = xp.fft.rfft(x, axis=axis)
+    return xp.real(result), xp.imag(result)
+
+
+def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
+    wide = xp.complex128 if real.dtype == xp.float64 else xp.complex64
+    return xp.fft.irfft(xp.astype(real, wide) + xp.astype(imag, wide) * 1j, n=length, axis=axis)
+
+
 def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     """A reduction, whose options are by name only in the standard."""
     return lambda x, /, axis, keepdims=False: function(x, axis=axis, keepdims=keepdims)
-
-
-def scan(function: Callable[..., Any], x: Array, axis: int, reverse: bool) -> Array:
-    """A running result from either end."""
-    result = function(xp.flip(x, axis=axis) if reverse else x, axis=axis, dtype=x.dtype)
-    return xp.flip(result, axis=axis) if reverse else result
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,26 +134,30 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": xp.multiply,
     "div": xp.divide,
     "neg": xp.negative,
-    "floor_divide": functools.partial(integral, xp.floor_divide),
-    "remainder": functools.partial(integral, xp.remainder),
     "cast": lambda x, /, dtype: xp.astype(x, theirs(dtype)),
     "full": lambda shape, value, dtype: xp.full(shape, value, dtype=theirs(dtype)),
     "arange": arange,
     **{name: reduction(getattr(xp, name)) for name in ("max", "min", "any", "all", "argmax", "argmin")},
     "sum": lambda x, /, axis, keepdims=False: xp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
     "prod": lambda x, /, axis, keepdims=False: xp.prod(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
-    "cumsum": lambda x, /, axis, reverse=False: scan(xp.cumulative_sum, x, axis, reverse),
-    "cumprod": lambda x, /, axis, reverse=False: scan(xp.cumulative_prod, x, axis, reverse),
-    "argsort": argsort,
     "slice": lambda x, /, key: x[key],
     "slice_assign": slice_assign,
-    "take": take,
-    "gather": lambda x, indices, /, axis: xp.take_along_axis(x, from_start(indices, x.shape[axis]), axis=axis),
     "nonzero": nonzero,
+    "rfft": rfft,
+    "irfft": irfft,
     "reshape": lambda x, /, shape: move(lambda v: xp.reshape(v, shape), x),
     "broadcast_to": lambda x, /, shape: move(lambda v: xp.broadcast_to(v, shape), x),
     "permute_dims": lambda x, /, axes: move(lambda v: xp.permute_dims(v, axes), x),
     "concat": lambda tensors, /, axis: xp.concat(tensors, axis=axis),
 }
+METHODS: dict[str, Callable[..., Any]] = {
+    **decompositions(xp.linalg, np.linalg.LinAlgError),
+    "floor_divide": integral(xp.floor_divide),
+    "remainder": integral(xp.remainder),
+    "cumsum": scan(lambda x, axis: xp.cumulative_sum(x, axis=axis, dtype=x.dtype)),
+    "cumprod": scan(lambda x, axis: xp.cumulative_prod(x, axis=axis, dtype=x.dtype)),
+}
 for _name, _function in FUNCTIONS.items():
     setattr(StrictBackend, _name, staticmethod(quiet(_function)))
+for _name, _function in METHODS.items():
+    setattr(StrictBackend, _name, quiet(_function))

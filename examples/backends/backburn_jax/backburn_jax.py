@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from backburn.backend import Backend, BackendWarning, Capabilities
+from backburn.backend.adapters import decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
 from backburn.base.dtypes import DTYPES, DType, as_dtype, qint8
-from backburn.base.errors import ArgumentError, BackendMismatchError, OutOfRangeError
+from backburn.base.errors import ArgumentError, BackendMismatchError
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -73,17 +74,44 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         places = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
         return (places * step + start).astype(dtype.dtype)
 
+    # ---- where JAX differs ----
+
+    def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
+        return jnp.argsort(falling(self, x) if descending else x, axis=axis, stable=True).astype(np.int64)
+
+    def take(self, x: Array, indices: Array, /, axis: int) -> Array:
+        return jnp.take(x, from_start(self, indices, x.shape[axis]), axis=axis)
+
+    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+        return jnp.take_along_axis(x, from_start(self, indices, x.shape[axis]), axis)
+
+    def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+        grid = list(jnp.indices(indices.shape, sparse=True))
+        grid[axis] = from_start(self, indices, x.shape[axis])
+        place = tuple(grid)
+        if mode == "add":
+            return wide(x).at[place].add(values).astype(x.dtype)
+        if mode != "assign":
+            raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
+        # JAX leaves to chance which of several values for one place stays: the one with the highest number.
+        numbers = jnp.arange(1, indices.shape[axis] + 1).reshape(-1, *[1] * (x.ndim - 1 - axis))
+        last = jnp.zeros(x.shape, np.int64).at[place].max(jnp.broadcast_to(numbers, indices.shape))
+        values = jnp.broadcast_to(jnp.asarray(values, x.dtype), indices.shape)
+        if not indices.size:
+            return x
+        return jnp.where(last > 0, jnp.take_along_axis(values, jnp.maximum(last - 1, 0), axis), x)
+
+    def rfft(self, x: Array, /, axis: int) -> tuple[Array, Array]:
+        result = jnp.fft.rfft(wide(x), axis=axis)
+        return jnp.real(result).astype(x.dtype), jnp.imag(result).astype(x.dtype)
+
+    def irfft(self, real: Array, imag: Array, /, length: int, axis: int) -> Array:
+        return jnp.fft.irfft(jax.lax.complex(wide(real), wide(imag)), length, axis=axis).astype(real.dtype)
+
 
 def wide(x: Array) -> Array:
     """``x`` itself, or a 16-bit float in float32, in which many are added up."""
     return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
-
-
-def integral(divide: Callable[[Any, Any], Array], x: Any, y: Any, /) -> Array:
-    """A quotient or remainder that is 0 for an integer divisor of 0, where JAX has -1."""
-    if jnp.issubdtype(jnp.result_type(x, y), jnp.floating):
-        return divide(x, y)
-    return jnp.where(y == 0, 0, divide(x, jnp.where(y == 0, 1, y)))
 
 
 def reduction(function: Callable[..., Array], x: Array, /, axis: Any, keepdims: bool = False) -> Array:
@@ -95,45 +123,8 @@ def accumulation(function: Callable[..., Array], x: Array, /, axis: Shape, keepd
     return function(wide(x), axis=axis, keepdims=keepdims, dtype=wide(x).dtype).astype(x.dtype)
 
 
-def scan(function: Callable[..., Array], x: Array, /, axis: int, reverse: bool = False) -> Array:
-    """A running result from either end."""
-    running = function(jnp.flip(wide(x), axis) if reverse else wide(x), axis=axis, dtype=wide(x).dtype)
-    return (jnp.flip(running, axis) if reverse else running).astype(x.dtype)
-
-
-def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
-    # JAX's descending order has NaN first; the rising order of negatives has it last.
-    reverse = jnp.negative if jnp.issubdtype(x.dtype, jnp.floating) else jnp.invert
-    return jnp.argsort(reverse(x) if descending else x, axis=axis, stable=True).astype(np.int64)
-
-
 def matmul(x: Array, y: Array, /) -> Array:
     return jnp.matmul(wide(x), wide(y)).astype(x.dtype)
-
-
-def from_start(indices: Array, length: int) -> Array:
-    """Indices from 0 on. JAX takes the nearest entry for one out of range; here the host looks, and raises."""
-    indices = indices.astype(np.int64)
-    if bool(((indices < -length) | (indices >= length)).any()):
-        raise OutOfRangeError(f"an index is out of range for an axis of {length}")
-    return jnp.where(indices < 0, indices + length, indices)
-
-
-def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
-    grid = list(jnp.indices(indices.shape, sparse=True))
-    grid[axis] = from_start(indices, x.shape[axis])
-    place = tuple(grid)
-    if mode == "add":
-        return wide(x).at[place].add(values).astype(x.dtype)
-    if mode != "assign":
-        raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-    # JAX leaves to chance which of several values for one place stays: the one with the highest number.
-    numbers = jnp.arange(1, indices.shape[axis] + 1).reshape(-1, *[1] * (x.ndim - 1 - axis))
-    last = jnp.zeros(x.shape, np.int64).at[place].max(jnp.broadcast_to(numbers, indices.shape))
-    values = jnp.broadcast_to(jnp.asarray(values, x.dtype), indices.shape)
-    if not indices.size:
-        return x
-    return jnp.where(last > 0, jnp.take_along_axis(values, jnp.maximum(last - 1, 0), axis), x)
 
 
 ALIKE = """
@@ -149,25 +140,26 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": jnp.multiply,
     "div": jnp.divide,
     "neg": jnp.negative,
-    "floor_divide": functools.partial(integral, jnp.floor_divide),
-    "remainder": functools.partial(integral, jnp.remainder),
     "cast": lambda x, /, dtype: x.astype(dtype.dtype),
     "sum": functools.partial(accumulation, jnp.sum),
     "prod": functools.partial(accumulation, jnp.prod),
-    "cumsum": functools.partial(scan, jnp.cumsum),
-    "cumprod": functools.partial(scan, jnp.cumprod),
-    "argsort": argsort,
     "matmul": matmul,
     "slice": lambda x, /, key: x[key],
     "slice_assign": lambda x, value, /, key: x.at[key].set(value),
-    "take": lambda x, indices, /, axis: jnp.take(x, from_start(indices, x.shape[axis]), axis=axis),
-    "gather": lambda x, indices, /, axis: jnp.take_along_axis(x, from_start(indices, x.shape[axis]), axis),
-    "scatter": scatter,
     "nonzero": lambda x, /: jnp.argwhere(x).astype(np.int64),
     "reshape": lambda x, /, shape: move(lambda v: jnp.reshape(v, shape), x),
     "broadcast_to": lambda x, /, shape: move(lambda v: jnp.broadcast_to(v, shape), x),
     "permute_dims": lambda x, /, axes: move(lambda v: jnp.permute_dims(v, axes), x),
     "concat": lambda tensors, /, axis: jnp.concat(tensors, axis=axis),
 }
+METHODS: dict[str, Callable[..., Any]] = {
+    **decompositions(jnp.linalg),
+    "floor_divide": integral(jnp.floor_divide),
+    "remainder": integral(jnp.remainder),
+    "cumsum": scan(lambda x, axis: jnp.cumsum(x, axis, dtype=x.dtype)),
+    "cumprod": scan(lambda x, axis: jnp.cumprod(x, axis, dtype=x.dtype)),
+}
 for _name, _function in FUNCTIONS.items():
     setattr(JaxBackend, _name, staticmethod(_function))
+for _name, _function in METHODS.items():
+    setattr(JaxBackend, _name, _function)

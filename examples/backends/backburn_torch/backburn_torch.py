@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from backburn.backend import Backend, Capabilities
+from backburn.backend.adapters import decompositions, falling, forwards, from_start, integral, of_tensors, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
-from backburn.backend.scalars import both_tensors
 from backburn.base.dtypes import DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
 
@@ -89,9 +89,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return result.to(x.dtype)
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
-        # PyTorch's descending order has NaN first; the rising order of negatives has it last.
-        negative = torch.neg if x.is_floating_point() else torch.bitwise_not
-        return torch.argsort(negative(x) if descending else x, dim=axis, stable=True)
+        return torch.argsort(falling(self, x) if descending else x, dim=axis, stable=True)
 
     def slice(self, x: Array, /, key: Key) -> Array:
         places, turned = forwards(x.shape, key)
@@ -105,11 +103,14 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return result
 
     def take(self, x: Array, indices: Array, /, axis: int) -> Array:
-        entries = x.index_select(axis, from_start(indices, x.shape[axis]).reshape(-1))
+        entries = x.index_select(axis, from_start(self, indices, x.shape[axis]).reshape(-1))
         return entries.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
+    def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
+        return x.gather(axis, from_start(self, indices, x.shape[axis]))
+
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
-        indices = from_start(indices, x.shape[axis])
+        indices = from_start(self, indices, x.shape[axis])
         values = torch.as_tensor(values, dtype=x.dtype, device=x.device).expand(indices.shape)
         if mode == "add":
             return wide(x).scatter_add(axis, indices, wide(values)).to(x.dtype)
@@ -120,6 +121,20 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         last = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
         last = last.scatter_reduce(axis, indices, numbers.expand(indices.shape), "amax")
         return torch.where(last > 0, values.gather(axis, (last - 1).clamp(min=0)), x) if indices.numel() else x
+
+    def rfft(self, x: Array, /, axis: int) -> tuple[Array, Array]:
+        if not x.numel():  # which MKL refuses
+            nothing = x.new_zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]))
+            return nothing, nothing
+        result = torch.fft.rfft(wide(x), dim=axis)
+        return result.real.to(x.dtype), result.imag.to(x.dtype)
+
+    def irfft(self, real: Array, imag: Array, /, length: int, axis: int) -> Array:
+        if not real.numel():
+            return real.new_zeros((*real.shape[:axis], length, *real.shape[axis + 1 :]))
+        numbers = torch.complex(wide(real).contiguous(), wide(imag).contiguous())
+        result: Array = torch.fft.irfft(numbers, length, dim=axis)
+        return result.to(real.dtype)
 
 
 def theirs(dtype: DType) -> torch.dtype:
@@ -132,32 +147,6 @@ def theirs(dtype: DType) -> torch.dtype:
 def wide(x: Array) -> Array:
     """``x`` itself, or a 16-bit float in float32, in which many are added up."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def integral(divide: Callable[[Any, Any], Array], x: Array, y: Array) -> Array:
-    """A quotient or remainder that is 0 for an integer divisor of 0, where PyTorch raises."""
-    return divide(x, y) if x.is_floating_point() else torch.where(y == 0, 0, divide(x, torch.where(y == 0, 1, y)))
-
-
-def forwards(shape: Shape, key: Key) -> tuple[Key, list[int]]:
-    """``key`` with positive steps, which are all that PyTorch has, and the axes to turn around."""
-    places = [range(*s.indices(n)) for s, n in zip(key, shape, strict=True)]
-    turned = [axis for axis, place in enumerate(places) if place.step < 0]
-    places = [place[::-1] if place.step < 0 else place for place in places]
-    return tuple(slice(p.start, max(p.start, p.stop), p.step) for p in places), turned
-
-
-def from_start(indices: Array, length: int) -> Array:
-    """Indices in int64 from 0 on; PyTorch refuses what is out of range, and what is negative still."""
-    indices = indices.long()
-    return torch.where(indices < 0, indices + length, indices)
-
-
-def scan(function: Callable[..., Any], x: Array, axis: int, reverse: bool) -> Array:
-    """A running result from either end."""
-    ends = [axis] if reverse else []
-    running: Array = function(wide(x).flip(ends), axis, dtype=wide(x).dtype)
-    return running.flip(ends).to(x.dtype)
 
 
 ALIKE = """abs neg sqrt exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round
@@ -181,20 +170,21 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "all": lambda x, /, axis, keepdims=False: x.all(axis, keepdims) if axis else x,
     "argmax": lambda x, /, axis, keepdims=False: x.argmax(axis, keepdims),
     "argmin": lambda x, /, axis, keepdims=False: x.argmin(axis, keepdims),
-    "cumsum": lambda x, /, axis, reverse=False: scan(torch.cumsum, x, axis, reverse),
-    "cumprod": lambda x, /, axis, reverse=False: scan(torch.cumprod, x, axis, reverse),
     "reshape": lambda x, /, shape: move(lambda v: v.reshape(shape), x),
     "broadcast_to": lambda x, /, shape: move(lambda v: v.expand(shape), x),
     "permute_dims": lambda x, /, axes: move(lambda v: v.permute(axes), x),
     "concat": lambda tensors, /, axis: torch.cat(list(tensors), axis),
-    "gather": lambda x, indices, /, axis: x.gather(axis, from_start(indices, x.shape[axis])),
 }
-OF_TENSORS: dict[str, Callable[[Any, Any], Array]] = {
-    **{name: getattr(torch, name) for name in ("maximum", "minimum", "atan2", "nextafter")},
-    "floor_divide": functools.partial(integral, operator.floordiv),
-    "remainder": functools.partial(integral, operator.mod),
+LINALG: Any = torch.linalg
+METHODS: dict[str, Callable[..., Any]] = {
+    **{name: of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
+    **decompositions(LINALG, LINALG.LinAlgError),
+    "floor_divide": integral(operator.floordiv),
+    "remainder": integral(operator.mod),
+    "cumsum": scan(lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype)),
+    "cumprod": scan(lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype)),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
-for _name, _function in OF_TENSORS.items():
-    setattr(TorchBackend, _name, lambda self, x, y, /, f=_function: f(*both_tensors(self, x, y)))
+for _name, _function in METHODS.items():
+    setattr(TorchBackend, _name, _function)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
 from backburn.autodiff.recorder import compile_operation
 from backburn.backend.contract import (
-    BI, BK, FI, II, QI, AutodiffBackend, BoolsOf, Capabilities, FloatsOf, IntsOf, QuantizedsOf, is_backend,
+    BI,
+    BK,
+    FI,
+    II,
+    QI,
+    AutodiffBackend,
+    BoolsOf,
+    Capabilities,
+    FloatsOf,
+    IntsOf,
+    QuantizedsOf,
+    is_backend,
 )  # fmt: skip
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, FloatDType, IntDType
@@ -66,9 +77,10 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     """
 
     _inner: BK
-    _instances: weakref.WeakValueDictionary[int, Autodiff[Any]] = weakref.WeakValueDictionary()
+    _instances: ClassVar[weakref.WeakValueDictionary[int, Autodiff[Any]]] = weakref.WeakValueDictionary()
 
-    def __new__(cls, inner: BK) -> Autodiff[BK]:  # noqa: PYI034 - one object for each inner backend
+    def __new__(cls, inner: BK) -> Autodiff[BK]:
+        """The one object around ``inner``."""
         if not is_backend(inner):
             raise DTypeError(f"Autodiff wraps a backend, not {inner!r}. Write Autodiff(NumpyBackend()), for example")
         known = cls._instances.get(id(inner))
@@ -274,7 +286,7 @@ def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
         raise BackendMismatchError(
             f"{operation}: the gradients belong to {grads.backend.spec}, and this is {backend.spec}"
         )
-    return grads._by_node  # type: ignore[no-any-return]
+    return grads._by_node
 
 
 def _check_gradient(backend: Any, operation: str, tensor: Any, gradient: Any) -> None:

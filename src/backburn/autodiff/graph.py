@@ -102,7 +102,8 @@ def reverse(
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
     ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
-    The pass ends at nodes with a stamp before ``since``, whose gradients are then part of the answer. Time and memory are linear in the part of the graph that receives a gradient.
+    The pass ends at nodes with a stamp before ``since``, whose gradients are then part of the answer. Time and memory
+    are linear in the part of the graph that receives a gradient.
     """
     gradients: dict[Node, Any] = {root: seed}
     heap = [(-root.stamp, root)]
@@ -135,8 +136,8 @@ def reverse(
 def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: sum ``gradient`` to ``shape``; a gradient that did not come from broadcasting is an error."""
     extra = len(gradient.shape) - len(shape)
-    axes = tuple(range(extra)) if extra >= 0 else ()
-    axes += tuple(extra + i for i, n in enumerate(shape) if n == 1 and gradient.shape[extra + i] != 1) if extra >= 0 else ()
+    ones = range(len(shape)) if extra >= 0 else ()
+    axes = (*range(extra), *(extra + i for i in ones if shape[i] == 1 and gradient.shape[extra + i] != 1))
     result = k.reshape(k.sum(gradient, axes, False), shape) if axes else gradient
     if result.shape != shape:
         raise GraphError(f"a gradient rule returned shape {gradient.shape} for an operand of shape {shape}")

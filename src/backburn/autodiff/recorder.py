@@ -267,4 +267,5 @@ class _Source:
         if operand == lists[0]:
             start, stop = position, f"-{after}" if after else ""
             return f"[p is not None for p in parents[{start}:{stop}]]"
-        return f"parents[{position if position < self.served.index(lists[0]) else position - len(self.served)}] is not None"
+        place = position if position < self.served.index(lists[0]) else position - len(self.served)
+        return f"parents[{place}] is not None"

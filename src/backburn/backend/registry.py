@@ -96,8 +96,8 @@ def load_backend(spec: str) -> AnyBackend:
 def list_backends() -> list[BackendInfo]:
     """Every backend that is installed, usable or not; one whose package fails to import also warns.
 
-        >>> "numpy" in [info.name for info in list_backends() if info.usable]
-        True
+    >>> "numpy" in [info.name for info in list_backends() if info.usable]
+    True
     """
     result = []
     packages = _packages(BACKENDS)

@@ -119,4 +119,5 @@ def check_derivative(name: str, sample: Sample, base: Any, order: int, tolerance
 
 def _direction(generator: np.random.Generator, like: Array) -> Array:
     """A direction whose components are all well away from 0, so that no element goes unchecked."""
-    return generator.uniform(0.3, 1.0, like.shape) * generator.choice([-1.0, 1.0], like.shape)
+    signs = generator.choice([-1.0, 1.0], like.shape)
+    return np.asarray(generator.uniform(0.3, 1.0, like.shape) * signs)

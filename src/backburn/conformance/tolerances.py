@@ -10,6 +10,21 @@ from numpy.typing import NDArray
 #: Relative and absolute tolerance of values, by dtype.
 VALUE = {"float64": (1e-13, 1e-14), "float32": (4e-6, 1e-6), "float16": (4e-3, 2e-3), "bfloat16": (3e-2, 2e-2)}
 
+#: Tolerance of first derivatives, relative to the size of what is differentiated, by dtype.
+GRADIENT = {"float64": 1e-6, "float32": 2e-4, "float16": 4e-2, "bfloat16": 3e-1}
+#: Tolerance of second derivatives, which are differences of first ones in float64.
+SECOND_GRADIENT = 1e-5
+
+
+def widened(backend: Any, operation: str, dtype: str) -> float:
+    """The factor by which a backend declares that it needs more tolerance; it stands in its reports.
+
+    It is declared as an attribute ``conformance_tolerances``, with factors of at least 1 by operation, by dtype, or by
+    both: ``{"erf": 2.0, "float16": 4.0, "tan-float32": 3.0}``.
+    """
+    declared = getattr(backend, "conformance_tolerances", {})
+    return max(1.0, *(float(declared.get(key, 1.0)) for key in (operation, dtype, f"{operation}-{dtype}")))
+
 
 def compare(got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float = 1.0) -> float:
     """The worst error in units of tolerance; raises AssertionError on shapes that differ or errors above 1.

@@ -213,7 +213,8 @@ class Tensor:
     def _autodiff(self, name: str, gradients: Any = None) -> Any:
         """This tensor's backend, which must differentiate and, where gradients are given, be theirs."""
         if not is_autodiff(self.backend):
-            raise GraphError(f"{name}: {self.backend.spec} does not differentiate; 'autodiff({self.backend.spec})' does")
+            spec = self.backend.spec
+            raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
         theirs = getattr(gradients, "backend", self.backend)
         if theirs is not self.backend:
             raise BackendMismatchError(
@@ -272,7 +273,8 @@ class Tensor:
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         if api_version is not None and api_version not in VERSIONS:
-            raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {', '.join(VERSIONS)}")
+            known = ", ".join(VERSIONS)
+            raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {known}")
         return importlib.import_module("backburn")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -317,7 +319,7 @@ class Tensor:
 
     @property
     def at(self) -> indexing.At[Self]:
-        """Places of which changed copies are made: ``x.at[key].set(value)``, or ``add``, ``multiply``, ``min``, ``max``.
+        """Changed copies: ``x.at[key].set(value)``, or ``add``, ``multiply``, ``min``, ``max`` in place of ``set``.
 
         >>> import backburn as bb
         >>> bb.asarray([1, 2, 3]).at[::2].add(10).tolist()
@@ -332,27 +334,27 @@ class Tensor:
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
-                return FloatTensor(k.add(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+                return FloatTensor(k.add(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
                 explain("add", (self, other), {}, error)
         return _operator("add", self, other)
 
     def __sub__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
-                return FloatTensor(k.sub(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+                return FloatTensor(k.sub(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
                 explain("sub", (self, other), {}, error)
         return _operator("sub", self, other)
 
     def __mul__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:  # type: ignore[union-attr]
+        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
-                return FloatTensor(k.mul(self._primitive, other._primitive), k, self.dtype)  # type: ignore[union-attr]
+                return FloatTensor(k.mul(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
                 explain("mul", (self, other), {}, error)
         return _operator("mul", self, other)
@@ -621,9 +623,9 @@ class NotAnIndexError(ShapeError, TypeError):
 class FloatTensor(Tensor):
     """A tensor of floating-point numbers: the kind that has gradients.
 
-        >>> import backburn as bb
-        >>> isinstance(bb.asarray([1.0]), bb.FloatTensor)
-        True
+    >>> import backburn as bb
+    >>> isinstance(bb.asarray([1.0]), bb.FloatTensor)
+    True
     """
 
     __slots__ = ()
@@ -632,9 +634,9 @@ class FloatTensor(Tensor):
 class IntTensor(Tensor):
     """A tensor of integers.
 
-        >>> import backburn as bb
-        >>> isinstance(bb.asarray([1]), bb.IntTensor)
-        True
+    >>> import backburn as bb
+    >>> isinstance(bb.asarray([1]), bb.IntTensor)
+    True
     """
 
     __slots__ = ()
@@ -643,9 +645,9 @@ class IntTensor(Tensor):
 class BoolTensor(Tensor):
     """A tensor of truth values.
 
-        >>> import backburn as bb
-        >>> isinstance(bb.asarray([1]) == 1, bb.BoolTensor)
-        True
+    >>> import backburn as bb
+    >>> isinstance(bb.asarray([1]) == 1, bb.BoolTensor)
+    True
     """
 
     __slots__ = ()
@@ -654,9 +656,9 @@ class BoolTensor(Tensor):
 class QuantizedTensor(Tensor):
     """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for.
 
-        >>> import backburn as bb
-        >>> isinstance(bb.asarray([1.0]).quantize(), bb.QuantizedTensor)
-        True
+    >>> import backburn as bb
+    >>> isinstance(bb.asarray([1.0]).quantize(), bb.QuantizedTensor)
+    True
     """
 
     __slots__ = ()

@@ -26,8 +26,9 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
 
 
 def default_backend() -> AnyBackend:
-    """The backend of new tensors: that of the innermost :func:`use_backend`, else ``BACKBURN_BACKEND``, else
-    ``autodiff(numpy)``.
+    """The backend of new tensors.
+
+    It is that of the innermost :func:`use_backend`, else ``BACKBURN_BACKEND``, else ``autodiff(numpy)``.
 
         >>> default_backend()
         <backend autodiff(numpy)>
@@ -40,9 +41,9 @@ def default_backend() -> AnyBackend:
 def use_backend(backend: AnyBackend | str) -> Iterator[AnyBackend]:
     """Make new tensors on ``backend`` inside a ``with`` block.
 
-        >>> with use_backend("numpy") as backend:
-        ...     backend is default_backend()
-        True
+    >>> with use_backend("numpy") as backend:
+    ...     backend is default_backend()
+    True
     """
     with scoped(DEFAULT_BACKEND, as_backend(backend)) as made:
         yield made
@@ -51,8 +52,8 @@ def use_backend(backend: AnyBackend | str) -> Iterator[AnyBackend]:
 def default_dtype() -> DType:
     """The dtype of tensors made from Python floats; float32 unless :func:`use_dtype` says otherwise.
 
-        >>> default_dtype()
-        float32
+    >>> default_dtype()
+    float32
     """
     return DEFAULT_FLOAT.get()
 
@@ -61,9 +62,9 @@ def default_dtype() -> DType:
 def use_dtype(dtype: Any) -> Iterator[DType]:
     """Make another float type the default inside a ``with`` block.
 
-        >>> with use_dtype("float64"):
-        ...     default_dtype()
-        float64
+    >>> with use_dtype("float64"):
+    ...     default_dtype()
+    float64
     """
     found = as_dtype(dtype)
     if found.kind != "float":
@@ -76,11 +77,11 @@ def use_dtype(dtype: Any) -> Iterator[DType]:
 def no_grad() -> Iterator[None]:
     """Record nothing inside a ``with`` block (or a decorated function), at any level of nesting.
 
-        >>> import backburn as bb
-        >>> x = bb.asarray([1.0]).require_grad()
-        >>> with no_grad():
-        ...     (x * 2.0).is_tracked
-        False
+    >>> import backburn as bb
+    >>> x = bb.asarray([1.0]).require_grad()
+    >>> with no_grad():
+    ...     (x * 2.0).is_tracked
+    False
     """
     with scoped(RECORDING, False):
         yield

@@ -74,13 +74,17 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
     return None
 
 
+_FROM_INNER = {
+    "float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner", "quantized": "q_from_inner",
+}  # fmt: skip
+
+
 def lift(x: Any, backend: AnyBackend) -> Any:
     """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
     primitive = x._primitive
     if x.backend is not backend:
-        name = {"float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner"}.get(x.dtype.kind, "q_from_inner")
         for level in levels_between(x.backend, backend) or ():
-            primitive = getattr(level, name)(primitive)
+            primitive = getattr(level, _FROM_INNER[x.dtype.kind])(primitive)
     return primitive
 
 
@@ -207,7 +211,8 @@ def call(name: str, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
     backend = common_backend(name, (t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)))
     primitives = [
-        [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x for x in operands
+        [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
+        for x in operands
     ]
     try:
         result = getattr(backend, name)(*primitives, **attributes)

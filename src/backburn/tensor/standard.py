@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from backburn.backend.contract import AnyBackend
@@ -20,7 +21,7 @@ inf: Final = math.inf
 nan: Final = math.nan
 newaxis: Final = None
 
-_KINDS: Final = {
+_KINDS: Final[dict[str, Callable[[DType], bool]]] = {
     "bool": lambda d: isinstance(d, BoolDType),
     "signed integer": lambda d: isinstance(d, IntDType) and d.signed,
     "unsigned integer": lambda d: isinstance(d, IntDType) and not d.signed,

@@ -50,7 +50,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         node = Node(_recompute, parents, (again, outer), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
-        return unflatten(structure, [FloatTensor(next(parts), x.backend, x.dtype) if id(x) in ids else x for x in leaves])
+        replaced = [FloatTensor(next(parts), x.backend, x.dtype) if id(x) in ids else x for x in leaves]
+        return unflatten(structure, replaced)
 
     return checkpointed
 

@@ -75,13 +75,15 @@ class custom_vjp:  # noqa: N801 - a decorator
         if outer is None or not is_autodiff(outer) or not any(on_graph) or not RECORDING.get():
             return self.f(*args)
         if self.forward is None or self.backward is None:
-            raise GraphError(f"{self.f.__name__}: no derivative was given: call {self.f.__name__}.define(forward, backward)")
+            name = self.f.__name__
+            raise GraphError(f"{name}: no derivative was given: call {name}.define(forward, backward)")
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
         out, residuals = self.forward(*unflatten(structure, inner))
         if not isinstance(out, FloatTensor):
-            raise ArgumentError(f"{self.f.__name__}: forward must return a float tensor and residuals, not {type(out).__name__}")
+            what = type(out).__name__
+            raise ArgumentError(f"{self.f.__name__}: forward must return a float tensor and residuals, not {what}")
         tracked = [x for x in lifted if isinstance(x, FloatTensor) and x.is_tracked]
         parents = tuple(x.primitive.node for x in tracked)
 

@@ -201,10 +201,10 @@ class GraphBuilder:
 
     # ---- form ----
 
-    def reshape(self, a: int, shape: Sequence[int]) -> int:
+    def reshape(self, a: int, shape: int | Sequence[int]) -> int:
         """The same elements, row by row, in another shape."""
         original = tuple(self._tensor("reshape", a).shape)
-        wanted = tuple(int(n) for n in shape)
+        wanted = _integers("reshape: a shape", (shape,) if isinstance(shape, int) else shape)
         if math.prod(original) != math.prod(wanted) or any(n < 0 for n in wanted):
             raise ShapeError(f"reshape: node {a} of shape {list(original)} does not fill the shape {list(wanted)}")
         return self._computed("reshape", GradOp.Reshape(input=a, original_shape=original), wanted)
@@ -223,7 +223,8 @@ class GraphBuilder:
     def gather(self, a: int, indices: Sequence[int], axis: int = 0) -> int:
         """The slices of a node along an axis at a list of indices, which may repeat."""
         place = self._axis("gather", axis, self._tensor("gather", a))
-        return self._computed("gather", GradOp.GatherOp(input=a, indices=tuple(map(int, indices)), axis=place))
+        chosen = _integers("gather: a list of indices", indices)
+        return self._computed("gather", GradOp.GatherOp(input=a, indices=chosen, axis=place))
 
     def struct_field(self, node: int, name_or_index: str | int) -> int:
         """One field of a record."""
@@ -308,3 +309,11 @@ class GraphBuilder:
                 self._values[node] = self._evaluated(f"reforward: node {node}", op, shape)
         if pending is not None and (start > pending + 1 or stop < len(self._ops)):
             self._stale = pending
+
+
+def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:
+    """Python integers, of which ``what`` is made; anything else is refused."""
+    found = [index_of(v) for v in values]
+    if None in found:
+        raise DTypeError(f"{what} is made of integers, and {list(values)} is not")
+    return tuple(v for v in found if v is not None)

@@ -48,7 +48,12 @@ class Gradient:
     @property
     def value(self) -> Any:
         """The gradient as it is now; a primitive is never changed, so what was read stays as it was."""
-        return self._value
+        return self._out(self._value, self._backend)
+
+    @staticmethod
+    def _out(primitive: Any, backend: AnyBackend) -> Any:
+        """What is handed out for a primitive: it itself."""
+        return primitive
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,7 +96,7 @@ class Cell(Gradient):
     def _operand(self, name: str, x: Any) -> Any:
         """``x`` as a Python float or a primitive of the cell's dtype."""
         if isinstance(x, Gradient):
-            x = x.value
+            x = x._value
         if x.__class__ in (int, float):
             return float(x)
         made = as_float(self._backend, x, name)
@@ -120,6 +125,8 @@ class Gradients:
     """
 
     __slots__ = ("_cells", "backend")
+    _cell = Cell
+    _reading = Gradient
 
     def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
         self.backend: Any = base_backend(backend)
@@ -139,7 +146,7 @@ class Gradients:
         if entry is None:
             k = self.backend
             x = _floats(k, t)
-            entry = self._cells[id(key)] = (key, Cell(k, k.zeros(tuple(x.shape), k.dtype(x))))
+            entry = self._cells[id(key)] = (key, self._cell(k, k.zeros(tuple(x.shape), k.dtype(x))))
         return entry[1]
 
     def ref_gradient(self, t: Any) -> Gradient:
@@ -150,7 +157,7 @@ class Gradients:
                 f"ref_gradient: no gradient has reached this {_described(t)}. mut_gradient makes one, of zeros; "
                 f"`t in gradients` asks"
             )
-        return Gradient(self.backend, entry[1].value)
+        return self._reading(self.backend, entry[1]._value)
 
     def mut_and_ref(self, t: Any, result: Any) -> tuple[Cell, Gradient]:
         """The gradient of ``t`` to write to and that of ``result`` to read, which must be two tensors."""
@@ -200,6 +207,7 @@ class GradientTape:
     """
 
     __slots__ = ("_operations", "backend")
+    _gradients = Gradients
 
     def __init__(self, *, backend: AnyBackend | str | None = None) -> None:
         self.backend: Any = base_backend(backend)
@@ -216,6 +224,8 @@ class GradientTape:
         """Move all operations of ``other`` to this tape; ``other`` is left empty and may be used on."""
         if other is self:
             raise ArgumentError("append: a tape cannot be appended to itself, since it would be emptied")
+        if not isinstance(other, GradientTape):
+            raise DTypeError(f"append: expected another tape of closures, not {type(other).__name__}")
         mine, its = self._waiting("append"), other._waiting("append")
         if other.backend != self.backend:
             raise BackendMismatchError(f"append: a tape on {other.backend.spec} to one on {self.backend.spec}")
@@ -229,7 +239,9 @@ class GradientTape:
         """
         operations = self._waiting("execute")
         if gradients is None:
-            gradients = Gradients._on(self.backend)
+            gradients = self._gradients._on(self.backend)
+        elif not isinstance(gradients, Gradients):
+            raise DTypeError(f"execute: expected Gradients or nothing, not {type(gradients).__name__}")
         elif gradients.backend != self.backend:
             raise BackendMismatchError(
                 f"execute: gradients on {gradients.backend.spec}, the tape on {self.backend.spec}"
@@ -291,7 +303,7 @@ class GradientTape:
         def pull_back(gradients: Gradients) -> None:
             if result not in gradients:
                 return
-            found = level.backward(out, gradients.ref_gradient(result).value)
+            found = level.backward(out, gradients.ref_gradient(result)._value)
             for x, tracked in tensors:
                 if (gradient := level.grad(tracked, found)) is not None:
                     gradients.mut_gradient(x).add(gradient)
@@ -299,7 +311,7 @@ class GradientTape:
         pull_back.__qualname__ = f"the gradient of {operation}"
         if level.is_tracked(out):
             waiting.append((next_stamp(), pull_back))
-        return result
+        return self._gradients._cell._out(result, self.backend)
 
     def _waiting(self, name: str) -> list[tuple[int, Callable[[Gradients], Any]]]:
         """The operations; an error for a tape that has been executed."""
@@ -325,6 +337,8 @@ def _floats(k: Any, t: Any) -> Any:
     """``t`` as a float primitive of ``k``; not copied where it is one, since only shape and dtype are asked for."""
     x = primitive_of(t)
     dtype = dtype_at(k, x)
+    if x.__class__ is float:
+        raise DTypeError("gradient: a Python number is no tensor that could be told from another. Make it an array")
     return x if dtype is not None and dtype.kind == "float" else as_float(k, x, "gradient")
 
 

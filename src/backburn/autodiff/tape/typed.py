@@ -110,15 +110,19 @@ class GradGraph(GraphBuilder):
     def tensor(self, node: int) -> Any:
         """The value of a node: a primitive of :attr:`backend`, or a tree of them."""
         value = self._value("tensor", node)
-        return tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).kind == "float" else x, value)
+        return self._out(tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).kind == "float" else x, value))
+
+    def _out(self, tree: Any) -> Any:
+        """What is handed out for primitives: they themselves."""
+        return tree
 
     def value(self, node: int) -> float:
         """The first element of a node, as a Python float."""
-        x = self.tensor(node)
+        x = self._value("value", node)
         if is_tree(x) or 0 in x.shape:
             what = "a record or map" if is_tree(x) else "empty"
             raise ShapeError(f"value: node {node} is {what} and has no first element")
-        return float(item(self.backend, self.backend.slice(x, tuple(slice(0, 1, 1) for _ in x.shape))))
+        return float(item(self._level, self._level.slice(x, tuple(slice(0, 1, 1) for _ in x.shape))))
 
     def set_tensor(self, node: int, x: Any) -> None:
         """Give an Input or a Parameter another value of the same shape and dtype; gradients stay as they are.
@@ -174,11 +178,13 @@ class GradGraph(GraphBuilder):
         That of a record or map is a record or map, with exact zeros for what was not accessed.
         """
         place = self._node("grad", node)
-        if not isinstance(self._ops[place], GradOp.Parameter):
-            return None
-        if place in self._gradients:
-            return self._gradients[place]
-        return tree_map(lambda x: self.backend.zeros(tuple(x.shape), self._level.dtype(x)), self._values[place])
+        return self._out(self._gradient(place)) if isinstance(self._ops[place], GradOp.Parameter) else None
+
+    def _gradient(self, parameter: int) -> Any:
+        """The gradient of a Parameter as primitives."""
+        if parameter in self._gradients:
+            return self._gradients[parameter]
+        return tree_map(lambda x: self.backend.zeros(tuple(x.shape), self._level.dtype(x)), self._values[parameter])
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -232,7 +238,7 @@ class GradGraph(GraphBuilder):
                 leaves, form = flatten(self._values[node])
                 gradients = [found.get(leaf.node) for leaf in leaves]
                 if any(g is not None for g in gradients):
-                    known = flatten(self.grad(node))[0]
+                    known = flatten(self._gradient(node))[0]
                     sums = [b if g is None else self.backend.add(b, g) for b, g in zip(known, gradients, strict=True)]
                     self._gradients[node] = unflatten(form, sums)
 
@@ -244,20 +250,20 @@ class GradGraph(GraphBuilder):
         The elements of a record or map are those of its fields, one after another.
         """
         x, place = self._differentiable("jacobian", output), self._parameter("jacobian", param)
-        return derivatives.jacobian(self.backend, x, flatten(self._values[place])[0])
+        return self._out(derivatives.jacobian(self.backend, x, flatten(self._values[place])[0]))
 
     def hessian(self, loss: int, param: int) -> Any:
         """The second derivatives of the sum of a node by each two elements of a parameter: a matrix.
 
         Exact: the graph is evaluated on one more level and its gradient differentiated.
         """
-        return derivatives.joined_rows(self.backend, *self._second("hessian", loss, param))
+        return self._out(derivatives.joined_rows(self.backend, *self._second("hessian", loss, param)))
 
     def hessian_diag(self, loss: int, param: int, eps: float | None = None) -> Any:
         """The diagonal of :meth:`hessian`, in the parameter's shape. ``eps`` is not needed: nothing is approximated."""
         rows, leaves = self._second("hessian_diag", loss, param)
         diagonal = derivatives.diagonal(self.backend, rows, leaves)
-        return unflatten(flatten(self._values[self._node("hessian_diag", param)])[1], diagonal)
+        return self._out(unflatten(flatten(self._values[self._node("hessian_diag", param)])[1], diagonal))
 
     def double_backward(self, loss: int, param: int) -> Any:
         """The second derivative of the sum of a node by each element of a parameter: :meth:`hessian_diag`."""
