@@ -351,6 +351,7 @@ def test_cross_entropy_of_both_kinds_of_targets_and_its_reductions() -> None:
         (np.ones((3, 2)), ShapeError, "probabilities have the shape"),
         (np.array([np.nan, 0.0]), OutOfRangeError, "class indices"),
         (np.array([True, False]), DTypeError, "integers"),
+        (np.ones((2, 3), "float32"), DTypeError, "the probabilities are float32 and the logits float64"),
     ],
 )
 def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: str) -> None:

@@ -264,8 +264,11 @@ class GraphBuilder:
                 raise DTypeError(f"{where}: node {i} is {what}")
             if not fields and i != targets and self._level.dtype(value).kind != "float":
                 raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and the operation takes floats")
-        floats = {} if fields else {i: self._level.dtype(v) for i, v in zip(operands, values, strict=True)}
-        if len({d for d in floats.values() if d.kind == "float"}) > 1:
+        # A mask and class indices only choose; probabilities are looked at where they are known to be such.
+        chooses = op.cond if isinstance(op, GradOp.Where) else targets
+        combined = zip(operands, values, strict=True)
+        floats = {} if fields else {i: self._level.dtype(v) for i, v in combined if i != chooses}
+        if len(set(floats.values())) > 1:
             kinds = ", ".join(f"node {i} {d}" for i, d in floats.items())
             raise DTypeError(f"{where}: the operands differ in dtype ({kinds}), and nothing is cast by itself")
         try:

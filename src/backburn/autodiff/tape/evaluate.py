@@ -112,6 +112,8 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
     given = tuple(targets.shape)
     logarithms = k.log_softmax(x, rank)
     if given == whole and k.dtype(targets).kind == "float":
+        if k.dtype(targets) is not k.dtype(x):
+            raise DTypeError(f"the probabilities are {k.dtype(targets)} and the logits {k.dtype(x)}: cast one of them")
         # A probability of 0 is worth nothing, also of what is impossible.
         impossible = k.logical_and(k.equal(targets, 0.0), k.isinf(logarithms))
         rows = k.neg(k.sum(k.mul(targets, k.where(impossible, 0.0, logarithms)), (rank,), False))
