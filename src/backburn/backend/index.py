@@ -1,8 +1,8 @@
 """Reading and writing by position.
 
 Indices are integers in ``[-n, n)`` for an axis of length ``n``, negative ones counted from the end; one out of range
-raises, and never reads or writes another place. Ranges are Python slices, one for each axis, in the form that
-:func:`canonical_slice` gives them.
+raises IndexError, and never reads or writes another place. Ranges are Python slices, one for each axis, in the form
+that :func:`canonical_slice` gives them.
 """
 
 from __future__ import annotations

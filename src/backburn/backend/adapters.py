@@ -1,0 +1,129 @@
+"""What backends over other array libraries have in common: the places where libraries differ from the contract alike.
+
+Each function takes the backend, ``k``, or makes a method of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backburn.backend import decompose
+from backburn.backend.reduce import widened
+from backburn.backend.scalars import both_tensors
+from backburn.base.dtypes import int64
+from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
+
+Method = Callable[..., Any]
+Shape = tuple[int, ...]
+Key = tuple[slice, ...]
+
+
+def of_tensors(function: Callable[[Any, Any], Any]) -> Method:
+    """The method of a function that takes two tensors only, and no Python scalar for one."""
+    return lambda k, x, y, /: function(*both_tensors(k, x, y))
+
+
+def integral(divide: Callable[[Any, Any], Any]) -> Method:
+    """The method of a quotient or remainder, with 0 for an integer divisor of 0 whatever ``divide`` does then."""
+
+    def method(k: Any, x: Any, y: Any, /) -> Any:
+        x, y = both_tensors(k, x, y)
+        if k.dtype(x).kind == "float":
+            return divide(x, y)
+        zero = k.equal(y, 0)
+        return k.where(zero, 0, divide(x, k.where(zero, 1, y)))
+
+    return method
+
+
+def scan(function: Callable[[Any, int], Any]) -> Method:
+    """The method of a running result from either end; 16-bit floats go through float32."""
+
+    def method(k: Any, x: Any, /, axis: int, reverse: bool = False) -> Any:
+        wide = widened(k, x)
+        running = function(k.flip(wide, (axis,)) if reverse else wide, axis)
+        return k.cast(k.flip(running, (axis,)) if reverse else running, k.dtype(x))
+
+    return method
+
+
+def falling(k: Any, x: Any) -> Any:
+    """Values whose rising order is the falling order of ``x``, with NaN last and equal elements in their order."""
+    kind = k.dtype(x).kind
+    return k.neg(x) if kind == "float" else k.bitwise_invert(x) if kind == "int" else k.logical_not(x)
+
+
+def forwards(shape: Shape, key: Key) -> tuple[Key, tuple[int, ...]]:
+    """``key`` with positive steps, for libraries that have no other, and the axes to turn around after.
+
+    >>> forwards((5, 3), (slice(4, None, -2), slice(0, 3, 1)))
+    ((slice(0, 5, 2), slice(0, 3, 1)), (0,))
+    """
+    places = [range(*s.indices(n)) for s, n in zip(key, shape, strict=True)]
+    turned = tuple(axis for axis, place in enumerate(places) if place.step < 0)
+    places = [place[::-1] if place.step < 0 else place for place in places]
+    return tuple(slice(p[0], p[-1] + 1, p.step) if p else slice(0, 0, 1) for p in places), turned
+
+
+def from_start(k: Any, indices: Any, length: int) -> Any:
+    """Indices into an axis of ``length`` in int64, counted from its start.
+
+    The host looks at them, and raises :class:`OutOfRangeError` for one out of range: many libraries read another place
+    instead, or fail in a way that nothing can be done after.
+    """
+    indices = k.cast(indices, int64)
+    outside = k.logical_or(k.less(indices, -length), k.less_equal(length, indices))
+    if k.to_numpy(k.any(outside, tuple(range(len(indices.shape))))):
+        raise OutOfRangeError(f"an index is out of range for an axis of {length}")
+    return k.where(k.less(indices, 0), k.add(indices, length), indices)
+
+
+def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[str, Method]:
+    """``cholesky``, ``qr``, ``svd``, ``eigh`` and ``solve`` by a ``linalg`` namespace as the Array API standard has it.
+
+    ``refusal`` is what the library raises for a matrix that has no result; None says that it makes elements that are
+    not finite instead, for which the host then looks.
+    """
+
+    def found(k: Any, function: Method, *operands: Any, error: Any = LinearAlgebraError, **options: Any) -> Any:
+        wide = tuple(widened(k, x) for x in operands)
+        try:
+            result = function(*wide, **options)
+        except Exception as cause:
+            if refusal is None or not isinstance(cause, refusal):
+                raise
+            raise error(f"a matrix has no result here ({cause})") from cause
+        results = tuple(result) if isinstance(result, tuple) else (result,)
+        if refusal is None and are_finite(k, wide) and not are_finite(k, results):
+            raise error("a matrix is singular, not positive definite, or has no decomposition that is found")
+        return tuple(k.cast(part, k.dtype(wide[0])) for part in results)
+
+    def narrowed(k: Any, x: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(k.cast(result, k.dtype(x)) for result in results)
+
+    def cholesky(k: Any, x: Any, /) -> Any:
+        return narrowed(k, x, found(k, linalg.cholesky, decompose.symmetric(k, widened(k, x))))[0]
+
+    def qr(k: Any, x: Any, /, complete: bool = False) -> tuple[Any, ...]:
+        factors = found(k, linalg.qr, x, mode="complete" if complete else "reduced")
+        return narrowed(k, x, decompose.turned_qr(k, *factors))
+
+    def svd(k: Any, x: Any, /, full: bool = False) -> tuple[Any, ...]:
+        return narrowed(k, x, decompose.turned_svd(k, *found(k, linalg.svd, x, full_matrices=full)))
+
+    def eigh(k: Any, x: Any, /) -> tuple[Any, ...]:
+        factors = found(k, linalg.eigh, decompose.symmetric(k, widened(k, x)))
+        return narrowed(k, x, decompose.turned_eigh(k, *factors))
+
+    def solve(k: Any, x: Any, y: Any, /) -> Any:
+        # What has one axis less than the matrices is taken for vectors by some libraries.
+        y = k.reshape(y, (*(1,) * (len(x.shape) - len(y.shape)), *y.shape))
+        return narrowed(k, x, found(k, linalg.solve, x, y, error=SingularMatrixError))[0]
+
+    return {"cholesky": cholesky, "qr": qr, "svd": svd, "eigh": eigh, "solve": solve}
+
+
+def are_finite(k: Any, tensors: tuple[Any, ...]) -> bool:
+    """Whether no element is infinite or NaN."""
+    return all(bool(k.to_numpy(k.all(k.isfinite(x), tuple(range(len(x.shape)))))) for x in tensors)
