@@ -102,6 +102,7 @@ def draw_curves(history: Sequence[Epoch], path: Path) -> None:
     right.legend()
     for axes in (left, right):
         axes.grid(alpha=0.3)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     write_atomically(path, picture.getvalue())

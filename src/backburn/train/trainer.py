@@ -83,9 +83,12 @@ class Trainer:
         return epoch
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on from here, as a tree of tensors and plain values."""
+        """All that is needed to go on from here, as a tree of tensors and plain values.
+
+        Where the outputs go is left out, so that equal runs leave equal files.
+        """
         return {
-            "config": self.config.model_dump(),
+            "config": self.config.model_dump(exclude={"output"}),
             "history": [asdict(epoch) for epoch in self.history],
             "model": dict(self.model.state_dict()),
             "optimizer": dict(self.optimizer.state_dict()),
