@@ -6,7 +6,9 @@
 # ruff: noqa: F401, I001 - names are here to be found, on as few lines as they need
 
 
-from backburn.autodiff import Autodiff, Gradients
+from backburn.autodiff import Autodiff, Gradients, gradient
+from backburn.autodiff.anomaly import detect_anomaly
+from backburn.backend.custom import implement
 from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
 from backburn.base.dtypes import (
     DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
@@ -17,6 +19,7 @@ from backburn.tensor.arithmetic import (
     reciprocal, remainder, sign, square, subtract,
 )  # fmt: skip
 from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
+from backburn.tensor.custom import operation
 from backburn.tensor.defaults import default_backend, default_dtype, no_grad, use_backend, use_dtype
 from backburn.tensor.functions import (
     acos, acosh, asin, asinh, atan, atan2, atanh, ceil, cos, cosh, exp, exp2, expm1, floor, frac, hypot, log, log1p,

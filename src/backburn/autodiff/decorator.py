@@ -22,7 +22,7 @@ from backburn.backend.contract import (
     QuantizedsOf,
     is_backend,
 )  # fmt: skip
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import LISTENERS, OPERATIONS
 from backburn.base.dtypes import DType, FloatDType, IntDType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
 
@@ -323,3 +323,4 @@ def _install(name: str) -> None:
 
 for _name in OPERATIONS:
     _install(_name)
+LISTENERS.append(_install)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backburn.backend.table import OPERATIONS, RESERVED
+from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED
 
 Rule = Callable[..., Any]
 
@@ -67,3 +67,5 @@ def gradient(
             raise ValueError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
         served |= set(names)
         known.append(GradientRule(names, function, takes, grouped))
+    for changed in LISTENERS:
+        changed(name)

@@ -52,9 +52,9 @@ class Operation:
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Operands and attributes in order, without ``self``."""
+        """Operands and attributes in order, without the backend itself."""
         parameters = dict(inspect.signature(self.body).parameters)
-        parameters.pop("self")
+        parameters.pop(next(iter(parameters)))
         return parameters
 
     @cached_property
@@ -122,6 +122,10 @@ def operation(
         return body
 
     return enter
+
+
+#: Called with the name of an operation that is entered, or whose rules change, after the decorators were made.
+LISTENERS: list[Callable[[str], None]] = []
 
 
 def missing(name: str) -> NoReturn:

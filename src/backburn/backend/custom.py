@@ -1,0 +1,56 @@
+"""Operations that users add: entered into the one table, from where decorators and checks take them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from backburn.backend import table
+from backburn.backend.contract import Backend
+from backburn.base.errors import ArgumentError
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def define(
+    body: Callable[..., Any], *, kinds: str, shape: Any, result: str | tuple[str, ...], differentiable: bool
+) -> table.Operation:
+    """Enter ``body(k, operands, /, attributes)`` as a derived operation that every backend has.
+
+    Raises :class:`ArgumentError` for a name that is taken or not a name, an operand called like what gradient rules
+    reserve, and a body without a docstring.
+    """
+    name = body.__name__
+    if hasattr(Backend, name) or not name.isidentifier() or name.startswith("_"):
+        raise ArgumentError(f"operation: {name!r} is taken by the contract, or is no name for an operation")
+    if not (body.__doc__ or "").strip():
+        raise ArgumentError(f"operation: {name} needs a docstring that says what it computes")
+    enter = table.operation(kinds=kinds, shape=shape, result=result, differentiable=differentiable)
+    enter(body)
+    entry = table.OPERATIONS[name]
+    reserved = table.RESERVED & set(entry.parameters)
+    if reserved or not entry.operands:
+        del table.OPERATIONS[name]
+        problem = f"{min(reserved)!r} is reserved for gradient rules" if reserved else "it has no operands before '/'"
+        raise ArgumentError(f"operation: {name} cannot be declared so: {problem}")
+    setattr(Backend, name, body)
+    for made in table.LISTENERS:
+        made(name)
+    return entry
+
+
+def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callable[[C], C]:
+    """Attach the decorated function as ``backend``'s own implementation of a derived operation.
+
+    It takes the operands and attributes, without the backend, and must compute what the body computes: the conformance
+    samples of the operation tell.
+    """
+    name = operation if isinstance(operation, str) else operation.__name__
+    if name not in table.OPERATIONS:
+        raise ArgumentError(f"implement: {name!r} is no operation")
+
+    def attach(function: C) -> C:
+        setattr(backend, name, staticmethod(function))
+        return function
+
+    return attach

@@ -1,0 +1,62 @@
+"""``operation``: a function over a backend's operations, made an operation of every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from backburn.backend.custom import define
+from backburn.backend.shapes import broadcast
+from backburn.backend.table import Operation
+from backburn.tensor.dispatch import call, is_tensor, promoted
+
+
+class TensorOperation:
+    """A user's operation as a function of tensors; ``entry`` is its place in the operation table."""
+
+    def __init__(self, entry: Operation) -> None:
+        self.entry = entry
+        self.__name__ = entry.name
+        self.__doc__ = entry.body.__doc__
+
+    def __call__(self, *operands: Any, **attributes: Any) -> Any:
+        """The operation on tensors and Python scalars, after promotion of the float and int operands."""
+        numeric = [x for x in operands if not is_tensor(x) or x.dtype.kind in ("float", "int")]
+        if len(numeric) == len(operands):
+            operands = tuple(promoted(self.__name__, *operands))
+        return call(self.__name__, *operands, **attributes)
+
+    def __repr__(self) -> str:
+        return repr(self.entry)
+
+
+def operation(
+    *,
+    kinds: str = "F",
+    shape: Callable[..., Any] | None = broadcast,
+    result: str | tuple[str, ...] = "same",
+    differentiable: bool = True,
+) -> Callable[[Callable[..., Any]], TensorOperation]:
+    """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend, and a function of tensors.
+
+    The body is written with the operations of ``k`` and needs a docstring. Without more, every backend runs it and
+    ``Autodiff`` differentiates through it. ``bb.gradient`` attaches a rule, so that it is recorded as one node;
+    ``bb.implement`` one backend's own implementation; ``backburn.conformance.samples.samples`` its samples, on which
+    every backend and every derivative is checked.
+
+        >>> import backburn as bb
+        >>> @bb.operation()
+        ... def doctest_cube(k, x, /):
+        ...     '''The third power of each element.'''
+        ...     return k.mul(x, k.mul(x, x))
+        >>> bb.gradient(doctest_cube, x=lambda k, g, x: k.mul(g, k.mul(3.0, k.mul(x, x))))
+        >>> bb.grad(doctest_cube)(2.0).item(), bb.grad(bb.grad(doctest_cube))(2.0).item()
+        (12.0, 12.0)
+    """
+
+    def make(body: Callable[..., Any]) -> TensorOperation:
+        return TensorOperation(
+            define(body, kinds=kinds, shape=shape, result=result, differentiable=differentiable)
+        )
+
+    return make

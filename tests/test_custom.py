@@ -1,0 +1,125 @@
+"""A user's own operation, and the detection of anomalies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.autodiff.rules import RULES
+from backburn.backend import OPERATIONS, Backend
+from backburn.base.errors import ArgumentError, NumericalInstabilityError
+from backburn.conformance.derivatives import check_derivative
+from backburn.conformance.samples import Sample, real
+from backburn_numpy import NumpyBackend
+
+
+@pytest.fixture
+def scaled_tanh() -> Iterator[Any]:
+    @bb.operation()
+    def scaled_tanh(k: Any, x: Any, /, scale: float = 1.0) -> Any:
+        """``scale * tanh(x)``."""
+        return k.mul(k.tanh(x), scale)
+
+    yield scaled_tanh
+    del OPERATIONS["scaled_tanh"]
+    RULES.pop("scaled_tanh", None)
+    for cls in (Backend, bb.Autodiff, NumpyBackend):
+        if "scaled_tanh" in vars(cls):
+            delattr(cls, "scaled_tanh")
+
+
+def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> None:
+    x = bb.asarray([0.3, 0.7], dtype="float64").require_grad()
+    y = scaled_tanh(x, scale=2.0)
+    np.testing.assert_allclose(y.numpy(), 2 * np.tanh(x.numpy()))
+    np.testing.assert_allclose(x.grad(y.backward()).numpy(), 2 / np.cosh(x.numpy()) ** 2)
+    assert scaled_tanh(bb.asarray([1])).dtype == "float32"
+    assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
+
+
+def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> None:
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
+    sample = Sample((real(2, 3),), {"scale": 2.0})
+    for order in (1, 2, 3):
+        check_derivative("scaled_tanh", sample, NumpyBackend(), order)
+    x = bb.asarray([0.5]).require_grad()
+    assert scaled_tanh(x).primitive.node.parents == (x.primitive.node,)
+
+
+def test_one_backend_may_have_its_own_implementation(scaled_tanh: Any) -> None:
+    calls = []
+
+    @bb.implement(scaled_tanh, NumpyBackend)
+    def fused(x: Any, scale: float = 1.0) -> Any:
+        calls.append(1)
+        return np.multiply(np.tanh(x), scale, out=...)
+
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
+    x = bb.asarray([0.5]).require_grad()
+    scaled_tanh(x, scale=3.0).backward()
+    assert calls == [1]
+
+
+def test_what_cannot_be_an_operation_is_refused() -> None:
+    def add(k: Any, x: Any, /) -> Any:
+        """Taken."""
+
+    def nameless(k: Any, x: Any, /) -> Any:
+        return x
+
+    def greedy(k: Any, g: Any, /) -> Any:
+        """An operand that rules reserve."""
+
+    def pointless(k: Any, x: Any) -> Any:
+        """No operand."""
+
+    for body, words in ((add, "taken"), (nameless, "docstring"), (greedy, "reserved"), (pointless, "operands")):
+        with pytest.raises(ArgumentError, match=words):
+            bb.operation()(body)
+        assert body is add or body.__name__ not in OPERATIONS
+    with pytest.raises(ArgumentError, match="no operation"):
+        bb.implement("nothing", NumpyBackend)
+
+
+# ---- anomalies ----
+
+
+def test_the_first_nan_forward_is_reported_with_operation_operands_and_line() -> None:
+    x = bb.asarray([-1.0, 4.0]).require_grad()
+    with pytest.raises(NumericalInstabilityError) as caught, bb.detect_anomaly():
+        bb.exp(bb.sqrt(x))  # the line to be named
+    message = str(caught.value)
+    assert "sqrt: the result has 1 NaN of 2" in message
+    assert "float32[2] from -1.0 to 4.0" in message
+    assert "test_custom.py" in message
+    assert "# the line to be named" in message
+
+
+def test_the_first_infinity_backward_is_reported_with_the_line_of_the_forward() -> None:
+    x = bb.asarray([0.0, 4.0]).require_grad()
+    with bb.detect_anomaly():
+        y = bb.sqrt(x)  # finite here, infinite in its derivative
+        with pytest.raises(NumericalInstabilityError) as caught:
+            y.sum().backward()
+    message = str(caught.value)
+    assert "backward of sqrt: a gradient of shape [2] has 1 infinite value of 2" in message
+    assert "# finite here" in message
+
+
+def test_off_it_leaves_nothing_behind() -> None:
+    before = vars(bb.Autodiff)["mul"]
+    with bb.detect_anomaly(), bb.detect_anomaly():
+        assert vars(bb.Autodiff)["mul"] is not before
+    assert vars(bb.Autodiff)["mul"] is before
+    assert bb.log(bb.asarray([0.0])).tolist() == [float("-inf")]
+
+
+def test_it_works_under_nesting() -> None:
+    with bb.detect_anomaly():
+        assert bb.grad(bb.grad(lambda x: x**3.0))(2.0).item() == 12.0
+        with pytest.raises(NumericalInstabilityError, match="log"):
+            bb.grad(lambda x: bb.log(x))(0.0)
