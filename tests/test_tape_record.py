@@ -564,6 +564,12 @@ def test_a_tape_records_where_nothing_else_does() -> None:
         tape.record_exp(tape.record_silu(tape.record_add(y, x)))
     z, s = 6.0, 1 / (1 + np.exp(-6.0))
     np.testing.assert_allclose(tape.backward(np.ones(1))[x], 5.0 * s * (1 + z * (1 - s)) * np.exp(z * s))
+    with bb.no_grad():
+        matrix = tape.input(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        product = tape.record_matmul(matrix, matrix, flat=True)
+        tape.record_matmul(product, matrix)
+        gradients = tape.backward(np.ones((2, 2)))
+    np.testing.assert_allclose(gradients[product], [3.0, 7.0, 3.0, 7.0])
 
 
 def test_a_hundred_thousand_slots() -> None:

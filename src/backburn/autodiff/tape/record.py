@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from backburn.autodiff.graph import Tracked, reverse
 from backburn.autodiff.tape import accumulation
@@ -141,7 +141,9 @@ class GradientTape(Slots):
         rows, columns = out.shape
         if not flat:
             return self._appended(out, "matmul", slots)
-        slot = self._appended(self._level.reshape(out, (rows * columns,)), "matmul", slots)
+        with scoped(RECORDING, True):
+            vector = self._level.reshape(out, (rows * columns,))
+        slot = self._appended(vector, "matmul", slots)
         self._matrices[slot] = (rows, columns)
         return slot
 
@@ -244,19 +246,9 @@ class GradientTape(Slots):
         out = self._run("ssm_scan", [a, b, x, first], slots, {"axis": axis})
         return self._appended(out, "ssm_scan", slots)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """``record_<operation>`` for every other differentiable operation."""
-        operation = name.removeprefix("record_")
-        if operation == name or not (entry := OPERATIONS.get(operation)) or not entry.differentiable:
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+    if TYPE_CHECKING:
 
-        method = _recorder(entry)
-        method.__name__, method.__doc__ = name, entry.doc
-        setattr(GradientTape, name, method)
-        return getattr(self, name)  # type: ignore[no-any-return]
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *(f"record_{n}" for n, e in OPERATIONS.items() if e.differentiable)})
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...  # ``record_<operation>``: made below
 
     # ---- backward ----
 
@@ -322,45 +314,59 @@ class GradientTape(Slots):
         )
 
 
+#: ``record_<operation>`` where there are no options: a short way for slots, and otherwise :meth:`GradientTape.record`.
+SHORT = """
+def record_{name}(tape, {operands}):
+    values = tape._values
+    try:
+        out = tape._fast.{name}({picked})
+        if out.node is not None and {new}:
+            slot = len(values)
+            values[slot] = out
+            tape._made.append({name!r})
+            return slot
+    except Exception:  # what was wrong is found out below
+        pass
+    return tape.record({name!r}, {operands})
+"""
+
+
 def _recorder(entry: Operation) -> Callable[..., Any]:
-    """``record_<operation>``; for one or two operands without options with a short way, as for the documented ones."""
-    operation = entry.name
-    if entry.attributes or len(entry.results) > 1 or len(entry.operands) > 2 or entry.lists:
+    """``record_<operation>``; compiled for operations without options, as ``Autodiff``'s own are."""
+    if entry.attributes or len(entry.results) > 1 or entry.lists or entry.optional:
 
         def method(tape: GradientTape, /, *operands: Any, **attributes: Any) -> Any:
-            return tape.record(operation, *operands, **attributes)
+            return tape.record(entry.name, *operands, **attributes)
 
-    elif len(entry.operands) == 1:
+        return method
+    namespace: dict[str, Any] = {}
+    picked = [f"values[{o}]" for o in entry.operands]
+    new = " and ".join(f"out is not {p}" for p in picked)
+    text = SHORT.format(name=entry.name, operands=", ".join(entry.operands), picked=", ".join(picked), new=new)
+    exec(text, namespace)
+    return namespace[f"record_{entry.name}"]  # type: ignore[no-any-return]
 
-        def method(tape: GradientTape, x: Any) -> Any:  # type: ignore[misc]
-            values = tape._values
-            try:
-                out = getattr(tape._fast, operation)(values[x])
-                if out.node is not None and out is not values[x]:
-                    slot = len(values)
-                    values[slot] = out
-                    tape._made.append(operation)
-                    return slot
-            except Exception:  # what was wrong is found out below
-                pass
-            return tape.record(operation, x)
 
-    else:
+def _install(entry: Operation) -> None:
+    """Make ``record_<operation>`` at its first call, since most programs use a fraction of them."""
+    name = f"record_{entry.name}"
 
-        def method(tape: GradientTape, x: Any, y: Any = None) -> Any:  # type: ignore[misc]
-            values = tape._values
-            try:
-                out = getattr(tape._fast, operation)(values[x], values[y])
-                if out.node is not None and out is not values[x] and out is not values[y]:
-                    slot = len(values)
-                    values[slot] = out
-                    tape._made.append(operation)
-                    return slot
-            except Exception:  # what was wrong is found out below
-                pass
-            return tape.record(operation, x, y)
+    def first_call(tape: GradientTape, /, *operands: Any, **attributes: Any) -> Any:
+        method = _described(_recorder(entry))
+        setattr(GradientTape, name, method)
+        return method(tape, *operands, **attributes)
 
-    return method
+    def _described(method: Callable[..., Any]) -> Callable[..., Any]:
+        method.__name__, method.__qualname__ = name, f"GradientTape.{name}"
+        method.__doc__ = f"Record ``{entry.name}``: {entry.doc}"
+        return method
+
+    setattr(GradientTape, name, _described(first_call))
+
+
+for _entry in OPERATIONS.values():
+    if _entry.differentiable and not hasattr(GradientTape, f"record_{_entry.name}"):
+        _install(_entry)
 
 
 def _pairs(where: str, a_data: Any, b: Any, b_data: Any) -> tuple[Any, Any, Any]:

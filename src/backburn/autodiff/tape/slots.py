@@ -34,6 +34,7 @@ class Slots:
         #: The level while all slots have a value and one dtype, so that operands need not be looked at; then None.
         self._fast: Any = self._level
         self._dtype: Any = None
+        self._mixed = False
         self._unknown: set[int] = set()
         self._matrices: dict[int, tuple[int, int]] = {}
 
@@ -93,7 +94,7 @@ class Slots:
         if self._dtype is None:
             self._dtype = dtype
         elif self._dtype is not dtype:
-            self._fast = None
+            self._mixed, self._fast = True, None
 
     def _without_value(self, slot: int) -> None:
         self._unknown.add(slot)
@@ -133,6 +134,7 @@ class Slots:
             )
         if place in self._unknown:
             self._unknown.discard(place)
+            self._fast = None if self._unknown or self._mixed else self._level
             held = self._values[place] = Tracked(k.cast(given, k.dtype(held.value)), held.node)
         elif not is_close(k, given, held.value):
             raise ArgumentError(
