@@ -25,10 +25,17 @@ from backburn.backend import BackendWarning
 from backburn.backend.registry import load_backend, register_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES
-from backburn.base.errors import LinearAlgebraError, NumericalInstabilityError, Unsupported
+from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalInstabilityError, Unsupported
 from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import check_conventional_gradients, check_shape_rule, check_value, dtypes_of
+from backburn.conformance.checks import (
+    arrays,
+    check_conventional_gradients,
+    check_shape_rule,
+    check_value,
+    dtypes_of,
+    each,
+)
 from backburn.conformance.derivatives import check_derivative, leaves
 from backburn.io import load_model
 
@@ -178,6 +185,40 @@ def test_an_index_out_of_range_raises(base: Any) -> None:
         ):
             with pytest.raises(IndexError):
                 call(wrong)
+
+
+@each_backend
+def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
+    """For the first sample of each required operation, with one axis of one operand longer, or an axis more."""
+    accepted = []
+    for name in (n for n, o in OPERATIONS.items() if o.required and o.shape is not None and n in SAMPLES):
+        sample = SAMPLES[name].cases[0]
+        operands = arrays(sample, "float64")
+        for place, operand in enumerate(operands):
+            if not isinstance(operand, np.ndarray):
+                continue
+            for other in [operand[None], *(np.repeat(operand, 2, axis) for axis in range(operand.ndim))]:
+                call = [*operands[:place], other, *operands[place + 1 :]]
+                if not refused(name, sample, call):
+                    continue
+                try:
+                    getattr(base, name)(*each(call, base.from_numpy), **sample.attributes)
+                except Exception:  # any: the floor above says what is wrong
+                    continue
+                accepted.append((name, [np.shape(x) for x in call], sample.attributes))
+    assert not accepted
+
+
+def refused(name: str, sample: Sample, call: list[Any]) -> bool:
+    """Whether the shape rule of an operation refuses operands."""
+    rule = OPERATIONS[name].shape
+    assert rule is not None
+    defaults = {n: d for n, d in OPERATIONS[name].attributes.items() if n not in sample.attributes}
+    try:
+        rule(*(x.shape if isinstance(x, np.ndarray) else None for x in call), **defaults, **sample.attributes)
+    except BackburnError:
+        return True
+    return False
 
 
 @each_backend

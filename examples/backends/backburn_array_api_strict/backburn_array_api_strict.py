@@ -18,7 +18,7 @@ import array_api_strict as xp
 import numpy as np
 
 from backburn.backend import Backend, Capabilities, load_backend
-from backburn.backend.adapters import decompositions, falling, from_start, integral, scan
+from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
 from backburn.base.dtypes import DType, as_dtype, qint8
@@ -161,3 +161,4 @@ for _name, _function in FUNCTIONS.items():
     setattr(StrictBackend, _name, staticmethod(quiet(_function)))
 for _name, _function in METHODS.items():
     setattr(StrictBackend, _name, quiet(_function))
+check_shapes(StrictBackend, "slice_assign", "scatter", "irfft")

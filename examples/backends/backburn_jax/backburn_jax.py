@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from backburn.backend import Backend, BackendWarning, Capabilities
-from backburn.backend.adapters import decompositions, falling, from_start, integral, scan
+from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
 from backburn.base.dtypes import DTYPES, DType, as_dtype, qint8
@@ -163,3 +163,4 @@ for _name, _function in FUNCTIONS.items():
     setattr(JaxBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(JaxBackend, _name, _function)
+check_shapes(JaxBackend, "slice", "slice_assign")

@@ -18,7 +18,16 @@ import numpy as np
 import torch
 
 from backburn.backend import Backend, Capabilities
-from backburn.backend.adapters import decompositions, falling, forwards, from_start, integral, of_tensors, scan
+from backburn.backend.adapters import (
+    check_shapes,
+    decompositions,
+    falling,
+    forwards,
+    from_start,
+    integral,
+    of_tensors,
+    scan,
+)
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized, move
 from backburn.base.dtypes import DType, as_dtype, qint8
@@ -188,3 +197,4 @@ for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
+check_shapes(TorchBackend, "concat", "gather", "scatter", "irfft")

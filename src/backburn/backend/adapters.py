@@ -11,6 +11,7 @@ from typing import Any
 from backburn.backend import decompose
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import both_tensors
+from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import int64
 from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
 
@@ -46,6 +47,28 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
         return k.cast(k.flip(running, (axis,)) if reverse else running, k.dtype(x))
 
     return method
+
+
+def check_shapes(backend: type, *names: str) -> None:
+    """Let operations of a class ask their shape rules first, where its library takes what the contract refuses."""
+    for name in names:
+        setattr(backend, name, _checked(OPERATIONS[name], backend.__dict__[name]))
+
+
+def _checked(operation: Operation, implementation: Any) -> Method:
+    rule, count = operation.shape, len(operation.operands)
+    assert rule is not None
+
+    def method(k: Any, /, *given: Any, **attributes: Any) -> Any:
+        named = {**operation.attributes, **dict(zip(operation.attributes, given[count:], strict=False)), **attributes}
+        rule(*(_shape(x) for x in given[:count]), **named)
+        return implementation.__get__(k, type(k))(*given, **attributes)
+
+    return method
+
+
+def _shape(x: Any) -> Any:
+    return [_shape(t) for t in x] if isinstance(x, (list, tuple)) else getattr(x, "shape", None)
 
 
 def falling(k: Any, x: Any) -> Any:
