@@ -104,7 +104,8 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
             return known
         if isinstance(x, Quantized):
             return x.dtype
-        raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend")
+        hint = ": 0-d results stay arrays; pass out=... to the ufunc" if isinstance(x, np.generic) else ""
+        raise BackendMismatchError(f"{type(x).__name__} is no primitive of the numpy backend{hint}")
 
 
 def _host_dtypes() -> dict[np.dtype[Any], DType]:
