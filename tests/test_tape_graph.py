@@ -445,6 +445,21 @@ def test_set_tensor_makes_what_depends_on_it_new() -> None:
         graph.set_tensor(w, np.ones(1, "float32"))
 
 
+def test_a_node_that_can_no_longer_be_computed_is_never_read() -> None:
+    graph = GradGraph()
+    mask, w = graph.input(np.array([1.0, 0.0])), graph.parameter(np.array([2.0, 3.0]))
+    chosen = graph.where_cond(mask, w, graph.neg(w))
+    graph.set_tensor(mask, np.array([1.0, 2.0]))
+    for use in (graph.tensor, graph.backward, graph.tensor):
+        with pytest.raises(ArgumentError, match=r"reforward: node 3: the mask of node 0"):
+            use(chosen)
+    graph.set_tensor(mask, np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(graph.tensor(chosen), [-2.0, 3.0])
+    graph.set_tensor(mask, np.array([1.0, 1.0]))
+    graph.reforward(3, 3)  # recomputes nothing, so that the node is still old
+    np.testing.assert_array_equal(graph.tensor(chosen), [2.0, 3.0])
+
+
 @pytest.mark.parametrize(("name", "build", "values"), cases_without("StructField", "MapLookup"))
 def test_reforward_recomputes_every_operation(name: str, build: Build, values: tuple[Any, ...]) -> None:
     changed = [v * 1.25 if name in ("Ln", "Log2", "Sqrt", "Pow", "Div") else v + 0.125 for v in values]

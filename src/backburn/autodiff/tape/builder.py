@@ -305,13 +305,20 @@ class GraphBuilder:
         if not 0 <= start <= stop <= len(self._ops):
             raise OutOfRangeError(f"reforward: from {start} to {stop}, and the graph has {len(self._ops)} nodes")
         pending, self._stale = self._stale, None
-        for node in range(start, stop):
-            op = self._ops[node]
-            if not isinstance(op, (GradOp.Input, GradOp.Parameter)):
-                shape = None if is_tree(self._values[node]) else tuple(self._values[node].shape)
-                self._values[node] = self._evaluated(f"reforward: node {node}", op, shape)
+        try:
+            for node in range(start, stop):
+                self._recompute(node)
+        except Exception:
+            self._stale = start if pending is None else min(pending, start)
+            raise
         if pending is not None and (start > pending + 1 or stop < len(self._ops)):
             self._stale = pending
+
+    def _recompute(self, node: int) -> None:
+        op = self._ops[node]
+        if not isinstance(op, (GradOp.Input, GradOp.Parameter)):
+            shape = None if is_tree(self._values[node]) else tuple(self._values[node].shape)
+            self._values[node] = self._evaluated(f"reforward: node {node}", op, shape)
 
 
 def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:
