@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.backend.decompose import EPS, LEADING
 from backburn.backend.table import OPERATIONS
-from backburn.base.errors import LinearAlgebraError, SingularMatrixError
+from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn_numpy.reduce import narrowed, widened
 
 Array = Any
@@ -46,6 +46,8 @@ def _signs(vectors: Array) -> Array:
 
 
 def _symmetric(x: Array) -> Array:
+    if x.shape[-2] != x.shape[-1]:  # the sum below would broadcast a row and a column
+        raise ShapeError(f"the matrices must be square, and they are {x.shape[-2]} by {x.shape[-1]}")
     half = np.multiply(widened(x), 0.5)
     return np.add(half, np.matrix_transpose(half))
 
@@ -73,8 +75,23 @@ def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     return narrowed(u * left, x), narrowed(s, x), narrowed(vh * np.matrix_transpose(right), x)
 
 
+def _eigenvalues(result: Any) -> Any:
+    """``result``, refused where LAPACK has answered with what is not finite."""
+    if not np.isfinite(result[0] if isinstance(result, tuple) else result).all():
+        raise np.linalg.LinAlgError
+    return result
+
+
+def _eigh(x: Array) -> Any:
+    return _eigenvalues(np.linalg.eigh(x))
+
+
+def _eigvalsh(x: Array) -> Any:
+    return _eigenvalues(np.linalg.eigvalsh(x))
+
+
 def eigh(x: Array, /) -> tuple[Array, Array]:
-    values, vectors = _attempt(np.linalg.eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
+    values, vectors = _attempt(_eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
     return narrowed(values, x), narrowed(vectors * _signs(vectors), x)
 
 
@@ -83,7 +100,7 @@ def svdvals(x: Array, /) -> Array:
 
 
 def eigvalsh(x: Array, /) -> Array:
-    return narrowed(_attempt(np.linalg.eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
+    return narrowed(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
 def solve(x: Array, y: Array, /) -> Array:

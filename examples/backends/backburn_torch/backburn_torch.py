@@ -197,4 +197,4 @@ for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
-check_shapes(TorchBackend, "concat", "gather", "scatter", "irfft")
+check_shapes(TorchBackend, "concat", "gather", "scatter", "rfft", "irfft")

@@ -116,6 +116,7 @@ def transposed(k: Any, x: Any) -> Any:
 
 def symmetric(k: Any, x: Any) -> Any:
     """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit."""
+    _square(x.shape)  # the sum below would broadcast a row and a column
     half = k.mul(x, 0.5)
     return k.add(half, transposed(k, half))
 
