@@ -4,6 +4,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     activate,
     arithmetic,
     choice,
+    conv,
     create,
     decompose,
     fft,

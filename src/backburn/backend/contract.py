@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from backburn.backend.activate import Activate
 from backburn.backend.arithmetic import Arithmetic
 from backburn.backend.choice import Choice
+from backburn.backend.conv import Convolution
 from backburn.backend.create import Create
 from backburn.backend.decompose import Decompose
 from backburn.backend.fft import Fourier
@@ -67,6 +68,7 @@ class Backend(
     ShapeOperations[F, I, B, Q],
     Index[F, I, B, Q],
     LinearAlgebra[F, I, B, Q],
+    Convolution[F, I, B, Q],
     Decompose[F, I, B, Q],
     Fourier[F, I, B, Q],
     Normalize[F, I, B, Q],

@@ -4,6 +4,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_activate,
     samples_arithmetic,
     samples_choice,
+    samples_conv,
     samples_create,
     samples_decompose,
     samples_fft,

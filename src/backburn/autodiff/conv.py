@@ -1,0 +1,77 @@
+"""Gradient rules: convolutions, which are each other's gradients.
+
+Where windows leave a remainder at the end of an axis, the transposed convolution is told by ``output_padding``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.autodiff.rules import gradient
+from backburn.backend.conv import Pairs, reach_of
+
+Shape = tuple[int, ...]
+
+
+def remainder(places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
+    """How many padded places at the end of each axis no window reaches."""
+    return tuple(
+        (n + before + after - reach_of(width, spacing)) % step
+        for n, width, step, (before, after), spacing in zip(places, size, stride, padding, dilation, strict=True)
+    )
+
+
+def of_bias(k: Any, g: Any) -> Any:
+    """The sum over examples and places."""
+    return k.sum(g, (0, *range(2, len(g.shape))), False)
+
+
+def conv_x(
+    k: Any, g: Any, x_shape: Shape, weight: Any, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> Any:
+    """Each window's gradient, laid where the window was."""
+    rest = remainder(x_shape[2:], weight.shape[2:], stride, padding, dilation)
+    return k.conv_transpose(g, weight, None, stride, padding, rest, dilation, groups)
+
+
+gradient(
+    "conv",
+    x=conv_x,
+    weight=lambda k, g, x, weight_shape, stride, padding, dilation, groups: k.conv_weight_backward(
+        x, g, weight_shape[2:], stride, padding, dilation, groups
+    ),
+    bias=lambda k, g: of_bias(k, g),
+)
+gradient(
+    "conv_transpose",
+    x=lambda k, g, weight, stride, padding, dilation, groups: k.conv(
+        g, weight, None, stride, padding, dilation, groups
+    ),
+    weight=lambda k, g, x, weight_shape, stride, padding, dilation, groups: k.conv_weight_backward(
+        g, x, weight_shape[2:], stride, padding, dilation, groups
+    ),
+    bias=lambda k, g: of_bias(k, g),
+)
+
+
+def weight_backward_x(
+    k: Any,
+    g: Any,
+    x_shape: Shape,
+    grad: Any,
+    size: Shape,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> Any:
+    """As for a convolution, with the gradient of its weight in the place of the weight."""
+    rest = remainder(x_shape[2:], size, stride, padding, dilation)
+    return k.conv_transpose(grad, g, None, stride, padding, rest, dilation, groups)
+
+
+gradient(
+    "conv_weight_backward",
+    x=weight_backward_x,
+    grad=lambda k, g, x, stride, padding, dilation, groups: k.conv(x, g, None, stride, padding, dilation, groups),
+)

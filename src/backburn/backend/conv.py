@@ -1,0 +1,288 @@
+"""Convolutions over one, two or three axes, and the gradient of their weights.
+
+``x`` has the shape (examples, channels, *places). ``stride`` and ``dilation`` have one number for each of the last
+axes, ``padding`` a pair: how many zeros are put before and after. What is called convolution here does not flip the
+weight, as everywhere in deep learning. 16-bit floats are added up in float32.
+
+All three operations are linear in each operand, and each is the gradient of the others: derivatives of every order
+stay among them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from backburn.backend.index import shape_of
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+# ---- shapes ----
+
+
+def check_window(rank: int, stride: Shape, padding: Pairs, dilation: Shape) -> None:
+    """Refuse options that are not one for each of ``rank`` axes, or out of range."""
+    if not len(stride) == len(padding) == len(dilation) == rank:
+        raise ArgumentError(
+            f"stride {list(stride)}, padding {list(padding)} and dilation {list(dilation)} need one entry for each of "
+            f"{rank} axes"
+        )
+    if rank and min(*stride, *dilation) < 1:
+        raise ArgumentError(f"stride and dilation are 1 or more, not {list(stride)} and {list(dilation)}")
+    if any(width < 0 for pair in padding for width in pair):
+        raise ArgumentError(f"padding is 0 or more, not {list(padding)}")
+
+
+def reach_of(size: int, dilation: int) -> int:
+    """Over how many elements a window of ``size`` elements reaches."""
+    return dilation * (size - 1) + 1
+
+
+def window_counts(places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
+    """How many windows fit along each axis; raises where none does."""
+    check_window(len(places), stride, padding, dilation)
+    counts = []
+    for axis, (n, width, step, (before, after), spacing) in enumerate(
+        zip(places, size, stride, padding, dilation, strict=True)
+    ):
+        if width < 1:
+            raise ShapeError(f"a window has 1 element or more along each axis, not {list(size)}")
+        room = n + before + after - reach_of(width, spacing)
+        if room < 0:
+            raise ShapeError(
+                f"a window that reaches over {reach_of(width, spacing)} elements does not fit into axis {axis + 2} of "
+                f"{n}, padded to {n + before + after}"
+            )
+        counts.append(room // step + 1)
+    return tuple(counts)
+
+
+def _check_ranks(x: Shape, weight: Shape) -> None:
+    if not 3 <= len(x) <= 5 or len(weight) != len(x):
+        raise ShapeError(
+            f"the input (examples, channels, *places) has 3 to 5 axes and the weight as many; these have {len(x)} and "
+            f"{len(weight)}"
+        )
+
+
+def _check_bias(bias: Shape | None, channels: int) -> None:
+    if bias is not None and bias != (channels,):
+        raise ShapeError(f"the bias must have the {channels} output channels, not the shape {list(bias)}")
+
+
+def _check_groups(groups: int, **channels: int) -> None:
+    if groups < 1 or any(n % groups for n in channels.values()):
+        raise ShapeError(
+            f"{' and '.join(f'{n} {what} channels' for what, n in channels.items())} do not form {groups} groups of "
+            "equal size"
+        )
+
+
+def convolved(
+    x: Shape, weight: Shape, bias: Shape | None = None, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> Shape:
+    """The shape of a convolution."""
+    _check_ranks(x, weight)
+    _check_groups(groups, input=x[1], output=weight[0])
+    if weight[1] * groups != x[1]:
+        raise ShapeError(
+            f"axis 1 of the input has {x[1]} channels, and the weight takes {weight[1]} in each of {groups} groups"
+        )
+    _check_bias(bias, weight[0])
+    return (x[0], weight[0], *window_counts(x[2:], weight[2:], stride, padding, dilation))
+
+
+def convolved_transposed(
+    x: Shape,
+    weight: Shape,
+    bias: Shape | None = None,
+    *,
+    stride: Shape,
+    padding: Pairs,
+    output_padding: Shape,
+    dilation: Shape,
+    groups: int,
+) -> Shape:
+    """The shape of a transposed convolution."""
+    _check_ranks(x, weight)
+    check_window(len(x) - 2, stride, padding, dilation)
+    _check_groups(groups, input=x[1])
+    if weight[0] != x[1]:
+        raise ShapeError(f"axis 1 of the input has {x[1]} channels, and axis 0 of the weight {weight[0]}")
+    _check_bias(bias, weight[1] * groups)
+    if len(output_padding) != len(stride) or any(not 0 <= p < s for p, s in zip(output_padding, stride, strict=True)):
+        raise ArgumentError(
+            f"output_padding chooses between the inputs that one stride maps to one output: it is from 0 to stride - 1 "
+            f"along each axis, not {list(output_padding)} for strides {list(stride)}"
+        )
+    places = []
+    for axis, (n, width, step, (before, after), extra, spacing) in enumerate(
+        zip(x[2:], weight[2:], stride, padding, output_padding, dilation, strict=True)
+    ):
+        length = (n - 1) * step + reach_of(width, spacing) + extra - before - after
+        if width < 1 or n < 1 or length < 1:
+            raise ShapeError(f"nothing of axis {axis + 2} of {n} is left with a window of {width} and this padding")
+        places.append(length)
+    return (x[0], weight[1] * groups, *places)
+
+
+def _weighted(
+    x: Shape, grad: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> Shape:
+    _check_groups(groups, input=x[1], output=grad[1])
+    counts = window_counts(x[2:], size, stride, padding, dilation)
+    if grad[0] != x[0] or grad[2:] != counts:
+        raise ShapeError(f"the gradient {list(grad)} is not of {x[0]} examples and {list(counts)} windows")
+    return (grad[1], x[1] // groups, *size)
+
+
+# ---- helpers of the bodies ----
+
+
+def offsets(size: Shape) -> Iterator[Shape]:
+    """Every place within a window, in row-major order."""
+    return itertools.product(*(range(n) for n in size))
+
+
+def places_of(offset: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
+    """Where the windows have their element ``offset``."""
+    starts = [o * spacing for o, spacing in zip(offset, dilation, strict=True)]
+    return tuple(slice(s, s + (n - 1) * step + 1, step) for s, n, step in zip(starts, counts, stride, strict=True))
+
+
+def whole(*lengths: int) -> tuple[slice, ...]:
+    """The key of everything along axes of these lengths."""
+    return tuple(slice(0, n, 1) for n in lengths)
+
+
+def zero_padded(k: Any, x: Any, padding: Pairs) -> Any:
+    """``x`` with zeros around the places."""
+    return k.pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
+
+
+def _element(k: Any, weight: Any, offset: Shape, groups: int) -> Any:
+    """One element of every window of the weight, as a matrix for each group."""
+    rows, columns = weight.shape[:2]
+    part = k.slice(weight, (*whole(rows, columns), *(slice(o, o + 1, 1) for o in offset)))
+    return k.reshape(part, (groups, rows // groups, columns))
+
+
+def _with_bias(k: Any, y: Any, bias: Any) -> Any:
+    if bias is None:
+        return y
+    return k.add(y, k.reshape(widened(k, bias), (bias.shape[0], *[1] * (len(y.shape) - 2))))
+
+
+class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Convolutions."""
+
+    @operation(kinds="F", shape=convolved, differentiable=True)
+    def conv(
+        self: Any,
+        x: F,
+        weight: F,
+        bias: F | None = None,
+        /,
+        stride: Shape = (1,),
+        padding: Pairs = ((0, 0),),
+        dilation: Shape = (1,),
+        groups: int = 1,
+    ) -> F:
+        """The products of ``weight`` with all windows of ``x``, plus ``bias``.
+
+        ``weight`` has the shape (outputs, inputs / groups, *window) and ``bias`` (outputs,); output channels of a
+        group see the input channels of theirs. Along each axis, with ``n`` places and a window of ``m``:
+        ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for as many ``i`` as fit.
+        """
+        (examples, channels, *places), (outputs, _, *size) = shape_of(x), shape_of(weight)
+        counts, dtype = window_counts(tuple(places), tuple(size), stride, padding, dilation), self.dtype(x)
+        padded, wide = zero_padded(self, widened(self, x), padding), widened(self, weight)
+        total = None
+        for offset in offsets(wide.shape[2:]):
+            key = (*whole(examples, channels), *places_of(offset, counts, stride, dilation))
+            seen = self.reshape(self.slice(padded, key), (examples, groups, channels // groups, math.prod(counts)))
+            part = self.matmul(_element(self, wide, offset, groups), seen)
+            total = part if total is None else self.add(total, part)
+        result: F = self.cast(_with_bias(self, self.reshape(total, (examples, outputs, *counts)), bias), dtype)
+        return result
+
+    @operation(kinds="F", shape=convolved_transposed, differentiable=True)
+    def conv_transpose(
+        self: Any,
+        x: F,
+        weight: F,
+        bias: F | None = None,
+        /,
+        stride: Shape = (1,),
+        padding: Pairs = ((0, 0),),
+        output_padding: Shape = (0,),
+        dilation: Shape = (1,),
+        groups: int = 1,
+    ) -> F:
+        """What a convolution with ``weight`` does to gradients, plus ``bias``: each place of ``x`` adds a window.
+
+        ``weight`` has the shape (inputs, outputs / groups, *window). Along each axis
+        ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding`` places come out of ``n``, from which
+        ``padding`` is cut; ``output_padding``, below ``stride``, says which of the lengths that the convolution maps
+        to ``n`` is meant.
+        """
+        dtype, (examples, channels), given = self.dtype(x), shape_of(x)[:2], shape_of(x)[2:]
+        options: dict[str, Any] = {"stride": stride, "padding": padding, "output_padding": output_padding}
+        shape = convolved_transposed(shape_of(x), shape_of(weight), None, **options, dilation=dilation, groups=groups)
+        outputs, lengths = shape[1], shape[2:]
+        uncut = tuple(n + before + after for n, (before, after) in zip(lengths, padding, strict=True))
+        columns = self.reshape(widened(self, x), (examples, groups, channels // groups, math.prod(given)))
+        wide = widened(self, weight)
+        total = self.zeros((examples, outputs, *uncut), self.dtype(wide))
+        for offset in offsets(wide.shape[2:]):
+            element = self.permute_dims(_element(self, wide, offset, groups), (0, 2, 1))
+            part = self.reshape(self.matmul(element, columns), (examples, outputs, *given))
+            key = (*whole(examples, outputs), *places_of(offset, given, stride, dilation))
+            total = self.add(total, self.slice_backward(part, total.shape, key))
+        cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(lengths, padding, strict=True))
+        kept = self.slice(total, (*whole(examples, outputs), *cut))
+        result: F = self.cast(_with_bias(self, kept, bias), dtype)
+        return result
+
+    @operation(kinds="F", shape=_weighted, differentiable=True)
+    def conv_weight_backward(
+        self: Any,
+        x: F,
+        grad: F,
+        /,
+        size: Shape = (1,),
+        stride: Shape = (1,),
+        padding: Pairs = ((0, 0),),
+        dilation: Shape = (1,),
+        groups: int = 1,
+    ) -> F:
+        """The gradient of :meth:`conv` for a weight with windows of ``size``, from that of its result."""
+        dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]
+        _, outputs, *places = shape_of(grad)
+        counts = tuple(places)
+        padded, count = zero_padded(self, widened(self, x), padding), math.prod(places)
+
+        def by_group(t: Any, channels: int, last: bool) -> Any:
+            """A matrix for each group, of its channels and all windows of all examples (which are ``last``)."""
+            split = self.reshape(t, (examples, groups, channels // groups, count))
+            axes, shape = (1, 2, 0, 3), (groups, channels // groups, examples * count)
+            if not last:
+                axes, shape = (1, 0, 3, 2), (groups, examples * count, channels // groups)
+            return self.reshape(self.permute_dims(split, axes), shape)
+
+        rows, parts = by_group(widened(self, grad), outputs, True), []
+        for offset in offsets(size):
+            key = (*whole(examples, channels), *places_of(offset, counts, stride, dilation))
+            part = self.matmul(rows, by_group(self.slice(padded, key), channels, False))
+            parts.append(self.reshape(part, (outputs, channels // groups)))
+        result: F = self.cast(self.reshape(self.stack(parts, 2), (outputs, channels // groups, *size)), dtype)
+        return result
