@@ -374,9 +374,10 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
         TypeError: DTypeError,
         ValueError: ShapeError if "shape" in str(cause) or "dimension" in str(cause) else ArgumentError,
         OverflowError: ArgumentError,
+        RuntimeError: ArgumentError,  # what some libraries raise for any misuse; its subclasses say more
     }
     for kind, ours in kinds.items():
-        if isinstance(cause, kind):
+        if isinstance(cause, kind) and (kind is not RuntimeError or type(cause) is RuntimeError):
             raise ours(f"{name}: {cause}.{where}") from cause
     cause.add_note(f"in {name}.{where}")
     raise cause

@@ -127,6 +127,8 @@ def pad(
         ends = tuple((index(before), index(after)) for before, after in pairs)
     except (TypeError, ValueError):
         raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
+    if len(ends) != x.ndim:
+        raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))  # type: ignore[no-any-return]
 
 
