@@ -15,8 +15,8 @@ from backburn.base.dtypes import (
 )  # fmt: skip
 from backburn.base.dtypes import bool_ as bool
 from backburn.tensor.arithmetic import (
-    abs, add, clip, divide, divmod, floor_divide, fmod, lerp, maximum, minimum, multiply, negative, positive,
-    reciprocal, remainder, sign, square, subtract,
+    abs, add, clip, conj, divide, divmod, floor_divide, fmod, imag, lerp, maximum, minimum, multiply, negative,
+    positive, real, reciprocal, remainder, sign, square, subtract,
 )  # fmt: skip
 from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
 from backburn.tensor.custom import operation
@@ -57,6 +57,11 @@ from backburn.tensor.index import (
     gather_nd, index_add, index_copy, nonzero, one_hot, scatter, scatter_nd, take, take_along_axis,
 )  # fmt: skip
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
+from backburn.tensor import fft
+from backburn.tensor import linalg_namespace as linalg
+from backburn.tensor.einsum import einsum
+from backburn.tensor.products import corrcoef, cov, kron
+from backburn.tensor.sets import bincount, histogram, isin, unique_all, unique_counts, unique_inverse, unique_values
 from backburn.tensor.normalize import log_softmax, softmax
 from backburn.transforms import (
     check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient, value_and_grad,

@@ -1,0 +1,380 @@
+"""Tensor functions: decompositions of matrices, and what is found by them.
+
+They are in the namespace ``backburn.linalg``, under the names of the Array API's extension where it has them. The
+matrices are in the last two axes, before which any axes may count them. Integers become the default float type; 16-bit
+floats are computed in float32. Shapes that do not fit raise :class:`ShapeError`, other kinds of tensors
+:class:`DTypeError`, and a matrix that has no result :class:`LinearAlgebraError`, of which :class:`SingularMatrixError`
+is one kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backburn.backend.decompose import EPS
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    describe,
+    float_operand,
+    is_tensor,
+    kind_operand,
+    made,
+    number,
+    promoted,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
+
+
+class QRResult(NamedTuple):
+    """``Q @ R`` is the matrix."""
+
+    Q: FloatTensor
+    R: FloatTensor
+
+
+class SVDResult(NamedTuple):
+    """``(U * S) @ Vh`` is the matrix."""
+
+    U: FloatTensor
+    S: FloatTensor
+    Vh: FloatTensor
+
+
+class EighResult(NamedTuple):
+    """Each eigenvalue belongs to a column of the eigenvectors."""
+
+    eigenvalues: FloatTensor
+    eigenvectors: FloatTensor
+
+
+class SlogdetResult(NamedTuple):
+    """``sign * exp(logabsdet)`` is the determinant."""
+
+    sign: FloatTensor
+    logabsdet: FloatTensor
+
+
+class LstsqResult(NamedTuple):
+    """The solution, the sum of squares that it leaves for each right-hand side, and what tells how sure it is."""
+
+    solution: FloatTensor
+    residuals: FloatTensor
+    rank: IntTensor
+    singular_values: FloatTensor
+
+
+def _matrices(name: str, value: Any) -> Any:
+    """``value`` as a float tensor of matrices."""
+    x = float_operand(name, value)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: a matrix has two axes at least. Operand: {describe((value,))}")
+    return x
+
+
+# ---- decompositions ----
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
+    """The lower triangular L whose product ``L @ L.T`` is the symmetric matrix ``x``, or its transpose with ``upper``.
+
+    Of a matrix that is not symmetric, the symmetric part ``(x + x.T) / 2`` counts; the gradient is symmetric. Raises
+    :class:`LinearAlgebraError` for a matrix that is not positive definite.
+
+        >>> import backburn as bb
+        >>> bb.linalg.cholesky(bb.asarray([[4.0, 2.0], [2.0, 5.0]])).tolist()
+        [[2.0, 0.0], [1.0, 2.0]]
+    """
+    lower = call("cholesky", _matrices("cholesky", x))
+    return _transposed(lower) if upper else lower  # type: ignore[no-any-return]
+
+
+def _transposed(x: Any) -> Any:
+    rank = x.ndim
+    return call("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+    """``x`` as a product of a matrix Q with orthonormal columns and an upper triangular R.
+
+    Q has as many columns as the shorter side of ``x``, with ``mode="complete"`` as many as rows. The diagonal of R has
+    no negative element. The gradient needs independent columns, of a wide matrix the first ones, and raises
+    :class:`SingularMatrixError` otherwise. Raises :class:`ArgumentError` for another ``mode``.
+
+        >>> import backburn as bb
+        >>> q, r = bb.linalg.qr(bb.asarray([[3.0], [4.0]]))
+        >>> bb.allclose(q @ r, bb.asarray([[3.0], [4.0]])), round(r.item(), 5)
+        (True, 5.0)
+    """
+    if mode not in ("reduced", "complete"):
+        raise ArgumentError(f"qr: mode is 'reduced' or 'complete', not {mode!r}. Operand: {describe((x,))}")
+    return QRResult(*call("qr", _matrices("qr", x), complete=mode == "complete"))
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """The singular value decomposition: ``U``, the values ``S`` in falling order, and ``Vh``.
+
+    U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
+    of a column of U is positive. The gradient of S is right everywhere, that of U and Vh where the values are distinct
+    and not 0; where they are equal to rounding it is right for functions that do not depend on the choice of vectors,
+    and finite for all. (Townsend, Differentiating the singular value decomposition, 2016)
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
+        >>> u, s, vh = bb.linalg.svd(x, full_matrices=False)
+        >>> s.tolist(), vh.shape, bb.allclose((u * s) @ vh, x)
+        ([2.0, 1.0], (2, 3), True)
+    """
+    return SVDResult(*call("svd", _matrices("svd", x), full=bool(full_matrices)))
+
+
+def svdvals(x: Tensor, /) -> FloatTensor:
+    """The singular values in falling order.
+
+    >>> import backburn as bb
+    >>> bb.linalg.svdvals(bb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
+    [2.0, 1.0]
+    """
+    return call("svdvals", _matrices("svdvals", x))  # type: ignore[no-any-return]
+
+
+def eigh(x: Tensor, /) -> EighResult:
+    """The eigenvalues of symmetric matrices in rising order, and their eigenvectors as columns.
+
+    Of a matrix that is not symmetric, the symmetric part counts; gradients are symmetric. The first large element of
+    a vector is positive. Equal eigenvalues are as equal singular values in :func:`svd`.
+
+        >>> import backburn as bb
+        >>> values, vectors = bb.linalg.eigh(bb.asarray([[2.0, 0.0], [0.0, 1.0]]))
+        >>> values.tolist(), vectors.tolist()
+        ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    return EighResult(*call("eigh", _matrices("eigh", x)))
+
+
+def eigvalsh(x: Tensor, /) -> FloatTensor:
+    """The eigenvalues of symmetric matrices in rising order.
+
+    >>> import backburn as bb
+    >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
+    [1.0, 2.0]
+    """
+    return call("eigvalsh", _matrices("eigvalsh", x))  # type: ignore[no-any-return]
+
+
+# ---- solutions and inverses ----
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> FloatTensor:
+    """The solution of ``x1 @ x = x2`` for square matrices ``x1`` and a vector or matrices ``x2``.
+
+    ``x2`` is a vector if it has one axis, else it has matrices in its last two, and axes before them broadcast.
+    Raises :class:`SingularMatrixError` where there is no solution, or no single one.
+
+        >>> import backburn as bb
+        >>> bb.linalg.solve(bb.asarray([[2.0, 0.0], [0.0, 4.0]]), bb.asarray([2.0, 2.0])).tolist()
+        [1.0, 0.5]
+    """
+    return _solution("solve", x1, x2)  # type: ignore[no-any-return]
+
+
+def triangular_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
+    """:func:`solve` with the lower or ``upper`` triangle of ``x1``; its other elements are not read.
+
+    >>> import backburn as bb
+    >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
+    [1.0, 2.0]
+    """
+    return _solution("triangular_solve", x1, x2, upper=bool(upper))  # type: ignore[no-any-return]
+
+
+def _solution(name: str, x1: Any, x2: Any, **options: Any) -> Any:
+    """A vector on the right is a column, whose added axis the solution does not have."""
+    x, y = promoted(name, tensor_operand(name, x1), tensor_operand(name, x2))
+    _matrices(name, x1)
+    if y.ndim != 1:
+        if y.ndim == 0:
+            raise ShapeError(f"{name}: the right-hand side is a vector or matrices. Operands: {describe((x1, x2))}")
+        return call(name, x, y, **options)
+    result = call(name, x, call("reshape", y, shape=(*y.shape, 1)), **options)
+    return call("reshape", result, shape=result.shape[:-1])
+
+
+def inv(x: Tensor, /) -> FloatTensor:
+    """The inverse. Raises :class:`SingularMatrixError` for a matrix that has none.
+
+    >>> import backburn as bb
+    >>> bb.linalg.inv(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return call("inv", _matrices("inv", x))  # type: ignore[no-any-return]
+
+
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> FloatTensor:
+    """The pseudo-inverse of Moore and Penrose, for matrices of every shape and rank.
+
+    Singular values up to ``rtol`` times the largest count as 0; it is one number or one for each matrix, and without
+    it the longer side times the dtype's eps. The gradient is that at constant rank.
+
+        >>> import backburn as bb
+        >>> bb.linalg.pinv(bb.asarray([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])).tolist()
+        [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    y = _matrices("pinv", x)
+    return call("pinv", y, _tolerance("pinv", y, rtol))  # type: ignore[no-any-return]
+
+
+def _tolerance(name: str, x: Any, rtol: Any) -> Any:
+    """``rtol`` as a number, or as a tensor in the dtype of ``x``."""
+    if rtol is None:
+        return max(x.shape[-2:]) * EPS[x.dtype.name]
+    return cast(kind_operand(name, rtol, "FI"), x.dtype) if is_tensor(rtol) else float(number(name, "rtol", rtol))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> IntTensor:
+    """How many singular values are more than ``rtol`` times the largest; see :func:`pinv`.
+
+    >>> import backburn as bb
+    >>> bb.linalg.matrix_rank(bb.asarray([[1.0, 2.0], [2.0, 4.0]])).item()
+    1
+    """
+    y = _matrices("matrix_rank", x)
+    return _rank(y, svdvals(y), rtol)
+
+
+def _rank(x: Any, values: Any, rtol: Any) -> IntTensor:
+    last = values.ndim - 1
+    if 0 in values.shape:
+        return made("zeros", values.backend, shape=values.shape[:-1], dtype=int64)  # type: ignore[no-any-return]
+    tolerance = _tolerance("matrix_rank", x, rtol)
+    if is_tensor(tolerance):
+        tolerance = call("reshape", tolerance, shape=(*tolerance.shape, 1))
+    least = call("mul", call("max", values, axis=(last,), keepdims=True), tolerance)
+    return call("count_nonzero", call("greater", values, least), axis=(last,))  # type: ignore[no-any-return]
+
+
+def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
+    """The shortest of the vectors that leave least squares ``sum((x1 @ x - x2) ** 2)``, by the pseudo-inverse.
+
+    ``x2`` is a vector or has matrices in its last two axes, whose columns are right-hand sides. ``rtol`` is that of
+    :func:`pinv`. Returns the solution, the sums of squares that are left, the rank and the singular values.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+        >>> found = bb.linalg.lstsq(x, bb.asarray([3.0, 4.0, 5.0]))
+        >>> found.solution.tolist(), found.residuals.item(), found.rank.item()
+        ([3.0, 2.0], 25.0, 2)
+    """
+    x, y = promoted("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2))
+    _matrices("lstsq", x1)
+    vector = y.ndim == 1
+    y = call("reshape", y, shape=(*y.shape, 1)) if vector else y
+    if y.ndim < 2 or y.shape[-2] != x.shape[-2]:
+        raise ShapeError(
+            f"lstsq: the right-hand sides have as many elements as the matrices rows. Operands: {describe((x1, x2))}"
+        )
+    solution = call("matmul", pinv(x, rtol=rtol), y)
+    left = call("square", call("sub", call("matmul", x, solution), y))
+    residuals = call("sum", left, axis=(left.ndim - 2,))
+    if vector:
+        solution = call("reshape", solution, shape=solution.shape[:-1])
+        residuals = call("reshape", residuals, shape=residuals.shape[:-1])
+    values = svdvals(x)
+    return LstsqResult(solution, residuals, _rank(x, values, rtol), values)
+
+
+# ---- determinants, powers and norms ----
+
+
+def det(x: Tensor, /) -> FloatTensor:
+    """The determinant; its gradient is right at singular matrices too.
+
+    >>> import backburn as bb
+    >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
+    8.0
+    """
+    return call("det", _matrices("det", x))  # type: ignore[no-any-return]
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
+
+    They are 0 and -inf for a singular matrix, whose gradient is NaN.
+
+        >>> import backburn as bb
+        >>> sign, logarithm = bb.linalg.slogdet(bb.asarray([[0.0, 1.0], [1.0, 0.0]]))
+        >>> sign.item(), logarithm.item()
+        (-1.0, 0.0)
+    """
+    return SlogdetResult(*call("slogdet", _matrices("slogdet", x)))
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """The product of ``n`` times ``x``, of its inverse for a negative ``n``; the unit matrix for 0.
+
+    Raises :class:`ArgumentError` for an ``n`` that is no integer.
+
+        >>> import backburn as bb
+        >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()
+        [[1, 5], [0, 1]]
+    """
+    base = kind_operand("matrix_power", x, "FI")
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise ArgumentError(f"matrix_power: the exponent is an integer, not {n!r}. Operand: {describe((x,))}")
+    if base.ndim < 2 or base.shape[-1] != base.shape[-2]:
+        raise ShapeError(f"matrix_power: the matrices must be square. Operand: {describe((x,))}")
+    if n == 0:
+        unit = made("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
+        return call("broadcast_to", unit, shape=base.shape)  # type: ignore[no-any-return]
+    if n < 0:
+        base, n = inv(base), -n
+    result = None
+    while n:
+        if n % 2:
+            result = base if result is None else call("matmul", result, base)
+        n //= 2
+        base = call("matmul", base, base) if n else base
+    return result  # type: ignore[return-value]
+
+
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro") -> FloatTensor:
+    """A norm of matrices.
+
+    ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
+    largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
+    rows). Raises :class:`ArgumentError` for another.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])
+        >>> bb.linalg.matrix_norm(x).item(), bb.linalg.matrix_norm(x, ord="nuc").item()
+        (5.0, 7.0)
+    """
+    y = _matrices("matrix_norm", x)
+    rows, columns = y.ndim - 2, y.ndim - 1
+
+    def of_sums(first: int, second: int, extremum: str) -> Any:
+        sums = call("sum", call("abs", y), axis=(first,), keepdims=True)
+        return call(extremum, sums, axis=(second,), keepdims=True)
+
+    norms: dict[Any, Callable[[], Any]] = {
+        "fro": lambda: call("norm", y, axis=(rows, columns), ord=2.0, keepdims=True),
+        "nuc": lambda: call("sum", svdvals(y), axis=(rows,)),
+        2: lambda: call("max", svdvals(y), axis=(rows,)),
+        -2: lambda: call("min", svdvals(y), axis=(rows,)),
+        1: lambda: of_sums(rows, columns, "max"),
+        -1: lambda: of_sums(rows, columns, "min"),
+        math.inf: lambda: of_sums(columns, rows, "max"),
+        -math.inf: lambda: of_sums(columns, rows, "min"),
+    }
+    if isinstance(ord, bool) or ord not in norms:
+        known = ", ".join(map(repr, norms))
+        raise ArgumentError(f"matrix_norm: there is no norm of order {ord!r}; known are {known}. {describe((x,))}")
+    shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]
+    return call("reshape", norms[ord](), shape=shape)  # type: ignore[no-any-return]

@@ -1,0 +1,236 @@
+"""Tensor functions: ``einsum``, sums of products in Einstein's notation.
+
+The subscripts are those of NumPy's function. Operands are multiplied two by two, the pair first that makes least work,
+each by one product of stacks of matrices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor.dispatch import call, describe, promoted, tensor_operand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from backburn.tensor.classes import Tensor
+
+#: A letter, or for the axes of an ellipsis a number: -1 is the last of them.
+Label = str | int
+ELLIPSIS = "..."
+
+
+def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
+    """The sum of products of ``operands`` that ``subscripts`` describe, as ``"ij,jk->ik"`` does a matrix product.
+
+    A letter names an axis; axes of one name go together and have one length, or length 1, which is repeated. A letter
+    twice in one operand takes its diagonal. Letters that do not stand behind ``->`` are summed over. ``...`` stands for
+    all further axes, which broadcast. Without ``->`` the result has the axes of ``...`` and then the letters that
+    appear once, in alphabetical order. Raises :class:`ArgumentError` for subscripts that cannot be read, with the
+    place marked, and :class:`ShapeError` for shapes that do not fit them.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1, 2], [3, 4]])
+        >>> bb.einsum("ij,j->i", x, bb.asarray([1, 10])).tolist()
+        [21, 43]
+        >>> bb.einsum("ii", x).item()
+        5
+    """
+    if not isinstance(subscripts, str):
+        raise ArgumentError(f"einsum: the subscripts are a string such as 'ij,jk->ik', not {type(subscripts).__name__}")
+    given = tuple(tensor_operand("einsum", x) for x in operands)
+    plan = read(subscripts, given)
+    values = promoted("einsum", *given, kinds="FI")
+    terms = [_prepared(x, labels, plan) for x, labels in zip(values, plan.inputs, strict=True)]
+    while len(terms) > 1:
+        first, second = min(itertools.combinations(range(len(terms)), 2), key=lambda pair: _work(terms, pair, plan))
+        others = [term for i, term in enumerate(terms) if i not in (first, second)]
+        terms = [*others, _product(terms[first], terms[second], _needed(others, plan), plan.lengths)]
+    x, labels = _summed(*terms[0], set(plan.output))
+    return call("permute_dims", x, axes=tuple(labels.index(label) for label in plan.output))  # type: ignore[no-any-return]
+
+
+# ---- reading ----
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the subscripts say of these operands: labels of each axis, of the result's axes, and their lengths."""
+
+    inputs: list[list[Label]]
+    output: list[Label]
+    lengths: dict[Label, int]
+
+
+class _Text:
+    """The subscripts, and the error that marks a place in them."""
+
+    def __init__(self, subscripts: str, operands: tuple[Any, ...]) -> None:
+        self.text = subscripts
+        self.operands = operands
+
+    def refuse(self, place: int, why: str, error: type[ArgumentError | ShapeError] = ArgumentError) -> NoReturn:
+        """Raise, with a mark under the place."""
+        mark = " " * place + "^"
+        operands = describe(self.operands)
+        raise error(f"einsum: {why}, at position {place}:\n    {self.text}\n    {mark}\nOperands: {operands}")
+
+    def symbols(self) -> Iterator[tuple[int, str]]:
+        """Letters, ``...``, ``,`` and ``->``, each with its place."""
+        place = 0
+        while place < len(self.text):
+            rest = self.text[place:]
+            found = next((s for s in (ELLIPSIS, "->", ",") if rest.startswith(s)), rest[0])
+            if found.isascii() and (found.isalpha() or found in (ELLIPSIS, "->", ",")):
+                yield place, found
+            elif not found.isspace():
+                words = {".": "an ellipsis is three points", "-": "an arrow is '->'", ">": "an arrow is '->'"}
+                self.refuse(place, words.get(found, f"{found!r} is no letter from a to z or A to Z"))
+            place += len(found)
+
+
+def read(subscripts: str, operands: tuple[Any, ...]) -> Plan:
+    """The plan of the subscripts for ``operands``; errors mark the place."""
+    text = _Text(subscripts, operands)
+    parts: list[list[tuple[int, str]]] = [[]]
+    arrow: int | None = None
+    for place, symbol in text.symbols():
+        if symbol == "->":
+            if arrow is not None:
+                text.refuse(place, "there is one arrow at most")
+            arrow = place
+            parts.append([])
+        elif symbol == ",":
+            if arrow is not None:
+                text.refuse(place, "there is one result")
+            if len(parts) >= len(operands):
+                text.refuse(place, f"the subscripts name more operands than the {len(operands)} that are given")
+            parts.append([])
+        else:
+            if symbol == ELLIPSIS and any(s == ELLIPSIS for _, s in parts[-1]):
+                text.refuse(place, "there is one ellipsis at most for an operand")
+            parts[-1].append((place, symbol))
+    inputs = parts if arrow is None else parts[:-1]
+    if len(inputs) != len(operands):
+        text.refuse(len(text.text), f"the subscripts name {len(inputs)} operands, and {len(operands)} are given")
+    lengths: dict[Label, int] = {}
+    labels = [_axes(text, part, i, lengths) for i, part in enumerate(inputs)]
+    beyond = sorted(label for label in lengths if isinstance(label, int))
+    if arrow is None:
+        seen = Counter(label for one in labels for label in one if isinstance(label, str))
+        return Plan(labels, [*beyond, *sorted(label for label, times in seen.items() if times == 1)], lengths)
+    return Plan(labels, _result(text, parts[-1], arrow, beyond, lengths), lengths)
+
+
+def _axes(text: _Text, part: list[tuple[int, str]], number: int, lengths: dict[Label, int]) -> list[Label]:
+    """The labels of an operand's axes; their lengths are entered."""
+    shape = text.operands[number].shape
+    letters = sum(symbol != ELLIPSIS for _, symbol in part)
+    end = part[-1][0] if part else 0
+    if letters > len(shape) or (letters < len(shape) and letters == len(part)):
+        text.refuse(end, f"operand {number} has {len(shape)} axes, and {letters} letters", ShapeError)
+    labels: list[Label] = []
+    places: list[int] = []
+    for place, symbol in part:
+        found: list[Label] = [symbol] if symbol != ELLIPSIS else list(range(letters - len(shape), 0))
+        labels += found
+        places += [place] * len(found)
+    for label, place, length in zip(labels, places, shape, strict=True):
+        known = lengths.setdefault(label, length)
+        if known != length and 1 not in (known, length):
+            what = "an axis of the ellipsis" if isinstance(label, int) else f"axis {label!r}"
+            text.refuse(place, f"{what} is {length} in operand {number} and {known} before", ShapeError)
+        lengths[label] = length if known == 1 else known
+    for label, times in Counter(labels).items():
+        alike = {n for one, n in zip(labels, shape, strict=True) if one == label}
+        if times > 1 and len(alike) > 1:
+            text.refuse(end, f"the axes {label!r} of operand {number} differ in length", ShapeError)
+    return labels
+
+
+def _result(
+    text: _Text, part: list[tuple[int, str]], arrow: int, beyond: list[int], lengths: dict[Label, int]
+) -> list[Label]:
+    """The labels of the result's axes."""
+    output: list[Label] = []
+    for place, symbol in part:
+        if symbol == ELLIPSIS:
+            output += beyond
+        elif symbol not in lengths:
+            text.refuse(place, f"{symbol!r} names no axis of an operand")
+        elif symbol in output:
+            text.refuse(place, f"{symbol!r} names two axes of the result")
+        else:
+            output.append(symbol)
+    if beyond and not any(symbol == ELLIPSIS for _, symbol in part):
+        text.refuse(arrow, "the operands have an ellipsis and the result has none")
+    return output
+
+
+# ---- computing ----
+
+Term = tuple[Any, list[Label]]
+
+
+def _prepared(x: Any, labels: list[Label], plan: Plan) -> Term:
+    """An operand on the diagonals of repeated labels, and without axes of length 1 that are longer in others."""
+    labels = list(labels)
+    for label, times in Counter(labels).items():
+        for _ in range(times - 1):
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            x = call("diagonal", x, offset=0, axis1=first, axis2=second)
+            labels = [*(one for i, one in enumerate(labels) if i not in (first, second)), label]
+    kept = [i for i, label in enumerate(labels) if x.shape[i] == plan.lengths[label]]
+    if len(kept) < len(labels):
+        x = call("reshape", x, shape=tuple(x.shape[i] for i in kept))
+    return x, [labels[i] for i in kept]
+
+
+def _needed(terms: list[Term], plan: Plan) -> set[Label]:
+    """What labels the result or other operands have."""
+    return {*plan.output, *(label for _, labels in terms for label in labels)}
+
+
+def _work(terms: list[Term], pair: tuple[int, int], plan: Plan) -> int:
+    """How many multiplications the product of a pair takes, less what its operands hold."""
+    labels = {*terms[pair[0]][1], *terms[pair[1]][1]}
+    sizes = sum(math.prod(plan.lengths[label] for label in terms[i][1]) for i in pair)
+    return math.prod(plan.lengths[label] for label in labels) - sizes
+
+
+def _summed(x: Any, labels: list[Label], needed: set[Label]) -> Term:
+    """A term summed over the labels that nothing else needs."""
+    axes = tuple(i for i, label in enumerate(labels) if label not in needed)
+    if not axes:
+        return x, labels
+    return call("sum", x, axis=axes), [label for label in labels if label in needed]
+
+
+def _product(first: Term, second: Term, needed: set[Label], lengths: dict[Label, int]) -> Term:
+    """The product of two terms, summed over the labels that nothing else needs."""
+    x, left = _summed(*first, {*needed, *second[1]})
+    y, right = _summed(*second, {*needed, *left})
+    both = [label for label in left if label in right and label in needed]
+    inner = [label for label in left if label in right and label not in needed]
+    rows = [label for label in left if label not in right]
+    columns = [label for label in right if label not in left]
+
+    def size(labels: list[Label]) -> int:
+        return math.prod(lengths[label] for label in labels)
+
+    def arranged(t: Any, labels: list[Label], *groups: list[Label]) -> Any:
+        order = tuple(labels.index(label) for group in groups for label in group)
+        return call("reshape", call("permute_dims", t, axes=order), shape=tuple(map(size, groups)))
+
+    if inner:
+        product = call("matmul", arranged(x, left, both, rows, inner), arranged(y, right, both, inner, columns))
+    else:
+        product = call("mul", arranged(x, left, both, rows, []), arranged(y, right, both, [], columns))
+    labels = [*both, *rows, *columns]
+    return call("reshape", product, shape=tuple(lengths[label] for label in labels)), labels

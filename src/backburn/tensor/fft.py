@@ -1,0 +1,416 @@
+"""``backburn.fft``: Fourier transforms over real dtypes, where a complex tensor is two: its real and imaginary parts.
+
+It is no extension of the Array API, which needs complex dtypes. Transforms run along one ``axis`` (the last one);
+``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor 1/n goes: ``"backward"`` to the inverse,
+``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers become the default float type, 16-bit floats
+are computed in float32. Everything has gradients. An axis that does not exist raises :class:`AxisError`, a ``norm`` or
+an ``n`` that has no meaning :class:`ArgumentError`, an axis without elements :class:`ShapeError`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
+from backburn.tensor.defaults import as_backend, default_dtype
+from backburn.tensor.dispatch import (
+    axis_of,
+    call,
+    cast,
+    describe,
+    dtype_or_default,
+    float_operand,
+    made,
+    promoted,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.base.dtypes import DType
+    from backburn.tensor.classes import FloatTensor
+
+__all__ = [
+    "Complex",
+    "blackman_window",
+    "fft",
+    "fftfreq",
+    "fftshift",
+    "hamming_window",
+    "hann_window",
+    "ifft",
+    "ifftshift",
+    "irfft",
+    "istft",
+    "rfft",
+    "rfftfreq",
+    "stft",
+]
+
+#: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
+NORMS = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
+
+
+class Complex(NamedTuple):
+    """A complex tensor: its real and its imaginary part."""
+
+    real: FloatTensor
+    imag: FloatTensor
+
+
+def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
+    """``x`` times the factor of ``norm``; that of exponent ``done`` is in it already."""
+    if norm not in NORMS:
+        raise ArgumentError(f"{name}: norm is one of {', '.join(map(repr, NORMS))}, not {norm!r}")
+    exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
+    return x if exponent == 0 else call("mul", x, float(n) ** exponent)
+
+
+def _length(name: str, option: str, value: Any, default: int) -> int:
+    """A number of points, at least 1."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name}: {option} is an integer of at least 1, not {value!r}")
+    return value
+
+
+def _resized(x: Any, length: int, axis: int) -> Any:
+    """``x`` cut or filled up with zeros to ``length`` along ``axis``."""
+    known = x.shape[axis]
+    if known > length:
+        return _part(x, 0, length, axis)
+    if known == length:
+        return x
+    widths = tuple((0, length - known if a == axis else 0) for a in range(x.ndim))
+    return call("pad", x, widths=widths, mode="constant", value=0.0)
+
+
+def _part(x: Any, start: int, stop: int, axis: int) -> Any:
+    whole = [slice(0, length, 1) for length in x.shape]
+    return call("slice", x, key=(*whole[:axis], slice(start, stop, 1), *whole[axis + 1 :]))
+
+
+def _pair(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
+    """The parts of a complex operand, which have one shape and dtype."""
+    re, im = promoted("irfft", tensor_operand(name, real), tensor_operand(name, imag))
+    if re.shape != im.shape:
+        raise ShapeError(f"{name}: the real and imaginary parts differ in shape. Operands: {describe((real, imag))}")
+    return re, im
+
+
+# ---- transforms ----
+
+
+def rfft(x: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Complex:
+    """The transform of real numbers, for the frequencies from 0 to n // 2.
+
+    >>> import backburn as bb
+    >>> real, imag = bb.fft.rfft(bb.asarray([1.0, 0.0, 0.0, 0.0]))
+    >>> real.tolist(), imag.tolist()
+    ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    """
+    y = float_operand("rfft", x)
+    along = axis_of("rfft", y, axis)
+    length = _length("rfft", "n", n, y.shape[along])
+    parts = call("rfft", _resized(y, length, along), axis=along)
+    return Complex(*(_scaled("rfft", part, length, norm, 0.0) for part in parts))
+
+
+def irfft(
+    real: FloatTensor, imag: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> FloatTensor:
+    """The ``n`` real numbers that have this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
+
+    >>> import backburn as bb
+    >>> bb.fft.irfft(*bb.fft.rfft(bb.asarray([1.0, 2.0, 3.0])), n=3).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    re, im = _pair("irfft", real, imag)
+    along = axis_of("irfft", re, axis)
+    length = _length("irfft", "n", n, 2 * (re.shape[along] - 1))
+    if length < 1:
+        raise ArgumentError(f"irfft: n must be given for one frequency. Operands: {describe((real, imag))}")
+    parts = (_resized(part, length // 2 + 1, along) for part in (re, im))
+    result = call("irfft", *parts, length=length, axis=along)
+    return _scaled("irfft", result, length, norm, -1.0, True)  # type: ignore[no-any-return]
+
+
+def fft(
+    real: FloatTensor,
+    imag: FloatTensor | None = None,
+    /,
+    *,
+    n: int | None = None,
+    axis: int = -1,
+    norm: str = "backward",
+) -> Complex:
+    """The transform of complex numbers, for all n frequencies; without ``imag`` of real ones.
+
+    >>> import backburn as bb
+    >>> bb.fft.fft(bb.asarray([0.0, 1.0])).real.tolist()
+    [1.0, -1.0]
+    """
+    re, im = (float_operand("fft", real), None) if imag is None else _pair("fft", real, imag)
+    along = axis_of("fft", re, axis)
+    length = _length("fft", "n", n, re.shape[along])
+    first, second = _spectrum(_resized(re, length, along), along)
+    if im is not None:
+        third, fourth = _spectrum(_resized(im, length, along), along)
+        first, second = call("sub", first, fourth), call("add", second, third)
+    return Complex(*(_scaled("fft", part, length, norm, 0.0) for part in (first, second)))
+
+
+def _spectrum(x: Any, axis: int) -> tuple[Any, Any]:
+    """All frequencies of real numbers: those beyond half are the conjugates of those below, in falling order."""
+    length = x.shape[axis]
+    real, imag = call("rfft", x, axis=axis)
+    mirrored = [call("flip", _part(part, 1, (length + 1) // 2, axis), axis=(axis,)) for part in (real, imag)]
+    return (
+        call("concat", [real, mirrored[0]], axis=axis),
+        call("concat", [imag, call("neg", mirrored[1])], axis=axis),
+    )
+
+
+def ifft(
+    real: FloatTensor, imag: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Complex:
+    """The inverse of :func:`fft`.
+
+    >>> import backburn as bb
+    >>> bb.fft.ifft(*bb.fft.fft(bb.asarray([0.0, 1.0]))).real.tolist()
+    [0.0, 1.0]
+    """
+    re, im = _pair("ifft", real, imag)
+    along = axis_of("ifft", re, axis)
+    length = _length("ifft", "n", n, re.shape[along])
+    # The inverse of z is the conjugate of the transform of z's conjugate.
+    found = fft(re, call("neg", im), n=length, axis=along)
+    return Complex(
+        _scaled("ifft", found.real, length, norm, 0.0, True),
+        call("neg", _scaled("ifft", found.imag, length, norm, 0.0, True)),
+    )
+
+
+# ---- frequencies ----
+
+
+def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
+    target: AnyBackend = as_backend(backend)
+    wanted = _float_dtype("fftfreq", dtype)
+    return made("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
+
+
+def _float_dtype(name: str, dtype: Any) -> DType:
+    wanted = dtype_or_default(dtype, default_dtype())
+    if wanted.kind != "float":
+        raise DTypeError(f"{name}: the dtype is a float dtype, not {wanted}")
+    return wanted
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
+    """The frequencies of :func:`fft` for ``n`` points ``d`` apart: from 0 up, then the negative ones.
+
+    >>> import backburn as bb
+    >>> bb.fft.fftfreq(4).tolist()
+    [0.0, 0.25, -0.5, -0.25]
+    """
+    length = _length("fftfreq", "n", n, 1)
+    half = (length + 1) // 2
+    parts = [_numbers(length, d, 0, half, dtype, backend), _numbers(length, d, half - length, 0, dtype, backend)]
+    return call("concat", parts, axis=0)  # type: ignore[no-any-return]
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
+    """The frequencies of :func:`rfft` for ``n`` points ``d`` apart.
+
+    >>> import backburn as bb
+    >>> bb.fft.rfftfreq(4).tolist()
+    [0.0, 0.25, 0.5]
+    """
+    length = _length("rfftfreq", "n", n, 1)
+    return _numbers(length, d, 0, length // 2 + 1, dtype, backend)  # type: ignore[no-any-return]
+
+
+def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
+    """``x`` with frequency 0 in the middle of ``axis``.
+
+    >>> import backburn as bb
+    >>> bb.fft.fftshift(bb.fft.fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
+    along = axis_of("fftshift", tensor_operand("fftshift", x), axis)
+    return call("roll", x, shift=(x.shape[along] // 2,), axis=(along,))  # type: ignore[no-any-return]
+
+
+def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
+    """The inverse of :func:`fftshift`.
+
+    >>> import backburn as bb
+    >>> bb.fft.ifftshift(bb.asarray([-1.0, 0.0, 1.0])).tolist()
+    [0.0, 1.0, -1.0]
+    """
+    along = axis_of("ifftshift", tensor_operand("ifftshift", x), axis)
+    return call("roll", x, shift=(-(x.shape[along] // 2),), axis=(along,))  # type: ignore[no-any-return]
+
+
+# ---- windows ----
+
+
+def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
+    """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
+    length = _length(name, "the length", n, 1)
+    wanted, target = _float_dtype(name, dtype), as_backend(backend)
+    if length == 1:
+        return made("full", target, shape=(1,), value=1.0, dtype=wanted)
+    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wanted)
+    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wanted)
+    for j, coefficient in enumerate(coefficients[1:], 1):
+        angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
+        result = call("add", result, call("mul", call("cos", angles), coefficient))
+    return result
+
+
+def hann_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fft.hann_window(4) * 10).tolist()
+    [0.0, 5.0, 10.0, 5.0]
+    """
+    return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)  # type: ignore[no-any-return]
+
+
+def hamming_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fft.hamming_window(4) * 100).tolist()
+    [8.0, 54.0, 100.0, 54.0]
+    """
+    return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)  # type: ignore[no-any-return]
+
+
+def blackman_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fft.blackman_window(4) * 100).tolist()
+    [-0.0, 34.0, 100.0, 34.0]
+    """
+    return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)  # type: ignore[no-any-return]
+
+
+# ---- short-time transforms ----
+
+
+def _window(name: str, window: Any, size: int, like: Any) -> Any:
+    """The window in the dtype of ``like``; all ones where none is given."""
+    if window is None:
+        return made("full", like.backend, shape=(size,), value=1.0, dtype=like.dtype)
+    found = cast(float_operand(name, window), like.dtype)
+    if found.shape != (size,):
+        raise ShapeError(f"{name}: the window has {size} points. Operands: {describe((like, window))}")
+    return found
+
+
+def stft(
+    x: FloatTensor,
+    size: int,
+    /,
+    *,
+    hop: int | None = None,
+    window: FloatTensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    norm: str = "backward",
+) -> Complex:
+    """The transforms of short windows of a signal, which lies along the last axis.
+
+    A window has ``size`` points and begins ``hop`` points (a quarter of it) after the one before; its points are
+    multiplied by ``window``. With ``center`` the signal is padded by half a window at both ends, as ``pad_mode`` says
+    (see :func:`backburn.pad`), so that window t is centred at point ``t * hop``. The results have the frequencies in
+    the last but one axis and the windows in the last.
+
+        >>> import backburn as bb
+        >>> real, imag = bb.fft.stft(bb.ones(8), 4, hop=2, center=False)
+        >>> real.shape, real[:, 0].tolist()
+        ((3, 3), [4.0, 0.0, 0.0])
+    """
+    y: Any = float_operand("stft", x)
+    size = _length("stft", "the size", size, 1)
+    hop = _length("stft", "hop", hop, max(size // 4, 1))
+    last = axis_of("stft", y, -1)
+    if center:
+        half = size // 2
+        widths = (*((0, 0) for _ in range(last)), (half, half))
+        y = call("pad", y, widths=widths, mode=pad_mode, value=0.0)
+    if y.shape[last] < size:
+        raise ShapeError(f"stft: the signal is shorter than a window of {size} points. Operand: {describe((x,))}")
+    frames = call("sliding_window", y, size=(size,), stride=(hop,), axis=(last,), dilation=(1,))
+    parts = call("rfft", call("mul", frames, _window("stft", window, size, y)), axis=last + 1)
+    order = (*range(last), last + 1, last)
+    turned = (call("permute_dims", part, axes=order) for part in parts)
+    return Complex(*(_scaled("stft", part, size, norm, 0.0) for part in turned))
+
+
+def istft(
+    real: FloatTensor,
+    imag: FloatTensor,
+    /,
+    *,
+    size: int | None = None,
+    hop: int | None = None,
+    window: FloatTensor | None = None,
+    center: bool = True,
+    length: int | None = None,
+    norm: str = "backward",
+) -> FloatTensor:
+    """The signal whose :func:`stft` is nearest to this one: windowed inverses, added up, over the windows' squares.
+
+    The options are those of :func:`stft`; ``size`` is needed where it is odd. ``length`` cuts the signal, or fills it
+    up with zeros. Raises :class:`NumericalInstabilityError` where a point lies under no window. (Griffin and Lim,
+    Signal estimation from modified short-time Fourier transform, 1984)
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+        >>> parts = bb.fft.stft(x, 4, window=bb.fft.hann_window(4))
+        >>> bb.allclose(bb.fft.istft(*parts, window=bb.fft.hann_window(4)), x, atol=1e-5)
+        True
+    """
+    re, im = _pair("istft", real, imag)
+    if re.ndim < 2:
+        raise ShapeError(f"istft: frequencies and windows need two axes. Operands: {describe((real, imag))}")
+    windows, last = re.ndim - 1, re.ndim - 2
+    size = _length("istft", "size", size, max(2 * (re.shape[last] - 1), 1))
+    hop = _length("istft", "hop", hop, max(size // 4, 1))
+    if re.shape[last] != size // 2 + 1:
+        raise ShapeError(
+            f"istft: windows of {size} points have {size // 2 + 1} frequencies. Operands: {describe((real, imag))}"
+        )
+    shape = _window("istft", window, size, re)
+    count = re.shape[windows]
+    total = size + hop * (count - 1)
+    frames = call("irfft", re, im, length=size, axis=last)
+    frames = call("permute_dims", _scaled("istft", frames, size, norm, -1.0, True), axes=(*range(last), windows, last))
+    options = {"length": (total,), "stride": (hop,), "dilation": (1,)}
+    signal = call("overlap_add", call("mul", frames, shape), axis=(last,), **options)
+    squares = call("broadcast_to", call("square", shape), shape=(count, size))
+    weight = call("overlap_add", squares, axis=(0,), **options)
+    start = size // 2 if center else 0
+    stop = total - start if length is None else min(total, start + _length("istft", "length", length, 1))
+    signal, weight = _part(signal, start, stop, last), _part(weight, start, stop, 0)
+    if weight.size and not weight.min().item() > 1e-11:
+        raise NumericalInstabilityError(
+            f"istft: a point lies under no window of {size} points, {hop} apart: choose a smaller hop, or a window "
+            f"that is 0 nowhere. Operands: {describe((real, imag))}"
+        )
+    signal = call("div", signal, weight)
+    return signal if length is None else _resized(signal, length, last)  # type: ignore[no-any-return]

@@ -1,0 +1,60 @@
+"""``backburn.linalg``: linear algebra, with all names of the Array API's extension that have real results.
+
+Beside them are ``triangular_solve``, ``lstsq`` and ``kron``. Matrices are in the last two axes. A matrix for which a
+function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
+"""
+
+from backburn.base.errors import LinearAlgebraError, SingularMatrixError
+from backburn.tensor.decompose import (
+    cholesky,
+    det,
+    eigh,
+    eigvalsh,
+    inv,
+    lstsq,
+    matrix_norm,
+    matrix_power,
+    matrix_rank,
+    pinv,
+    qr,
+    slogdet,
+    solve,
+    svd,
+    svdvals,
+    triangular_solve,
+)
+from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
+from backburn.tensor.moving import diagonal, trace
+from backburn.tensor.products import cross, kron, outer
+from backburn.tensor.reduce import vector_norm
+
+__all__ = [
+    "LinearAlgebraError",
+    "SingularMatrixError",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "kron",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "triangular_solve",
+    "vecdot",
+    "vector_norm",
+]

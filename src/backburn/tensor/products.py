@@ -1,0 +1,140 @@
+"""Tensor functions: further products of vectors and tensors, and covariance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.errors import AxisError, ShapeError
+from backburn.tensor.dispatch import call, cast, describe, float_operand, kind_operand, number, promoted, tensor_operand
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The products of each element of a vector with each of another. Raises :class:`ShapeError` for other ranks.
+
+    >>> import backburn as bb
+    >>> bb.linalg.outer(bb.asarray([1, 2]), bb.asarray([3, 4, 5])).tolist()
+    [[3, 4, 5], [6, 8, 10]]
+    """
+    x, y = promoted("mul", tensor_operand("outer", x1), tensor_operand("outer", x2))
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(f"outer: takes two vectors. Operands: {describe((x1, x2))}")
+    return call("mul", call("reshape", x, shape=(x.size, 1)), y)  # type: ignore[no-any-return]
+
+
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The vectors at right angles to two, whose three elements lie along ``axis``; other axes broadcast.
+
+    A negative ``axis`` counts from the end in both. Raises :class:`ShapeError` where there are not three elements and
+    :class:`AxisError` for an axis that one of the operands does not have.
+
+        >>> import backburn as bb
+        >>> bb.linalg.cross(bb.asarray([1, 0, 0]), bb.asarray([0, 1, 0])).tolist()
+        [0, 0, 1]
+    """
+    x, y = promoted("mul", tensor_operand("cross", x1), tensor_operand("cross", x2))
+    if not -min(x.ndim, y.ndim) <= axis < (x.ndim if x.ndim == y.ndim else 0):
+        raise AxisError(
+            f"cross: axis {axis} is no axis of both operands; with different ranks it is negative. "
+            f"Operands: {describe((x1, x2))}"
+        )
+    axis = axis if axis < 0 else axis - x.ndim
+    if x.shape[axis] != 3 or y.shape[axis] != 3:
+        raise ShapeError(f"cross: axis {axis} has three elements in both. Operands: {describe((x1, x2))}")
+
+    def turned(t: Any, by: int) -> Any:
+        return call("roll", t, shift=(by,), axis=(t.ndim + axis,))
+
+    first = call("mul", turned(x, -1), turned(y, -2))
+    return call("sub", first, call("mul", turned(x, -2), turned(y, -1)))  # type: ignore[no-any-return]
+
+
+def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """Kronecker's product: each element of ``x1`` times all of ``x2``, block by block along every axis.
+
+    The operand with fewer axes gets axes of length 1 in front.
+
+        >>> import backburn as bb
+        >>> bb.kron(bb.asarray([[1, 2]]), bb.asarray([[1, 1], [0, 1]])).tolist()
+        [[1, 1, 2, 2], [0, 1, 0, 2]]
+    """
+    x, y = promoted("mul", tensor_operand("kron", x1), tensor_operand("kron", x2))
+    rank = max(x.ndim, y.ndim)
+    blocks, inner = ((1,) * (rank - t.ndim) + t.shape for t in (x, y))
+    left = call("reshape", x, shape=tuple(n for length in blocks for n in (length, 1)))
+    right = call("reshape", y, shape=tuple(n for length in inner for n in (1, length)))
+    shape = tuple(a * b for a, b in zip(blocks, inner, strict=True))
+    return call("reshape", call("mul", left, right), shape=shape)  # type: ignore[no-any-return]
+
+
+def cov(
+    x: Tensor, /, *, correction: float = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> FloatTensor:
+    """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
+
+    The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
+    each observation counts, ``aweights`` how much. Raises :class:`ShapeError` for more axes or other weights.
+
+        >>> import backburn as bb
+        >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    y = float_operand("cov", x)
+    if y.ndim not in (1, 2):
+        raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
+    number("cov", "correction", correction)
+    last = (y.ndim - 1,)
+    count: Any = float(y.shape[-1])
+    weights = _weights(y, fweights, aweights)
+    if weights is None:
+        freedom = max(count - correction, 0.0)
+        centred = call("sub", y, call("mean", y, axis=last, keepdims=True))
+        weighted = centred
+    else:
+        count = call("sum", weights, axis=(0,))
+        mean = call("div", call("sum", call("mul", y, weights), axis=last, keepdims=True), count)
+        centred = call("sub", y, mean)
+        weighted = call("mul", centred, weights)
+        lost: Any = float(correction)
+        if aweights is not None:
+            own = cast(aweights, y.dtype)
+            lost = call("mul", call("div", call("sum", call("mul", weights, own), axis=(0,)), count), lost)
+        freedom = call("clamp", call("sub", count, lost), 0.0, None)
+    if y.ndim == 1:
+        return call("div", call("sum", call("mul", weighted, centred), axis=(0,)), freedom)  # type: ignore[no-any-return]
+    products = call("matmul", weighted, call("permute_dims", centred, axes=(1, 0)))
+    return call("div", products, freedom)  # type: ignore[no-any-return]
+
+
+def _weights(x: Any, *weights: Tensor | None) -> Any:
+    """The product of the weights that are given, in the dtype of ``x``; None where there are none."""
+    result = None
+    for weight in weights:
+        if weight is None:
+            continue
+        one = cast(kind_operand("cov", weight, "FI"), x.dtype)
+        if one.shape != x.shape[-1:]:
+            raise ShapeError(f"cov: there is a weight for each observation. Operands: {describe((x, weight))}")
+        result = one if result is None else call("mul", result, one)
+    return result
+
+
+def corrcoef(x: Tensor, /) -> FloatTensor:
+    """The correlations of the rows of a matrix, between -1 and 1; NaN for a row without variance.
+
+    >>> import backburn as bb
+    >>> bb.corrcoef(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
+    [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    if float_operand("corrcoef", x).ndim not in (1, 2):
+        raise ShapeError(f"corrcoef: takes a vector or a matrix of observations. Operand: {describe((x,))}")
+    products = cov(x)
+    if products.ndim == 0:
+        return call("div", products, products)  # type: ignore[no-any-return]
+    spread = call("sqrt", call("diagonal", products, offset=0, axis1=0, axis2=1))
+    column = call("reshape", spread, shape=(*spread.shape, 1))
+    return call("clamp", call("div", call("div", products, column), spread), -1.0, 1.0)  # type: ignore[no-any-return]
+
+

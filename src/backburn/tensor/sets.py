@@ -1,0 +1,240 @@
+"""Tensor functions: tensors as sets of their elements, and how often elements occur.
+
+How many distinct elements there are depends on data, and so do the shapes of these results. A quantized tensor raises
+:class:`DTypeError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from backburn.base.dtypes import int64, uint8
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    describe,
+    float_operand,
+    is_tensor,
+    kind_operand,
+    made,
+    number,
+    promoted,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+
+class UniqueAllResult(NamedTuple, Generic[T]):
+    """The distinct values, the index of the first place of each, each element's place among them, and their counts."""
+
+    values: T
+    indices: IntTensor
+    inverse_indices: IntTensor
+    counts: IntTensor
+
+
+class UniqueCountsResult(NamedTuple, Generic[T]):
+    """The distinct values, and how often each occurs."""
+
+    values: T
+    counts: IntTensor
+
+
+class UniqueInverseResult(NamedTuple, Generic[T]):
+    """The distinct values, and the place of each element among them."""
+
+    values: T
+    inverse_indices: IntTensor
+
+
+class HistogramResult(NamedTuple):
+    """How many elements lie in each interval, and the edges of the intervals, one more."""
+
+    counts: Tensor
+    edges: FloatTensor
+
+
+def unique_all(x: T, /) -> UniqueAllResult[T]:
+    """The distinct elements in rising order, and for each the index of its first place and the number of its places.
+
+    Indices count the elements in row-major order; ``inverse_indices`` has the shape of ``x``. Each NaN is distinct from
+    all others; 0 and -0 are equal. The gradient of a value goes to its first place.
+
+        >>> import backburn as bb
+        >>> found = bb.unique_all(bb.asarray([3, 1, 3]))
+        >>> [part.tolist() for part in found]
+        [[1, 3], [1, 0], [1, 0, 1], [1, 2]]
+    """
+    return UniqueAllResult(*call("unique_all", kind_operand("unique_all", x)))
+
+
+def unique_counts(x: T, /) -> UniqueCountsResult[T]:
+    """The distinct elements in rising order, and how often each occurs; see :func:`unique_all`.
+
+    >>> import backburn as bb
+    >>> values, counts = bb.unique_counts(bb.asarray([3, 1, 3]))
+    >>> values.tolist(), counts.tolist()
+    ([1, 3], [1, 2])
+    """
+    found = unique_all(x)
+    return UniqueCountsResult(found.values, found.counts)
+
+
+def unique_inverse(x: T, /) -> UniqueInverseResult[T]:
+    """The distinct elements in rising order, and the place of each element among them; see :func:`unique_all`.
+
+    >>> import backburn as bb
+    >>> values, places = bb.unique_inverse(bb.asarray([3, 1, 3]))
+    >>> values[places].tolist()
+    [3, 1, 3]
+    """
+    found = unique_all(x)
+    return UniqueInverseResult(found.values, found.inverse_indices)
+
+
+def unique_values(x: T, /) -> T:
+    """The distinct elements in rising order; see :func:`unique_all`.
+
+    >>> import backburn as bb
+    >>> bb.unique_values(bb.asarray([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    return unique_all(x).values
+
+
+def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> BoolTensor:
+    """Which elements of ``x1`` equal one of ``x2``, or with ``invert`` none; NaN equals nothing.
+
+    One of the two may be a Python number.
+
+        >>> import backburn as bb
+        >>> bb.isin(bb.asarray([1, 2, 3]), bb.asarray([3, 1])).tolist()
+        [True, False, True]
+    """
+    pair = promoted("isin", x1, x2, kinds="FIB")
+    dtype = next(t.dtype for t in pair if is_tensor(t))
+    backend = next(t.backend for t in pair if is_tensor(t))
+    x, values = (t if is_tensor(t) else made("full", backend, shape=(), value=t, dtype=dtype) for t in pair)
+    if dtype.kind == "bool":
+        x, values = cast(x, uint8), cast(values, uint8)
+    found = call("isin", x, values)
+    return call("logical_not", found) if invert else found  # type: ignore[no-any-return]
+
+
+def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of the numbers 0, 1, ... up to the largest occurs in a vector of integers, in int64.
+
+    With ``weights``, a number for each element, these are added up instead, in their dtype and with gradients. The
+    result has ``minlength`` elements at least. Raises :class:`OutOfRangeError` for a negative number,
+    :class:`DTypeError` for elements that are no integers, :class:`ShapeError` for other shapes.
+
+        >>> import backburn as bb
+        >>> bb.bincount(bb.asarray([3, 1, 3])).tolist()
+        [0, 1, 0, 2]
+    """
+    places: Any = tensor_operand("bincount", x)
+    if places.dtype.kind != "int":
+        raise DTypeError(f"bincount: counts integers; cast with astype('int64'). Operand: {describe((x,))}")
+    least = _at_least("bincount", "minlength", minlength, 0)
+    if places.ndim != 1:
+        raise ShapeError(f"bincount: takes a vector. Operand: {describe((x,))}")
+    length = 0
+    if places.size:
+        if places.min().item() < 0:
+            raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
+        length = int(places.max().item()) + 1
+    return _counted("bincount", cast(places, int64), weights, max(length, least))  # type: ignore[no-any-return]
+
+
+def _at_least(name: str, option: str, value: Any, least: int) -> int:
+    """An option that is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {value!r}")
+    return value
+
+
+def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
+    """The weights of each place added up, or the places counted."""
+    if weights is None:
+        values = made("full", places.backend, shape=places.shape, value=1, dtype=int64)
+    else:
+        values = kind_operand(name, weights, "FI")
+        if values.shape != places.shape:
+            raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
+    zeros = made("zeros", values.backend, shape=(length,), dtype=values.dtype)
+    return call("index_add", zeros, places, values, axis=0)
+
+
+def histogram(
+    x: Tensor,
+    /,
+    *,
+    bins: int | Tensor = 10,
+    range: Sequence[float] | None = None,
+    weights: Tensor | None = None,
+    density: bool = False,
+) -> HistogramResult:
+    """How many elements lie in each of several intervals.
+
+    ``bins`` is the number of intervals of one width from the smallest element to the largest, or over ``range``; or
+    their edges, in rising order. An interval holds its lower edge, and the last its upper one too; elements outside of
+    all, and NaN, do not count. With ``weights``, a number for each element, these are added up, with gradients. With
+    ``density`` counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for other ``bins`` and
+    ``range``, and for a range that is not finite.
+
+        >>> import backburn as bb
+        >>> counts, edges = bb.histogram(bb.asarray([0.0, 1.0, 1.0, 4.0]), bins=2)
+        >>> counts.tolist(), edges.tolist()
+        ([3, 1], [0.0, 2.0, 4.0])
+    """
+    y: Any = float_operand("histogram", x)
+    y = call("reshape", y, shape=(y.size,))
+    if weights is not None:
+        weights = call("reshape", kind_operand("histogram", weights, "FI"), shape=(_size_like(x, weights),))
+    edges = _edges(y, bins, range)
+    intervals = edges.size - 1
+    after = call("searchsorted", edges, y, right=True)
+    first, last = edges[0], edges[intervals]
+    # What equals the last edge is in the last interval; what is in none is counted beyond it.
+    place = call("where", call("equal", y, last), intervals - 1, call("sub", after, 1))
+    inside = call("logical_and", call("greater_equal", y, first), call("less_equal", y, last))
+    counts = _counted("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
+    if density:
+        share = counts if counts.dtype.kind == "float" else cast(counts, edges.dtype)
+        share = call("div", share, call("sum", share, axis=(0,)))
+        counts = call("div", share, cast(call("diff", edges, axis=0), share.dtype))
+    return HistogramResult(counts, edges)
+
+
+def _size_like(x: Any, weights: Any) -> int:
+    if weights.shape != x.shape:
+        raise ShapeError(f"histogram: there is a weight for each element. Operands: {describe((x, weights))}")
+    return int(x.size)
+
+
+def _edges(x: Any, bins: Any, ends: Any) -> Any:
+    """The edges of the intervals, in the dtype of ``x``."""
+    if is_tensor(bins):
+        edges = cast(kind_operand("histogram", bins, "FI"), x.dtype)
+        if edges.ndim != 1 or edges.size < 2 or bool((edges[1:] < edges[:-1]).any()):
+            raise ArgumentError(f"histogram: edges are at least two numbers in rising order, not {describe((bins,))}")
+        return edges
+    count = _at_least("histogram", "bins", bins, 1)
+    if ends is None:
+        low, high = (float(x.min().item()), float(x.max().item())) if x.size else (0.0, 1.0)
+    else:
+        try:
+            low, high = (number("histogram", "range", end) for end in ends)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"histogram: range is two numbers, not {ends!r}") from None
+    if not (abs(low) < float("inf") and abs(high) < float("inf") and low <= high):
+        raise ArgumentError(f"histogram: the intervals cannot go from {low} to {high}; give a finite, rising range")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return made("linspace", x.backend, start=low, stop=high, num=count + 1, endpoint=True, dtype=x.dtype)

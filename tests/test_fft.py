@@ -1,0 +1,163 @@
+"""Fourier transforms of tensors against NumPy's, their inverses and gradients, and short-time transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, NumericalInstabilityError, ShapeError
+
+Array = Any
+GENERATOR = np.random.default_rng(3)
+SIGNAL = GENERATOR.normal(size=(3, 10))
+NORMS = ("backward", "ortho", "forward")
+
+
+def tensor(array: Array, dtype: str | None = None) -> Any:
+    return bb.asarray(np.asarray(array), dtype=dtype, backend="autodiff(numpy)")
+
+
+def parts(numbers: Array) -> tuple[Any, Any]:
+    return tensor(numbers.real.copy()), tensor(numbers.imag.copy())
+
+
+def close(got: Any, expected: Array, tolerance: float = 1e-12) -> None:
+    host = got.real.numpy() + 1j * got.imag.numpy() if isinstance(got, bb.fft.Complex) else got.numpy()
+    assert host.shape == expected.shape
+    np.testing.assert_allclose(host, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("n", [None, 1, 4, 7, 10, 13, 16])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> None:
+    options: dict[str, Any] = {"n": n, "axis": axis, "norm": norm}
+    z = SIGNAL + 1j * SIGNAL[:, ::-1]
+    close(bb.fft.rfft(tensor(SIGNAL), **options), np.fft.rfft(SIGNAL, **options))
+    close(bb.fft.fft(tensor(SIGNAL), **options), np.fft.fft(SIGNAL, **options))
+    close(bb.fft.fft(*parts(z), **options), np.fft.fft(z, **options))
+    close(bb.fft.ifft(*parts(z), **options), np.fft.ifft(z, **options))
+    close(bb.fft.irfft(*parts(z), **options), np.fft.irfft(z, **options))
+    assert bb.fft.rfft(tensor(SIGNAL, "float32"), **options).real.dtype is bb.float32
+    half = bb.fft.rfft(tensor(SIGNAL, "float16"), **options)
+    assert half.real.dtype is bb.float16
+    close(half, np.fft.rfft(SIGNAL, **options), 3e-2)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("length", [1, 2, 9, 10])
+def test_inverses(norm: str, length: int) -> None:
+    x = SIGNAL[:, :length]
+    close(bb.fft.irfft(*bb.fft.rfft(tensor(x), norm=norm), n=length, norm=norm), x)
+    found = bb.fft.ifft(*bb.fft.fft(tensor(x), tensor(-x), norm=norm), norm=norm)
+    close(found, x - 1j * x)
+
+
+def test_the_energy_of_a_spectrum_has_the_gradient_of_the_signal() -> None:
+    """Parseval: the squares of all n frequencies add up to n times those of the signal."""
+
+    def energy(x: Any) -> Any:
+        spectrum = bb.fft.fft(x)
+        return (spectrum.real**2 + spectrum.imag**2).sum()
+
+    for x in (SIGNAL[0], SIGNAL[0, :9]):
+        np.testing.assert_allclose(bb.grad(energy)(tensor(x)).numpy(), 2 * len(x) * x, rtol=1e-12)
+        np.testing.assert_allclose(bb.hessian(energy)(tensor(x)).numpy(), 2 * len(x) * np.eye(len(x)), atol=1e-10)
+
+
+def test_gradients_through_both_parts_and_one() -> None:
+    """A filter is linear: its transpose is the filter with the response's conjugate."""
+    response = np.fft.rfft(GENERATOR.normal(size=10))
+    weights = GENERATOR.normal(size=10)
+
+    def filtered(x: Any) -> Any:
+        re, im = bb.fft.rfft(x)
+        a, b = parts(response)
+        return (bb.fft.irfft(re * a - im * b, re * b + im * a, n=10) * tensor(weights)).sum()
+
+    expected = np.fft.irfft(np.conj(response) * np.fft.rfft(weights), 10)
+    np.testing.assert_allclose(bb.grad(filtered)(tensor(SIGNAL[0])).numpy(), expected, rtol=1e-10)
+    cosines = np.cos(2 * np.pi * np.outer(np.arange(6), np.arange(10)) / 10).sum(0)
+    only_real = bb.grad(lambda x: bb.fft.rfft(x).real.sum())(tensor(SIGNAL[0]))
+    np.testing.assert_allclose(only_real.numpy(), cosines, atol=1e-12)
+
+
+def test_frequencies() -> None:
+    for n in (1, 2, 7, 8):
+        close(bb.fft.fftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.fftfreq(n, 0.1))
+        close(bb.fft.rfftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.rfftfreq(n, 0.1))
+        x = SIGNAL[:, :n]
+        close(bb.fft.fftshift(tensor(x)), np.fft.fftshift(x, axes=-1))
+        close(bb.fft.ifftshift(tensor(x), axis=0), np.fft.ifftshift(x, axes=0))
+    assert bb.fft.fftfreq(4).dtype is bb.float32
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8])
+def test_windows(n: int) -> None:
+    pairs: list[tuple[Any, Callable[[int], Array]]] = [
+        (bb.fft.hann_window, np.hanning),
+        (bb.fft.hamming_window, np.hamming),
+        (bb.fft.blackman_window, np.blackman),
+    ]
+    for ours, theirs in pairs:
+        close(ours(n, periodic=False, dtype="float64"), theirs(n))
+        close(ours(n, dtype="float64"), theirs(n + 1)[:n] if n > 1 else np.ones(1))
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize(("size", "hop"), [(4, 1), (4, 2), (5, 2), (6, 6), (1, 1)])
+@pytest.mark.parametrize("norm", NORMS)
+def test_short_time_transforms(center: bool, size: int, hop: int, norm: Any) -> None:
+    window = GENERATOR.uniform(0.5, 1.0, size)
+    options: dict[str, Any] = {"hop": hop, "window": tensor(window), "center": center, "norm": norm}
+    padded = np.pad(SIGNAL, ((0, 0), (size // 2, size // 2)), mode="reflect") if center else SIGNAL
+    starts = range(0, padded.shape[1] - size + 1, hop)
+    expected = np.stack([np.fft.rfft(padded[:, s : s + size] * window, norm=norm) for s in starts], -1)
+    found = bb.fft.stft(tensor(SIGNAL), size, **options)
+    close(found, expected)
+    covered = starts[-1] + size - (size // 2 if center else 0)
+    back = bb.fft.istft(*found, size=size, length=12, **options)
+    assert back.shape == (3, 12)
+    count = min(covered, 10)
+    np.testing.assert_allclose(back.numpy()[:, :count], SIGNAL[:, :count], rtol=1e-10)
+
+
+def test_short_time_gradients() -> None:
+    """What is transformed there and back is the signal, of any cotangent."""
+    weights = GENERATOR.normal(size=10)
+    window = bb.fft.hann_window(4, dtype="float64", backend="autodiff(numpy)")
+
+    def there_and_back(x: Any) -> Any:
+        spectrum = bb.fft.stft(x, 4, hop=1, window=window)
+        return (bb.fft.istft(*spectrum, hop=1, window=window) * tensor(weights)).sum()
+
+    np.testing.assert_allclose(bb.grad(there_and_back)(tensor(SIGNAL[0])).numpy(), weights, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: bb.fft.rfft(x, axis=2), AxisError, "rfft: axis 2 is out of range"),
+        (lambda x: bb.fft.rfft(x, n=0), ArgumentError, "rfft: n is an integer of at least 1, not 0"),
+        (lambda x: bb.fft.rfft(x, norm="unitary"), ArgumentError, "rfft: norm is one of 'backward'"),
+        (lambda x: bb.fft.rfft(bb.zeros((2, 0))), ShapeError, "rfft: axis 1 has no element to transform"),
+        (lambda x: bb.fft.rfft(bb.asarray([True])), DTypeError, "rfft: takes float tensors, not bool"),
+        (lambda x: bb.fft.irfft(x, x[:, :2]), ShapeError, "irfft: the real and imaginary parts differ"),
+        (lambda x: bb.fft.irfft(x[:, :1], x[:, :1]), ArgumentError, "irfft: n must be given for one frequency"),
+        (lambda x: bb.fft.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),
+        (lambda x: bb.fft.stft(x, 20, center=False), ShapeError, "stft: the signal is shorter than a window of 20"),
+        (lambda x: bb.fft.stft(x, 4, window=x), ShapeError, "stft: the window has 4 points"),
+        (lambda x: bb.fft.stft(x, 4, hop=0), ArgumentError, "stft: hop is an integer of at least 1, not 0"),
+        (lambda x: bb.fft.istft(x, x, size=6), ShapeError, "istft: windows of 6 points have 4 frequencies"),
+        (lambda x: bb.fft.istft(x, x, hop=9), NumericalInstabilityError, "istft: a point lies under no window"),
+        (lambda x: bb.fft.hann_window(0), ArgumentError, "hann_window: the length is an integer of at least 1"),
+        (lambda x: bb.fft.hann_window(4, dtype="int64"), DTypeError, "hann_window: the dtype is a float dtype"),
+    ],
+)
+def test_errors(call: Callable[[Any], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(tensor(SIGNAL))

@@ -1,0 +1,383 @@
+"""Decompositions, solutions, determinants, norms and products of tensors, against NumPy and closed forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    LinearAlgebraError,
+    ShapeError,
+    SingularMatrixError,
+)
+
+Array = Any
+GENERATOR = np.random.default_rng(5)
+SQUARE = GENERATOR.normal(size=(2, 4, 4)) + 3 * np.eye(4)
+TALL, WIDE = GENERATOR.normal(size=(2, 5, 3)), GENERATOR.normal(size=(3, 5))
+DEFINITE = SQUARE @ SQUARE.mT + np.eye(4)
+VECTOR = GENERATOR.normal(size=4)
+
+
+def tensor(array: Array, dtype: str | None = None) -> Any:
+    return bb.asarray(np.asarray(array), dtype=dtype, backend="autodiff(numpy)")
+
+
+def close(got: Any, expected: Array, rtol: float = 1e-10) -> None:
+    host = got.numpy()
+    assert host.shape == np.shape(expected)
+    np.testing.assert_allclose(host, expected, rtol=rtol, atol=rtol)
+
+
+def gradient(function: Callable[[Any], Any], x: Array) -> Array:
+    """The gradient of the sum of ``function`` by NumPy's array ``x``."""
+    leaf = tensor(x).require_grad()
+    found = leaf.grad(function(leaf).sum().backward())
+    assert found is not None
+    return found.numpy()
+
+
+def difference(function: Callable[[Any], Any], x: Array, step: float = 1e-6) -> Array:
+    """The gradient of the sum of ``function`` by central differences."""
+    result = np.zeros(x.shape)
+    for place in np.ndindex(x.shape):
+        moved = np.zeros(x.shape)
+        moved[place] = step
+        ends = [function(tensor(x + sign * moved)).sum().item() for sign in (1, -1)]
+        result[place] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+
+# ---- values ----
+
+
+def test_the_namespace_has_the_names_of_the_standard() -> None:
+    standard = """cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank
+        matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot trace vecdot vector_norm"""
+    assert set(re.findall(r"\w+", standard)) <= set(bb.linalg.__all__)
+    assert all(callable(getattr(bb.linalg, name)) for name in bb.linalg.__all__)
+
+
+SINGLE: list[tuple[Callable[[Any], Any], Callable[[Array], Array], Array]] = [
+    (bb.linalg.cholesky, np.linalg.cholesky, DEFINITE),
+    (lambda x: bb.linalg.cholesky(x, upper=True), lambda x: np.linalg.cholesky(x).mT, DEFINITE),
+    (bb.linalg.inv, np.linalg.inv, SQUARE),
+    (bb.linalg.det, np.linalg.det, SQUARE),
+    (bb.linalg.eigvalsh, np.linalg.eigvalsh, DEFINITE),
+    (bb.linalg.svdvals, np.linalg.svdvals, TALL),
+    (bb.linalg.pinv, np.linalg.pinv, TALL),
+    (bb.linalg.pinv, np.linalg.pinv, WIDE),
+    (lambda x: bb.linalg.matrix_power(x, 5), lambda x: np.linalg.matrix_power(x, 5), SQUARE),
+    (lambda x: bb.linalg.matrix_power(x, -3), lambda x: np.linalg.matrix_power(x, -3), SQUARE),
+    (lambda x: bb.linalg.matrix_power(x, 0), lambda x: np.linalg.matrix_power(x, 0), SQUARE),
+    (bb.linalg.matrix_norm, lambda x: np.linalg.norm(x, axis=(-2, -1)), TALL),
+    (bb.cov, np.cov, WIDE),
+    (bb.cov, np.cov, VECTOR),
+    (lambda x: bb.cov(x, correction=0), lambda x: np.cov(x, ddof=0), WIDE),
+    (bb.corrcoef, np.corrcoef, WIDE),
+    (bb.corrcoef, np.corrcoef, VECTOR),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "x"), SINGLE)
+def test_values(ours: Callable[[Any], Any], theirs: Callable[[Array], Array], x: Array) -> None:
+    close(ours(tensor(x)), theirs(x))
+    assert ours(tensor(x, "float32")).dtype is bb.float32
+    close(ours(tensor(x, "float32")), theirs(x), 2e-2)
+    close(ours(tensor(x, "float16")), theirs(x.astype(np.float16).astype(np.float64)), 2e-1)
+
+
+@pytest.mark.parametrize("x", [SQUARE, TALL, WIDE, WIDE[:, :0], WIDE[:0]])
+def test_products_of_decompositions_are_the_matrix(x: Array) -> None:
+    y = tensor(x)
+    for mode in ("reduced", "complete"):
+        q, r = bb.linalg.qr(y, mode=mode)
+        close(q @ r, x)
+        close(q.mT @ q, np.broadcast_to(np.eye(q.shape[-1]), q.mT.shape[:-1] + q.shape[-1:]))
+        close(r, np.triu(r.numpy()))
+        assert (np.diagonal(r.numpy(), axis1=-2, axis2=-1) >= 0).all()
+    rows, columns = x.shape[-2:]
+    for full in (False, True):
+        u, s, vh = bb.linalg.svd(y, full_matrices=full)
+        inner = min(rows, columns)
+        assert u.shape[-2:] == (rows, rows if full else inner)
+        assert vh.shape[-2:] == (columns if full else inner, columns)
+        close((u[..., :inner] * s[..., None, :]) @ vh[..., :inner, :], x)
+        close(vh @ vh.mT, np.broadcast_to(np.eye(vh.shape[-2]), vh.shape[:-1] + vh.shape[-2:-1]))
+
+
+def test_eigenvectors() -> None:
+    values, vectors = bb.linalg.eigh(tensor(DEFINITE))
+    close(tensor(DEFINITE) @ vectors, vectors.numpy() * values.numpy()[..., None, :])
+    assert (np.diff(values.numpy()) > 0).all()
+
+
+def test_signs_are_fixed_where_elements_are_alike() -> None:
+    _, vectors = bb.linalg.eigh(tensor([[0.0, 1.0], [1.0, 0.0]]))
+    assert (vectors.numpy()[0] > 0).all()
+    _, turned = bb.linalg.eigh(-tensor([[0.0, 1.0], [1.0, 0.0]]))
+    close(turned[:, ::-1], vectors.numpy())
+
+
+@pytest.mark.parametrize(("x", "y"), [(SQUARE, VECTOR), (SQUARE, TALL[:, :4]), (SQUARE[0], TALL[:, :4])])
+def test_solve(x: Array, y: Array) -> None:
+    close(bb.linalg.solve(tensor(x), tensor(y)), np.linalg.solve(x, y))
+    for upper, triangle in ((False, np.tril(x)), (True, np.triu(x))):
+        found = bb.linalg.triangular_solve(tensor(x), tensor(y), upper=upper)
+        close(found, np.linalg.solve(triangle, y))
+
+
+def test_integers_become_floats() -> None:
+    x = bb.asarray([[2, 1], [1, 1]])
+    assert bb.linalg.inv(x).dtype is bb.float32
+    assert bb.linalg.solve(x, bb.asarray([1, 2])).tolist() == pytest.approx([-1.0, 3.0])
+    assert bb.linalg.solve(x, bb.asarray([1.0, 2.0], dtype="float64")).dtype is bb.float64
+    assert bb.linalg.matrix_power(x, 2).dtype is bb.int64
+
+
+def test_the_logarithm_of_a_determinant_does_not_overflow() -> None:
+    sign, logarithm = bb.linalg.slogdet(tensor(-1e200 * np.eye(3)))
+    assert sign.item() == -1.0
+    assert logarithm.item() == pytest.approx(600 * np.log(10.0))
+    assert [part.item() for part in bb.linalg.slogdet(tensor(np.zeros((2, 2))))] == [0.0, -np.inf]
+
+
+@pytest.mark.parametrize("x", [SQUARE, TALL, WIDE])
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+def test_matrix_norms(x: Array, ord: Any) -> None:
+    expected = [np.linalg.norm(m, ord) for m in x.reshape(-1, *x.shape[-2:])]
+    close(bb.linalg.matrix_norm(tensor(x), ord=ord), np.reshape(expected, x.shape[:-2]))
+    assert bb.linalg.matrix_norm(tensor(x), ord=ord, keepdims=True).shape == (*x.shape[:-2], 1, 1)
+
+
+def test_ranks() -> None:
+    low = np.stack([np.outer([1.0, 2, 3], [1.0, 1]), np.array([[1.0, 0], [0, 1e-3], [0, 0]]), np.zeros((3, 2))])
+    assert bb.linalg.matrix_rank(tensor(low)).tolist() == [1, 2, 0]
+    assert bb.linalg.matrix_rank(tensor(low), rtol=1e-2).tolist() == [1, 1, 0]
+    assert bb.linalg.matrix_rank(tensor(low), rtol=tensor([0.1, 1e-4, 0.1])).tolist() == [1, 2, 0]
+    assert bb.linalg.matrix_rank(tensor(np.zeros((2, 0, 3)))).tolist() == [0, 0]
+    close(bb.linalg.pinv(tensor(low), rtol=tensor([0.1, 0.1, 0.1])), np.linalg.pinv(low, rcond=0.1))
+    assert bb.linalg.pinv(tensor(np.zeros((2, 0, 3)))).shape == (2, 3, 0)
+
+
+@pytest.mark.parametrize("x", [TALL[0], WIDE, np.outer([1.0, 2, 3], [1.0, 2])])
+def test_least_squares(x: Array) -> None:
+    y = GENERATOR.normal(size=(x.shape[0], 2))
+    solution, _, rank, values = np.linalg.lstsq(x, y, rcond=None)
+    found = bb.linalg.lstsq(tensor(x), tensor(y))
+    close(found.solution, solution, 1e-9)
+    close(found.residuals, ((x @ solution - y) ** 2).sum(0), 1e-9)
+    close(found.singular_values, values)
+    assert found.rank.item() == rank
+    one = bb.linalg.lstsq(tensor(x), tensor(y[:, 0]))
+    close(one.solution, solution[:, 0], 1e-9)
+    assert one.residuals.shape == ()
+
+
+def test_products() -> None:
+    a, b = GENERATOR.normal(size=(2, 3)), GENERATOR.normal(size=(4, 1, 3))
+    close(bb.linalg.cross(tensor(a), tensor(b)), np.cross(a, b))
+    close(bb.linalg.cross(tensor(a.T), tensor(a[::-1].T), axis=0), np.cross(a.T, a[::-1].T, axis=0))
+    close(bb.linalg.outer(tensor(a[0]), tensor(VECTOR)), np.outer(a[0], VECTOR))
+    for first, second in ((a, b), (b, a), (VECTOR, a), (np.array(2.0), a)):
+        close(bb.kron(tensor(first), tensor(second)), np.kron(first, second))
+    assert bb.kron(bb.asarray([1, 2]), bb.asarray([1.5])).dtype is bb.float32
+
+
+def test_weighted_covariances() -> None:
+    often, much = np.array([1, 3, 0, 2, 1]), np.array([0.5, 1.0, 2.0, 0.1, 0.7])
+    for weights in ({"fweights": often}, {"aweights": much}, {"fweights": often, "aweights": much}):
+        ours: dict[str, Any] = {name: tensor(w) for name, w in weights.items()}
+        theirs: dict[str, Any] = {**weights}
+        close(bb.cov(tensor(WIDE), **ours), np.cov(WIDE, **theirs))
+        close(bb.cov(tensor(WIDE[0]), **ours), np.cov(WIDE[0], **theirs))
+
+
+# ---- gradients in closed form ----
+
+
+def test_gradients_in_closed_form() -> None:
+    x, inverse = SQUARE[0], np.linalg.inv(SQUARE[0])
+    u, _, vh = np.linalg.svd(x)
+    expected: list[tuple[Callable[[Any], Any], Array]] = [
+        (bb.linalg.det, np.linalg.det(x) * inverse.T),
+        (lambda t: bb.linalg.slogdet(t).logabsdet, inverse.T),
+        (lambda t: bb.trace(bb.linalg.inv(t)), -(inverse @ inverse).T),
+        (lambda t: bb.linalg.matrix_norm(t, ord="nuc"), u @ vh),
+        (lambda t: bb.linalg.matrix_norm(t, ord=2), np.outer(u[:, 0], vh[0])),
+        (lambda t: bb.linalg.matrix_norm(t), x / np.linalg.norm(x)),
+        (lambda t: bb.trace(bb.linalg.matrix_power(t, 3)), 3 * (x @ x).T),
+        (lambda t: bb.linalg.pinv(t) * tensor(x), -(inverse.T @ x @ inverse.T)),
+        (lambda t: bb.linalg.solve(t, tensor(VECTOR)), -np.outer(inverse.T.sum(1), inverse @ VECTOR)),
+    ]
+    for function, gradient_of in expected:
+        np.testing.assert_allclose(gradient(function, x), gradient_of, rtol=1e-9, atol=1e-10)
+
+
+def test_half_the_logarithm_of_the_determinant_by_cholesky() -> None:
+    def function(t: Any) -> Any:
+        return bb.log(bb.diagonal(bb.linalg.cholesky(t)))
+
+    np.testing.assert_allclose(gradient(function, DEFINITE[0]), np.linalg.inv(DEFINITE[0]) / 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("x", [TALL[0], WIDE, SQUARE[0]])
+def test_what_decompositions_put_together_has_the_gradient_of_the_matrix(x: Array) -> None:
+    weights = tensor(GENERATOR.normal(size=x.shape))
+
+    def by_svd(t: Any) -> Any:
+        u, s, vh = bb.linalg.svd(t, full_matrices=False)
+        return (u * s) @ vh * weights
+
+    def by_qr(t: Any) -> Any:
+        q, r = bb.linalg.qr(t)
+        return q @ r * weights
+
+    for function in (by_svd, by_qr):
+        np.testing.assert_allclose(gradient(function, x), weights.numpy(), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("x", [TALL[0], WIDE])
+def test_vectors_that_complete_a_space_have_the_gradient_of_their_projection(x: Array) -> None:
+    rows, columns = x.shape
+    inner = min(rows, columns)
+    by_rows, by_columns = (tensor(GENERATOR.normal(size=(n, n))) for n in (rows, columns))
+
+    def by_svd(t: Any) -> Any:
+        u, _, vh = bb.linalg.svd(t)
+        left, right = u[:, inner:], vh[inner:]
+        return (left @ left.mT * by_rows).sum() + (right.mT @ right * by_columns).sum()
+
+    def by_qr(t: Any) -> Any:
+        q, _ = bb.linalg.qr(t, mode="complete")
+        left = q[:, inner:]
+        return (left @ left.mT * by_rows).sum()
+
+    for function in (by_svd, by_qr):
+        np.testing.assert_allclose(gradient(function, x), difference(function, x), rtol=1e-5, atol=1e-7)
+
+
+# ---- where vectors are not determined ----
+
+
+def test_equal_eigenvalues() -> None:
+    turn = np.linalg.qr(SQUARE[0])[0]
+    x = turn @ np.diag([1.0, 1.0, 1.0, 3.0]) @ turn.T
+    weights = GENERATOR.normal(size=(4, 4))
+
+    def top(t: Any) -> Any:
+        _, vectors = bb.linalg.eigh(t)
+        return vectors[:, 3:] @ vectors[:, 3:].mT * tensor(weights)
+
+    def squared(t: Any) -> Any:
+        values, vectors = bb.linalg.eigh(t)
+        return (vectors * values) @ vectors.mT * tensor(weights)
+
+    np.testing.assert_allclose(gradient(top, x), difference(top, x), rtol=1e-6, atol=1e-8)
+    # The part of the gradient that would turn equal vectors is left out; what does not turn them is right.
+    assert np.isfinite(gradient(squared, x)).all()
+    np.testing.assert_allclose(
+        gradient(lambda t: bb.linalg.eigh(t).eigenvalues, x), np.eye(4), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("x", [np.eye(3), np.zeros((3, 2)), np.diag([2.0, 2, 1]), np.ones((2, 3)), np.eye(4)[:, :2]])
+def test_gradients_of_all_results_are_finite(x: Array) -> None:
+    def by_svd(t: Any) -> Any:
+        u, s, vh = bb.linalg.svd(t, full_matrices=False)
+        return (u * 0.3).sum() + s.sum() + (vh * vh).sum() + vh.sum()
+
+    def by_eigh(t: Any) -> Any:
+        values, vectors = bb.linalg.eigh(t @ t.mT)
+        return values.sum() + (vectors * 0.3).sum()
+
+    for function in (by_svd, by_eigh):
+        assert np.isfinite(gradient(function, x)).all()
+        leaf = tensor(x)
+        hessian = bb.hessian(lambda t, f=function: f(t))(leaf)
+        assert np.isfinite(hessian.numpy()).all()
+
+
+@pytest.mark.parametrize("x", [np.eye(3) * 2, np.diag([2.0, 2.0, 1.0])])
+def test_sums_of_squares_of_equal_singular_values(x: Array) -> None:
+    hessian = bb.hessian(lambda t: (bb.linalg.svdvals(t) ** 2).sum())(tensor(x))
+    assert hessian.shape == (3, 3, 3, 3)
+    assert np.isfinite(hessian.numpy()).all()
+    np.testing.assert_allclose(gradient(lambda t: bb.linalg.svdvals(t) ** 2, x), 2 * x, atol=1e-12)
+
+
+def test_gradients_of_determinants_of_singular_matrices() -> None:
+    x = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    cofactors = np.array([[-3.0, 6.0, -3.0], [6.0, -12.0, 6.0], [-3.0, 6.0, -3.0]])
+    np.testing.assert_allclose(gradient(bb.linalg.det, x), cofactors, atol=1e-12)
+    np.testing.assert_allclose(gradient(bb.linalg.det, np.zeros((2, 2))), np.zeros((2, 2)))
+    both = np.stack([x, np.eye(3)])
+    np.testing.assert_allclose(gradient(bb.linalg.det, both), [cofactors, np.eye(3)], atol=1e-12)
+    logarithm = gradient(lambda t: bb.linalg.slogdet(t).logabsdet, np.stack([np.zeros((2, 2)), np.eye(2)]))
+    assert np.isnan(logarithm[0]).all()
+    np.testing.assert_allclose(logarithm[1], np.eye(2))
+
+
+def test_the_pseudo_inverse_at_constant_rank() -> None:
+    """Along matrices of rank one the pseudo-inverse is smooth: ``(c a b^T)^+ = (a b^T)^+ / c``."""
+    x = np.outer([1.0, 2.0, -1.0], [0.5, 3.0])
+    inverse = np.linalg.pinv(x)
+    found = gradient(lambda t: bb.linalg.pinv(t, rtol=1e-6) * tensor(inverse), x)
+    assert (found * x).sum() == pytest.approx(-(inverse**2).sum())
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: bb.linalg.inv(tensor(TALL)), ShapeError, r"inv: .*square, and they are 5 by 3.*float64\[2,5,3\]"),
+        (lambda: bb.linalg.det(tensor(VECTOR)), ShapeError, r"det: a matrix has two axes"),
+        (lambda: bb.linalg.solve(tensor(SQUARE), tensor(WIDE)), ShapeError, r"solve: axis -1 .* is 4, .* axis -2 .* 3"),
+        (lambda: bb.linalg.solve(tensor(SQUARE), tensor(1.0)), ShapeError, r"solve: .*vector or matrices"),
+        (lambda: bb.linalg.cholesky(tensor(-DEFINITE)), LinearAlgebraError, r"cholesky: .*at \[0\] is not positive"),
+        (lambda: bb.linalg.inv(tensor(np.ones((3, 3)))), SingularMatrixError, r"inv: the matrix is singular"),
+        (
+            lambda: bb.linalg.solve(tensor(np.stack([np.eye(2), np.ones((2, 2))])), tensor(np.eye(2))),
+            SingularMatrixError,
+            r"solve: the matrix at \[1\] is singular.*float64\[2,2,2\]",
+        ),
+        (
+            lambda: bb.linalg.triangular_solve(tensor([[1.0, 1.0], [1.0, 0.0]]), tensor([1.0, 1.0])),
+            SingularMatrixError,
+            "triangular_solve: .*singular",
+        ),
+        (lambda: bb.linalg.svd(tensor(np.full((2, 2), np.nan))), LinearAlgebraError, "svd: .*NaN or infinite"),
+        (lambda: bb.linalg.eigh(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "eigh: .*NaN or infinite"),
+        (lambda: bb.linalg.svd(bb.asarray([[True]])), DTypeError, "svd: takes float tensors, not bool"),
+        (lambda: bb.linalg.inv(np.eye(2)), DTypeError, "inv: takes a tensor, not ndarray"),
+        (lambda: bb.linalg.qr(tensor(TALL), mode="raw"), ArgumentError, "qr: mode is .*, not 'raw'"),
+        (lambda: bb.linalg.matrix_norm(tensor(TALL), ord=3), ArgumentError, r"matrix_norm: .*order 3; known are 'fro'"),
+        (lambda: bb.linalg.matrix_power(tensor(SQUARE), 0.5), ArgumentError, "matrix_power: .*integer, not 0.5"),
+        (lambda: bb.linalg.matrix_power(tensor(TALL), 2), ShapeError, "matrix_power: .*square"),
+        (lambda: bb.linalg.lstsq(tensor(TALL), tensor(VECTOR)), ShapeError, "lstsq: .*rows"),
+        (lambda: bb.linalg.pinv(tensor(TALL), rtol="a"), ArgumentError, "pinv: rtol is a number"),
+        (lambda: bb.linalg.cross(tensor(VECTOR), tensor(VECTOR)), ShapeError, "cross: axis -1 has three elements"),
+        (lambda: bb.linalg.cross(tensor(WIDE), tensor(VECTOR), axis=0), AxisError, "cross: axis 0"),
+        (lambda: bb.linalg.outer(tensor(WIDE), tensor(VECTOR)), ShapeError, "outer: takes two vectors"),
+        (lambda: bb.cov(tensor(TALL)), ShapeError, "cov: takes a vector or a matrix"),
+        (lambda: bb.cov(tensor(WIDE), aweights=tensor(VECTOR)), ShapeError, "cov: there is a weight for each"),
+    ],
+)
+def test_errors(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_qr_of_dependent_columns_has_no_gradient() -> None:
+    with pytest.raises(SingularMatrixError, match="singular"):
+        gradient(lambda t: bb.linalg.qr(t).Q, np.outer([1.0, 2, 3], [0.0, 1]))
