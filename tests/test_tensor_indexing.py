@@ -180,16 +180,37 @@ def test_wrong_kinds_of_index() -> None:
         with pytest.raises(DTypeError, match=r"x\[...\]: "):
             _ = x[key]
     with pytest.raises(DTypeError, match="one truth value"):
-        _ = x[True]
+        _ = x[True, 0]
     with pytest.raises(DTypeError, match="at axis 0"):
         _ = x["a":"b"]
     with pytest.raises(DTypeError, match="at axis 0: slice step cannot be zero"):
         _ = x[::0]
 
 
+@pytest.mark.parametrize("truth", [True, False])
+def test_one_truth_value_makes_an_axis(truth: bool) -> None:
+    for array in (X, np.asarray(3.5)):
+        x = bb.asarray(array)
+        for key in (truth, bb.asarray(truth), np.asarray(truth), np.bool_(truth)):
+            got = x[key]
+            assert got.shape == array[truth].shape
+            assert got.tolist() == array[truth].tolist()
+            expected = array.copy()
+            expected[truth] = 7
+            assert x.at[key].set(7).tolist() == expected.tolist()
+
+
+def test_a_mask_of_length_zero_chooses_nothing() -> None:
+    x = bb.asarray(X)
+    for shape in ((0,), (0, X.shape[1])):
+        mask = np.zeros(shape, bool)
+        assert x[bb.asarray(mask)].shape == X[mask].shape
+        assert x.at[bb.asarray(mask)].set(1).tolist() == X.tolist()
+
+
 def test_truth_values_must_fit() -> None:
     with pytest.raises(
-        ShapeError, match=r"truth values of shape \[3\] cannot choose from axes of the lengths \[2\], from axis 0"
+        AxisError, match=r"truth values of shape \[3\] cannot choose from axes of the lengths \[2\], from axis 0"
     ):
         _ = bb.asarray(X)[[True, False, True]]
 

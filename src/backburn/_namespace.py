@@ -57,7 +57,7 @@ from backburn.tensor.index import (
     gather_nd, index_add, index_copy, nonzero, one_hot, scatter, scatter_nd, take, take_along_axis,
 )  # fmt: skip
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
-from backburn.tensor import fft
+from backburn.tensor import fourier
 from backburn.tensor import linalg_namespace as linalg
 from backburn.tensor.einsum import einsum
 from backburn.tensor.products import corrcoef, cov, kron

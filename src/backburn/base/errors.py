@@ -71,6 +71,10 @@ class ImmutableError(BackburnError, TypeError):
     """Tensors are never changed; the message shows the expression that makes the changed copy."""
 
 
+class ExportError(BackburnError, BufferError):
+    """A tensor cannot be handed to another library in the way that it asks for."""
+
+
 class NumericalInstabilityError(BackburnError, ArithmeticError):
     """A NaN or an infinity where a finite number is needed."""
 

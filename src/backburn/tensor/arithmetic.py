@@ -10,7 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, describe, is_tensor, promoted, tensor_operand, unary
+from backburn.tensor.dispatch import (
+    Scalar,
+    binary,
+    call,
+    describe,
+    is_tensor,
+    kind_operand,
+    made,
+    promoted,
+    tensor_operand,
+    unary,
+)
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -117,6 +128,37 @@ def positive(x: T, /) -> T:
     [1, -2]
     """
     return tensor_operand("positive", x)  # type: ignore[no-any-return]
+
+
+def conj(x: T, /) -> T:
+    """The complex conjugate, which for real numbers is ``x`` itself.
+
+    >>> import backburn as bb
+    >>> bb.conj(bb.asarray([1.0, -2.0])).tolist()
+    [1.0, -2.0]
+    """
+    return kind_operand("conj", x, "FI")  # type: ignore[no-any-return]
+
+
+def real(x: T, /) -> T:
+    """The real part, which for real numbers is ``x`` itself.
+
+    >>> import backburn as bb
+    >>> bb.real(bb.asarray([1.0, -2.0])).tolist()
+    [1.0, -2.0]
+    """
+    return kind_operand("real", x, "FI")  # type: ignore[no-any-return]
+
+
+def imag(x: T, /) -> T:
+    """The imaginary part, which for real numbers is 0.
+
+    >>> import backburn as bb
+    >>> bb.imag(bb.asarray([1.0, -2.0])).tolist()
+    [0.0, 0.0]
+    """
+    x = kind_operand("imag", x, "FI")
+    return made("zeros", x.backend, shape=x.shape, dtype=x.dtype)  # type: ignore[no-any-return]
 
 
 def abs(x: T, /) -> T:

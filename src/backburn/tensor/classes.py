@@ -7,7 +7,7 @@ refuse kinds for which they mean nothing, the kinds only narrow types.
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -245,7 +245,10 @@ class Tensor:
         """This tensor on another backend; see :func:`backburn.to`."""
         return host.to(self, backend)  # type: ignore[no-any-return]
 
-    to_device = to
+    def to_device(self, device: AnyBackend | str, /, *, stream: Any = None) -> Self:
+        """The Array API's name for :meth:`to`. There are no streams: ``stream`` must be None."""
+        host.check_stream("to_device", stream)
+        return host.to(self, device)  # type: ignore[no-any-return]
 
     def item(self) -> Scalar:
         """The only element, as a Python number. Raises :class:`ShapeError` unless there is exactly one."""
@@ -263,9 +266,21 @@ class Tensor:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """The values for whoever takes them by the DLPack protocol: a copy in host memory."""
-        return host.to_dlpack(self, **options)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The values for whoever takes them by the DLPack protocol: a copy in host memory.
+
+        Raises :class:`ExportError`, a BufferError, for ``copy=False`` and for a ``dl_device`` that is not the host,
+        :class:`ArgumentError` for a ``stream``, and :class:`DTypeError` for dtypes that NumPy cannot export.
+        """
+        host.check_stream("__dlpack__", stream)
+        return host.to_dlpack(self, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Host memory, whatever the backend."""
@@ -275,7 +290,7 @@ class Tensor:
         if api_version is not None and api_version not in VERSIONS:
             known = ", ".join(VERSIONS)
             raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {known}")
-        return importlib.import_module("backburn")
+        return sys.modules[__name__.partition(".")[0]]  # the package itself, which stands above this floor
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
@@ -288,6 +303,9 @@ class Tensor:
 
     def __float__(self) -> float:
         return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __int__(self) -> int:
         return int(self.item())

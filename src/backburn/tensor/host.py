@@ -9,7 +9,7 @@ import numpy as np
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype
-from backburn.base.errors import ArgumentError, DTypeError
+from backburn.base.errors import ArgumentError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import cast, is_tensor, levels_between, wrap
 
@@ -133,10 +133,20 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return asarray(array, device=device)
 
 
-def to_dlpack(x: Any, **options: Any) -> Any:
+def check_stream(name: str, stream: Any) -> None:
+    """Refuse a ``stream``: nothing here runs on one."""
+    if stream is not None:
+        raise ArgumentError(f"{name}: a tensor has no streams; leave stream out, or give None, not {stream!r}")
+
+
+def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
     """The values of a tensor as a DLPack capsule over a host array of the taker's own; history is left behind."""
+    if copy is False:
+        raise ExportError("__dlpack__: a tensor's memory is not shared; copy=False cannot be met, None and True can")
+    if dl_device is not None and tuple(dl_device) != x.__dlpack_device__():
+        raise ExportError(f"__dlpack__: tensors are exported to host memory, (1, 0), and not to {dl_device}")
     try:
-        return to_host(x).__dlpack__(**options)
+        return to_host(x).__dlpack__(max_version=max_version)
     except BufferError as cause:
         raise DTypeError(f"__dlpack__: {x.dtype} cannot be exported ({cause}); astype('float32') can") from cause
 

@@ -31,8 +31,8 @@ def getitem(x: T, key: Any, /) -> T:
     """``x[key]``, with NumPy's rules.
 
     The key is an integer, a slice (negative steps too), None (a new axis), an Ellipsis, a tensor, array or list of
-    integers or of truth values, or a tuple of them. Truth values must have the lengths of the axes that they index.
-    Raises :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
+    integers or of truth values, or a tuple of them. Truth values must have the lengths of the axes that they index,
+    or have length 0 and choose nothing. One truth value alone makes a new axis of length 1 or 0. Raises :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
@@ -40,6 +40,9 @@ def getitem(x: T, key: Any, /) -> T:
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
     plain_operand("x[...]", x)
+    if (truth := _one_truth(key)) is not None:
+        y = getitem(x, None)
+        return y if truth else getitem(y, slice(0, 0))
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
         return call("masked_select", x, key)  # type: ignore[no-any-return]
     plan = plan_of(x, key)
@@ -247,6 +250,15 @@ def _item(x: Any, part: Any) -> Any:
     return tensor
 
 
+def _one_truth(key: Any) -> bool | None:
+    """The truth value that ``key`` consists of, if it is one alone."""
+    if key.__class__ is bool:
+        return bool(key)
+    if getattr(key, "shape", None) != () or str(getattr(key, "dtype", "")) != "bool":
+        return None
+    return bool(key)
+
+
 def _axes_taken(part: Any) -> int:
     if part is None or part is Ellipsis:
         return 0
@@ -275,13 +287,13 @@ def _index_tensors(x: Any, item: Any, axis: int) -> tuple[list[Any], Any]:
     if item.dtype.kind == "int":
         return [cast(item, int64)], None
     lengths = x.shape[axis : axis + item.ndim]
-    if item.shape != lengths:
-        raise ShapeError(
+    if any(n not in (0, length) for n, length in zip(item.shape, lengths, strict=True)):
+        raise AxisError(
             f"x[...]: truth values of shape {list(item.shape)} cannot choose from axes of the lengths {list(lengths)}, "
             f"from axis {axis} on. Operands: {describe((x, item))}"
         )
     if not item.ndim:
-        raise DTypeError(f"x[...]: one truth value is no index; None makes a new axis. Operand: {describe((x,))}")
+        raise DTypeError(f"x[...]: one truth value is an index only alone. Operand: {describe((x,))}")
     found = call("nonzero", item)
     count = found.shape[0]
     columns = (call("slice", found, key=(slice(0, count, 1), slice(i, i + 1, 1))) for i in range(item.ndim))
@@ -327,6 +339,9 @@ def _joined(plan: Plan) -> Any:
 def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
     name = "x.at[...]"
+    if (truth := _one_truth(key)) is not None:
+        written = _write(x, None, value, how)
+        return written if truth else x
     plan = plan_of(plain_operand(name, x), key)
     value = written_value(name, x, value)
     if how != "assign" and x.dtype.kind == "bool":

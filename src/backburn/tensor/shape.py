@@ -105,7 +105,7 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None) -> T:
     return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))  # type: ignore[no-any-return]
 
 
-def expand_dims(x: T, /, *, axis: int | Sequence[int] = 0) -> T:
+def expand_dims(x: T, /, axis: int | Sequence[int] = 0) -> T:
     """``x`` with new axes of length 1 that have the numbers ``axis`` in the result.
 
     >>> import backburn as bb
@@ -223,8 +223,8 @@ def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
     return call("broadcast_to", x, shape=shape_of("broadcast_to", shape))  # type: ignore[no-any-return]
 
 
-def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
-    """All tensors with the shape to which they broadcast.
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+    """All tensors with the shape to which they broadcast, in a list.
 
     >>> import backburn as bb
     >>> [x.shape for x in bb.broadcast_arrays(bb.zeros((2, 1)), bb.zeros(3))]
@@ -232,7 +232,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """
     tensors = [tensor_operand("broadcast_arrays", x) for x in arrays]
     shape = _common_shape("broadcast_arrays", tensors)
-    return tuple(call("broadcast_to", x, shape=shape) for x in tensors)
+    return [call("broadcast_to", x, shape=shape) for x in tensors]
 
 
 def _common_shape(name: str, tensors: list[Any]) -> Shape:
@@ -242,8 +242,8 @@ def _common_shape(name: str, tensors: list[Any]) -> Shape:
         raise ShapeError(f"{name}: {error}. Operands: {describe(tensors)}") from None
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """The coordinates of all points of a grid, one tensor for each of the one-dimensional ``arrays``.
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """The coordinates of all points of a grid: a list of one tensor for each of the one-dimensional ``arrays``.
 
     With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are exchanged. Raises
     :class:`ShapeError` for arrays of two or more axes.
@@ -263,7 +263,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
     shape = tuple(tensors[a].size for a in axes)  # two exchanged places: the order is its own opposite
     along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
-    return tuple(broadcast_to(reshape(x, lying), shape) for x, lying in zip(tensors, along, strict=True))
+    return [broadcast_to(reshape(x, lying), shape) for x, lying in zip(tensors, along, strict=True)]
 
 
 # ---- joining ----

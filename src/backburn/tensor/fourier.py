@@ -1,10 +1,11 @@
-"""``backburn.fft``: Fourier transforms over real dtypes, where a complex tensor is two: its real and imaginary parts.
+"""``backburn.fourier``: Fourier transforms over real dtypes, where a complex tensor is two: its real and imaginary parts.
 
-It is no extension of the Array API, which needs complex dtypes. Transforms run along one ``axis`` (the last one);
-``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor 1/n goes: ``"backward"`` to the inverse,
-``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers become the default float type, 16-bit floats
-are computed in float32. Everything has gradients. An axis that does not exist raises :class:`AxisError`, a ``norm`` or
-an ``n`` that has no meaning :class:`ArgumentError`, an axis without elements :class:`ShapeError`.
+It is not the Array API's extension ``fft``, which needs complex dtypes, and so it does not have that name. Transforms
+run along one ``axis`` (the last one); ``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor 1/n
+goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers become the
+default float type, 16-bit floats are computed in float32. Everything has gradients. An axis that does not exist raises
+:class:`AxisError`, a ``norm`` or an ``n`` that has no meaning :class:`ArgumentError`, an axis without elements
+:class:`ShapeError`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def rfft(x: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str =
     """The transform of real numbers, for the frequencies from 0 to n // 2.
 
     >>> import backburn as bb
-    >>> real, imag = bb.fft.rfft(bb.asarray([1.0, 0.0, 0.0, 0.0]))
+    >>> real, imag = bb.fourier.rfft(bb.asarray([1.0, 0.0, 0.0, 0.0]))
     >>> real.tolist(), imag.tolist()
     ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     """
@@ -124,7 +125,7 @@ def irfft(
     """The ``n`` real numbers that have this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
 
     >>> import backburn as bb
-    >>> bb.fft.irfft(*bb.fft.rfft(bb.asarray([1.0, 2.0, 3.0])), n=3).tolist()
+    >>> bb.fourier.irfft(*bb.fourier.rfft(bb.asarray([1.0, 2.0, 3.0])), n=3).tolist()
     [1.0, 2.0, 3.0]
     """
     re, im = _pair("irfft", real, imag)
@@ -149,7 +150,7 @@ def fft(
     """The transform of complex numbers, for all n frequencies; without ``imag`` of real ones.
 
     >>> import backburn as bb
-    >>> bb.fft.fft(bb.asarray([0.0, 1.0])).real.tolist()
+    >>> bb.fourier.fft(bb.asarray([0.0, 1.0])).real.tolist()
     [1.0, -1.0]
     """
     re, im = (float_operand("fft", real), None) if imag is None else _pair("fft", real, imag)
@@ -179,7 +180,7 @@ def ifft(
     """The inverse of :func:`fft`.
 
     >>> import backburn as bb
-    >>> bb.fft.ifft(*bb.fft.fft(bb.asarray([0.0, 1.0]))).real.tolist()
+    >>> bb.fourier.ifft(*bb.fourier.fft(bb.asarray([0.0, 1.0]))).real.tolist()
     [0.0, 1.0]
     """
     re, im = _pair("ifft", real, imag)
@@ -213,7 +214,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend
     """The frequencies of :func:`fft` for ``n`` points ``d`` apart: from 0 up, then the negative ones.
 
     >>> import backburn as bb
-    >>> bb.fft.fftfreq(4).tolist()
+    >>> bb.fourier.fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
     """
     length = _length("fftfreq", "n", n, 1)
@@ -226,7 +227,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBacken
     """The frequencies of :func:`rfft` for ``n`` points ``d`` apart.
 
     >>> import backburn as bb
-    >>> bb.fft.rfftfreq(4).tolist()
+    >>> bb.fourier.rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """
     length = _length("rfftfreq", "n", n, 1)
@@ -237,7 +238,7 @@ def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     """``x`` with frequency 0 in the middle of ``axis``.
 
     >>> import backburn as bb
-    >>> bb.fft.fftshift(bb.fft.fftfreq(4)).tolist()
+    >>> bb.fourier.fftshift(bb.fourier.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
     along = axis_of("fftshift", tensor_operand("fftshift", x), axis)
@@ -248,7 +249,7 @@ def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     """The inverse of :func:`fftshift`.
 
     >>> import backburn as bb
-    >>> bb.fft.ifftshift(bb.asarray([-1.0, 0.0, 1.0])).tolist()
+    >>> bb.fourier.ifftshift(bb.asarray([-1.0, 0.0, 1.0])).tolist()
     [0.0, 1.0, -1.0]
     """
     along = axis_of("ifftshift", tensor_operand("ifftshift", x), axis)
@@ -278,7 +279,7 @@ def hann_window(
     """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
 
     >>> import backburn as bb
-    >>> bb.round(bb.fft.hann_window(4) * 10).tolist()
+    >>> bb.round(bb.fourier.hann_window(4) * 10).tolist()
     [0.0, 5.0, 10.0, 5.0]
     """
     return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)  # type: ignore[no-any-return]
@@ -290,7 +291,7 @@ def hamming_window(
     """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
 
     >>> import backburn as bb
-    >>> bb.round(bb.fft.hamming_window(4) * 100).tolist()
+    >>> bb.round(bb.fourier.hamming_window(4) * 100).tolist()
     [8.0, 54.0, 100.0, 54.0]
     """
     return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)  # type: ignore[no-any-return]
@@ -302,7 +303,7 @@ def blackman_window(
     """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
 
     >>> import backburn as bb
-    >>> bb.round(bb.fft.blackman_window(4) * 100).tolist()
+    >>> bb.round(bb.fourier.blackman_window(4) * 100).tolist()
     [-0.0, 34.0, 100.0, 34.0]
     """
     return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)  # type: ignore[no-any-return]
@@ -340,7 +341,7 @@ def stft(
     the last but one axis and the windows in the last.
 
         >>> import backburn as bb
-        >>> real, imag = bb.fft.stft(bb.ones(8), 4, hop=2, center=False)
+        >>> real, imag = bb.fourier.stft(bb.ones(8), 4, hop=2, center=False)
         >>> real.shape, real[:, 0].tolist()
         ((3, 3), [4.0, 0.0, 0.0])
     """
@@ -381,8 +382,8 @@ def istft(
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-        >>> parts = bb.fft.stft(x, 4, window=bb.fft.hann_window(4))
-        >>> bb.allclose(bb.fft.istft(*parts, window=bb.fft.hann_window(4)), x, atol=1e-5)
+        >>> parts = bb.fourier.stft(x, 4, window=bb.fourier.hann_window(4))
+        >>> bb.allclose(bb.fourier.istft(*parts, window=bb.fourier.hann_window(4)), x, atol=1e-5)
         True
     """
     re, im = _pair("istft", real, imag)

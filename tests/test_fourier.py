@@ -26,7 +26,7 @@ def parts(numbers: Array) -> tuple[Any, Any]:
 
 
 def close(got: Any, expected: Array, tolerance: float = 1e-12) -> None:
-    host = got.real.numpy() + 1j * got.imag.numpy() if isinstance(got, bb.fft.Complex) else got.numpy()
+    host = got.real.numpy() + 1j * got.imag.numpy() if isinstance(got, bb.fourier.Complex) else got.numpy()
     assert host.shape == expected.shape
     np.testing.assert_allclose(host, expected, rtol=tolerance, atol=tolerance)
 
@@ -37,13 +37,13 @@ def close(got: Any, expected: Array, tolerance: float = 1e-12) -> None:
 def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> None:
     options: dict[str, Any] = {"n": n, "axis": axis, "norm": norm}
     z = SIGNAL + 1j * SIGNAL[:, ::-1]
-    close(bb.fft.rfft(tensor(SIGNAL), **options), np.fft.rfft(SIGNAL, **options))
-    close(bb.fft.fft(tensor(SIGNAL), **options), np.fft.fft(SIGNAL, **options))
-    close(bb.fft.fft(*parts(z), **options), np.fft.fft(z, **options))
-    close(bb.fft.ifft(*parts(z), **options), np.fft.ifft(z, **options))
-    close(bb.fft.irfft(*parts(z), **options), np.fft.irfft(z, **options))
-    assert bb.fft.rfft(tensor(SIGNAL, "float32"), **options).real.dtype is bb.float32
-    half = bb.fft.rfft(tensor(SIGNAL, "float16"), **options)
+    close(bb.fourier.rfft(tensor(SIGNAL), **options), np.fft.rfft(SIGNAL, **options))
+    close(bb.fourier.fft(tensor(SIGNAL), **options), np.fft.fft(SIGNAL, **options))
+    close(bb.fourier.fft(*parts(z), **options), np.fft.fft(z, **options))
+    close(bb.fourier.ifft(*parts(z), **options), np.fft.ifft(z, **options))
+    close(bb.fourier.irfft(*parts(z), **options), np.fft.irfft(z, **options))
+    assert bb.fourier.rfft(tensor(SIGNAL, "float32"), **options).real.dtype is bb.float32
+    half = bb.fourier.rfft(tensor(SIGNAL, "float16"), **options)
     assert half.real.dtype is bb.float16
     close(half, np.fft.rfft(SIGNAL, **options), 3e-2)
 
@@ -52,8 +52,8 @@ def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> N
 @pytest.mark.parametrize("length", [1, 2, 9, 10])
 def test_inverses(norm: str, length: int) -> None:
     x = SIGNAL[:, :length]
-    close(bb.fft.irfft(*bb.fft.rfft(tensor(x), norm=norm), n=length, norm=norm), x)
-    found = bb.fft.ifft(*bb.fft.fft(tensor(x), tensor(-x), norm=norm), norm=norm)
+    close(bb.fourier.irfft(*bb.fourier.rfft(tensor(x), norm=norm), n=length, norm=norm), x)
+    found = bb.fourier.ifft(*bb.fourier.fft(tensor(x), tensor(-x), norm=norm), norm=norm)
     close(found, x - 1j * x)
 
 
@@ -61,7 +61,7 @@ def test_the_energy_of_a_spectrum_has_the_gradient_of_the_signal() -> None:
     """Parseval: the squares of all n frequencies add up to n times those of the signal."""
 
     def energy(x: Any) -> Any:
-        spectrum = bb.fft.fft(x)
+        spectrum = bb.fourier.fft(x)
         return (spectrum.real**2 + spectrum.imag**2).sum()
 
     for x in (SIGNAL[0], SIGNAL[0, :9]):
@@ -75,33 +75,33 @@ def test_gradients_through_both_parts_and_one() -> None:
     weights = GENERATOR.normal(size=10)
 
     def filtered(x: Any) -> Any:
-        re, im = bb.fft.rfft(x)
+        re, im = bb.fourier.rfft(x)
         a, b = parts(response)
-        return (bb.fft.irfft(re * a - im * b, re * b + im * a, n=10) * tensor(weights)).sum()
+        return (bb.fourier.irfft(re * a - im * b, re * b + im * a, n=10) * tensor(weights)).sum()
 
     expected = np.fft.irfft(np.conj(response) * np.fft.rfft(weights), 10)
     np.testing.assert_allclose(bb.grad(filtered)(tensor(SIGNAL[0])).numpy(), expected, rtol=1e-10)
     cosines = np.cos(2 * np.pi * np.outer(np.arange(6), np.arange(10)) / 10).sum(0)
-    only_real = bb.grad(lambda x: bb.fft.rfft(x).real.sum())(tensor(SIGNAL[0]))
+    only_real = bb.grad(lambda x: bb.fourier.rfft(x).real.sum())(tensor(SIGNAL[0]))
     np.testing.assert_allclose(only_real.numpy(), cosines, atol=1e-12)
 
 
 def test_frequencies() -> None:
     for n in (1, 2, 7, 8):
-        close(bb.fft.fftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.fftfreq(n, 0.1))
-        close(bb.fft.rfftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.rfftfreq(n, 0.1))
+        close(bb.fourier.fftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.fftfreq(n, 0.1))
+        close(bb.fourier.rfftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.rfftfreq(n, 0.1))
         x = SIGNAL[:, :n]
-        close(bb.fft.fftshift(tensor(x)), np.fft.fftshift(x, axes=-1))
-        close(bb.fft.ifftshift(tensor(x), axis=0), np.fft.ifftshift(x, axes=0))
-    assert bb.fft.fftfreq(4).dtype is bb.float32
+        close(bb.fourier.fftshift(tensor(x)), np.fft.fftshift(x, axes=-1))
+        close(bb.fourier.ifftshift(tensor(x), axis=0), np.fft.ifftshift(x, axes=0))
+    assert bb.fourier.fftfreq(4).dtype is bb.float32
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8])
 def test_windows(n: int) -> None:
     pairs: list[tuple[Any, Callable[[int], Array]]] = [
-        (bb.fft.hann_window, np.hanning),
-        (bb.fft.hamming_window, np.hamming),
-        (bb.fft.blackman_window, np.blackman),
+        (bb.fourier.hann_window, np.hanning),
+        (bb.fourier.hamming_window, np.hamming),
+        (bb.fourier.blackman_window, np.blackman),
     ]
     for ours, theirs in pairs:
         close(ours(n, periodic=False, dtype="float64"), theirs(n))
@@ -117,10 +117,10 @@ def test_short_time_transforms(center: bool, size: int, hop: int, norm: Any) -> 
     padded = np.pad(SIGNAL, ((0, 0), (size // 2, size // 2)), mode="reflect") if center else SIGNAL
     starts = range(0, padded.shape[1] - size + 1, hop)
     expected = np.stack([np.fft.rfft(padded[:, s : s + size] * window, norm=norm) for s in starts], -1)
-    found = bb.fft.stft(tensor(SIGNAL), size, **options)
+    found = bb.fourier.stft(tensor(SIGNAL), size, **options)
     close(found, expected)
     covered = starts[-1] + size - (size // 2 if center else 0)
-    back = bb.fft.istft(*found, size=size, length=12, **options)
+    back = bb.fourier.istft(*found, size=size, length=12, **options)
     assert back.shape == (3, 12)
     count = min(covered, 10)
     np.testing.assert_allclose(back.numpy()[:, :count], SIGNAL[:, :count], rtol=1e-10)
@@ -129,11 +129,11 @@ def test_short_time_transforms(center: bool, size: int, hop: int, norm: Any) -> 
 def test_short_time_gradients() -> None:
     """What is transformed there and back is the signal, of any cotangent."""
     weights = GENERATOR.normal(size=10)
-    window = bb.fft.hann_window(4, dtype="float64", backend="autodiff(numpy)")
+    window = bb.fourier.hann_window(4, dtype="float64", backend="autodiff(numpy)")
 
     def there_and_back(x: Any) -> Any:
-        spectrum = bb.fft.stft(x, 4, hop=1, window=window)
-        return (bb.fft.istft(*spectrum, hop=1, window=window) * tensor(weights)).sum()
+        spectrum = bb.fourier.stft(x, 4, hop=1, window=window)
+        return (bb.fourier.istft(*spectrum, hop=1, window=window) * tensor(weights)).sum()
 
     np.testing.assert_allclose(bb.grad(there_and_back)(tensor(SIGNAL[0])).numpy(), weights, rtol=1e-10)
 
@@ -141,21 +141,21 @@ def test_short_time_gradients() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: bb.fft.rfft(x, axis=2), AxisError, "rfft: axis 2 is out of range"),
-        (lambda x: bb.fft.rfft(x, n=0), ArgumentError, "rfft: n is an integer of at least 1, not 0"),
-        (lambda x: bb.fft.rfft(x, norm="unitary"), ArgumentError, "rfft: norm is one of 'backward'"),
-        (lambda x: bb.fft.rfft(bb.zeros((2, 0))), ShapeError, "rfft: axis 1 has no element to transform"),
-        (lambda x: bb.fft.rfft(bb.asarray([True])), DTypeError, "rfft: takes float tensors, not bool"),
-        (lambda x: bb.fft.irfft(x, x[:, :2]), ShapeError, "irfft: the real and imaginary parts differ"),
-        (lambda x: bb.fft.irfft(x[:, :1], x[:, :1]), ArgumentError, "irfft: n must be given for one frequency"),
-        (lambda x: bb.fft.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),
-        (lambda x: bb.fft.stft(x, 20, center=False), ShapeError, "stft: the signal is shorter than a window of 20"),
-        (lambda x: bb.fft.stft(x, 4, window=x), ShapeError, "stft: the window has 4 points"),
-        (lambda x: bb.fft.stft(x, 4, hop=0), ArgumentError, "stft: hop is an integer of at least 1, not 0"),
-        (lambda x: bb.fft.istft(x, x, size=6), ShapeError, "istft: windows of 6 points have 4 frequencies"),
-        (lambda x: bb.fft.istft(x, x, hop=9), NumericalInstabilityError, "istft: a point lies under no window"),
-        (lambda x: bb.fft.hann_window(0), ArgumentError, "hann_window: the length is an integer of at least 1"),
-        (lambda x: bb.fft.hann_window(4, dtype="int64"), DTypeError, "hann_window: the dtype is a float dtype"),
+        (lambda x: bb.fourier.rfft(x, axis=2), AxisError, "rfft: axis 2 is out of range"),
+        (lambda x: bb.fourier.rfft(x, n=0), ArgumentError, "rfft: n is an integer of at least 1, not 0"),
+        (lambda x: bb.fourier.rfft(x, norm="unitary"), ArgumentError, "rfft: norm is one of 'backward'"),
+        (lambda x: bb.fourier.rfft(bb.zeros((2, 0))), ShapeError, "rfft: axis 1 has no element to transform"),
+        (lambda x: bb.fourier.rfft(bb.asarray([True])), DTypeError, "rfft: takes float tensors, not bool"),
+        (lambda x: bb.fourier.irfft(x, x[:, :2]), ShapeError, "irfft: the real and imaginary parts differ"),
+        (lambda x: bb.fourier.irfft(x[:, :1], x[:, :1]), ArgumentError, "irfft: n must be given for one frequency"),
+        (lambda x: bb.fourier.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),
+        (lambda x: bb.fourier.stft(x, 20, center=False), ShapeError, "stft: the signal is shorter than a window of 20"),
+        (lambda x: bb.fourier.stft(x, 4, window=x), ShapeError, "stft: the window has 4 points"),
+        (lambda x: bb.fourier.stft(x, 4, hop=0), ArgumentError, "stft: hop is an integer of at least 1, not 0"),
+        (lambda x: bb.fourier.istft(x, x, size=6), ShapeError, "istft: windows of 6 points have 4 frequencies"),
+        (lambda x: bb.fourier.istft(x, x, hop=9), NumericalInstabilityError, "istft: a point lies under no window"),
+        (lambda x: bb.fourier.hann_window(0), ArgumentError, "hann_window: the length is an integer of at least 1"),
+        (lambda x: bb.fourier.hann_window(4, dtype="int64"), DTypeError, "hann_window: the dtype is a float dtype"),
     ],
 )
 def test_errors(call: Callable[[Any], Any], error: type[Exception], words: str) -> None:
