@@ -14,6 +14,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     linalg,
     loss,
     normalize,
+    pool,
     reduce,
     scan,
     shape,

@@ -23,6 +23,7 @@ from backburn.backend.logic import Logic
 from backburn.backend.loss import Loss
 from backburn.backend.normalize import Normalize
 from backburn.backend.optimize import Optimize
+from backburn.backend.pool import Pool
 from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
 from backburn.backend.scan import Scan
@@ -69,6 +70,7 @@ class Backend(
     Index[F, I, B, Q],
     LinearAlgebra[F, I, B, Q],
     Convolution[F, I, B, Q],
+    Pool[F, I, B, Q],
     Decompose[F, I, B, Q],
     Fourier[F, I, B, Q],
     Normalize[F, I, B, Q],

@@ -16,6 +16,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_loss,
     samples_normalize,
     samples_optimize,
+    samples_pool,
     samples_random,
     samples_reduce,
     samples_scan,
@@ -23,6 +24,24 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_shape,
     samples_sort,
 )
+from backburn.conformance.check import Check
+from backburn.conformance.expected import read_expected
+from backburn.conformance.kinds import KINDS
+from backburn.conformance.report import Report, Result
+from backburn.conformance.run import check_backend, parametrize_with_checks
 from backburn.conformance.samples import SAMPLES, Sample, SampleSet
+from backburn.conformance.suite import checks
 
-__all__ = ["SAMPLES", "Sample", "SampleSet"]
+__all__ = [
+    "check_backend",
+    "checks",
+    "parametrize_with_checks",
+    "read_expected",
+    "Check",
+    "Report",
+    "Result",
+    "KINDS",
+    "SAMPLES",
+    "Sample",
+    "SampleSet",
+]

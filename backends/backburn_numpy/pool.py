@@ -1,0 +1,142 @@
+"""NumPy: pooling, one element of all windows at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.conv import Pairs, offsets, places_of
+from backburn.backend.pool import pool_windows, reached
+from backburn_numpy.blocks import BLOCK, wide
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def max_pool(
+    x: Array,
+    /,
+    size: Shape = (1,),
+    stride: Shape = (1,),
+    padding: Pairs = ((0, 0),),
+    dilation: Shape = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Array, Array]:
+    places = x.shape[2:]
+    counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode)
+    images = _padded(x.reshape(-1, *places), widths, -np.inf)
+    out = empty((len(images), *counts), x.dtype)
+    index = empty(out.shape, np.dtype(np.int64))
+    if out.size:
+        starts, ones = [], [1] * len(places)
+        for axis, (m, step, (before, _)) in enumerate(zip(counts, stride, widths, strict=True)):
+            starts.append((np.arange(m) * step - before).reshape(*ones[:axis], m, *ones[axis + 1 :]))
+        keys = [(slice(None), *places_of(o, counts, stride, dilation)) for o in offsets(size)]
+        at = [_flat([s + o * d for s, o, d in zip(starts, offset, dilation, strict=True)], places)
+              for offset in offsets(size)]  # fmt: skip
+        # The first element that is no padding stays chosen where all are -inf.
+        first = _flat([np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True)], places)
+        rows = max(1, BLOCK // math.prod(images.shape[1:]))
+
+        def part(start: int, stop: int) -> None:
+            for low in range(start, stop, rows):
+                block = slice(low, min(low + rows, stop))
+                _choose(images[block], keys, at, first, out[block], index[block])
+
+        for_parts(part, len(images), max(1, (WORTH_A_THREAD >> 2) // math.prod(images.shape[1:])))
+    return out.reshape(*x.shape[:2], *counts), index.reshape(*x.shape[:2], *counts)
+
+
+def _choose(images: Array, keys: list[Any], at: list[Array], first: Array, best: Array, index: Array) -> None:
+    """Fill ``best`` with the largest elements of the windows and ``index`` with where they are."""
+    best.fill(-np.inf)
+    index[...] = first
+    has_nan = np.isnan(images.max() if images.dtype.kind == "f" else images.astype(np.float32).max())
+    for key, places in zip(keys, at, strict=True):
+        seen = images[key]
+        better = np.less(best, seen)
+        if has_nan:
+            better |= np.isnan(seen) & ~np.isnan(best)
+        np.copyto(best, seen, where=better)
+        np.copyto(index, places, where=better)
+
+
+def _flat(by_axis: list[Array], places: Shape) -> Array:
+    """The index of a place from those along each axis."""
+    total = by_axis[0]
+    for index, n in zip(by_axis[1:], places[1:], strict=True):
+        total = total * n + index
+    return total
+
+
+def _padded(images: Array, widths: Pairs, value: float) -> Array:
+    """Images with ``value`` around their places."""
+    if not any(map(any, widths)):
+        return images
+    lengths = (n + before + after for n, (before, after) in zip(images.shape[1:], widths, strict=True))
+    out = empty((len(images), *lengths), images.dtype)
+    out.fill(value)
+    inside = tuple(slice(before, before + n) for n, (before, _) in zip(images.shape[1:], widths, strict=True))
+    out[(slice(None), *inside)] = images
+    return out
+
+
+def avg_pool(
+    x: Array,
+    /,
+    size: Shape = (1,),
+    stride: Shape = (1,),
+    padding: Pairs = ((0, 0),),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    places, ones = x.shape[2:], (1,) * len(size)
+    counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+    images = _padded(wide(x).reshape(-1, *places), widths, 0.0)
+    total = empty((len(images), *counts), images.dtype)
+    total.fill(0)
+    for offset in offsets(size):
+        np.add(total, images[(slice(None), *places_of(offset, counts, stride, ones))], out=total)
+    np.divide(total, _divisor(places, counts, size, stride, padding, count_include_pad, total.dtype), out=total)
+    return total.reshape(*x.shape[:2], *counts).astype(x.dtype, copy=False)
+
+
+def avg_pool_backward(
+    grad: Array,
+    /,
+    places: Shape = (1,),
+    size: Shape = (1,),
+    stride: Shape = (1,),
+    padding: Pairs = ((0, 0),),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    ones = (1,) * len(size)
+    counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
+    part = wide(grad)
+    part = part / _divisor(places, counts, size, stride, padding, count_include_pad, part.dtype)
+    padded = (n + before + after for n, (before, after) in zip(places, widths, strict=True))
+    total = empty((*grad.shape[:2], *padded), part.dtype)
+    total.fill(0)
+    for offset in offsets(size):
+        place = total[(..., *places_of(offset, counts, stride, ones))]
+        np.add(place, part, out=place)
+    cut = tuple(slice(before, before + n) for n, (before, _) in zip(places, widths, strict=True))
+    return total[(..., *cut)].astype(grad.dtype, copy=False)
+
+
+def _divisor(
+    places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dtype: Any
+) -> Array:
+    """How many elements each window averages."""
+    total = np.ones((1,) * len(places), dtype)
+    for axis, n in enumerate(places):
+        numbers = reached(n, counts[axis], size[axis], stride[axis], padding[axis], include_pad)
+        if len(set(numbers)) == 1:
+            numbers = numbers[:1]
+        total = total * np.array(numbers, dtype).reshape(-1, *[1] * (len(places) - 1 - axis))
+    return total
