@@ -1,11 +1,11 @@
-"""``backburn.fourier``: Fourier transforms over real dtypes, where a complex tensor is two: its real and imaginary parts.
+"""``backburn.fourier``: Fourier transforms over real dtypes; a complex tensor is two, its real and imaginary parts.
 
 It is not the Array API's extension ``fft``, which needs complex dtypes, and so it does not have that name. Transforms
-run along one ``axis`` (the last one); ``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor 1/n
-goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers become the
-default float type, 16-bit floats are computed in float32. Everything has gradients. An axis that does not exist raises
-:class:`AxisError`, a ``norm`` or an ``n`` that has no meaning :class:`ArgumentError`, an axis without elements
-:class:`ShapeError`.
+run along one ``axis`` (the last one); ``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor
+1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers
+become the default float type, 16-bit floats are computed in float32. Everything has gradients. An axis that does not
+exist raises :class:`AxisError`, a ``norm`` or an ``n`` that has no meaning :class:`ArgumentError`, an axis without
+elements :class:`ShapeError`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def getitem(x: T, key: Any, /) -> T:
 
     The key is an integer, a slice (negative steps too), None (a new axis), an Ellipsis, a tensor, array or list of
     integers or of truth values, or a tuple of them. Truth values must have the lengths of the axes that they index,
-    or have length 0 and choose nothing. One truth value alone makes a new axis of length 1 or 0. Raises :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
+    or have length 0 and choose nothing. One truth value alone makes a new axis of length 1 or 0. Raises
+    :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
