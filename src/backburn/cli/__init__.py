@@ -1,4 +1,4 @@
-"""The command ``backburn``: train, evaluate, and what is installed.
+"""The command ``backburn``: train, evaluate, check a backend, and what is installed.
 
 What goes wrong is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the
 traceback instead. Status 130 says that Ctrl-C ended a training run.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from backburn.base.errors import BackburnError
-from backburn.cli import information, training
+from backburn.cli import conformance, information, training
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,13 @@ def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for add in (training.add_train, training.add_evaluate, information.add_backends, information.add_info):
+    for add in (
+        training.add_train,
+        training.add_evaluate,
+        conformance.add_conformance,
+        information.add_backends,
+        information.add_info,
+    ):
         add(commands, common)
     return top
 

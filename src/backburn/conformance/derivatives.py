@@ -44,12 +44,17 @@ def with_leaves(sample: Sample, values: list[Any], other: Any) -> list[Any]:
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in sample.operands]
 
 
-def directional(name: str, sample: Sample, base: Any, directions: list[list[Array]], at: list[Array]) -> float:
-    """The derivative of ``sum(cotangent * operation(at))`` along ``directions``, one list of arrays for each order."""
+def directional(
+    name: str, sample: Sample, base: Any, directions: list[list[Array]], at: list[Array], first: Any = None
+) -> float:
+    """The derivative of ``sum(cotangent * operation(at))`` along ``directions``, one list of arrays for each order.
+
+    ``first`` is the autodiff backend over ``base`` that differentiates first, if not ours.
+    """
     order = len(directions)
     tower = [base]
-    for _ in range(order):
-        tower.append(Autodiff(tower[-1]))
+    for level in range(order):
+        tower.append(first if level == 0 and first is not None else Autodiff(tower[-1]))
     inputs = []
     for value in at:
         x = base.from_numpy(np.asarray(value))
@@ -90,34 +95,53 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
         if k.dtype(output).kind != "float":
             continue
         shape = tuple(output.shape)
-        weights = np.cos(np.arange(int(np.prod(shape)), dtype=np.float64) + 0.7).reshape(shape) + 1.5
-        term = k.sum(k.mul(output, _constant(k, base, weights)), tuple(range(len(shape))), False)
+        term = k.sum(k.mul(output, _constant(k, base, uneven(shape))), tuple(range(len(shape))), False)
         total = term if total is None else k.add(total, term)
     return total
 
 
-def check_derivative(name: str, sample: Sample, base: Any, order: int, tolerance: float = 1e-6) -> None:
-    """Compare the derivative of ``order`` with a central difference; raises AssertionError where they differ."""
+def uneven(shape: tuple[int, ...]) -> Array:
+    """Weights between 0.5 and 2.5, no two alike."""
+    return np.cos(np.arange(int(np.prod(shape)), dtype=np.float64) + 0.7).reshape(shape) + 1.5
+
+
+def check_derivative(
+    name: str,
+    sample: Sample,
+    base: Any,
+    order: int,
+    tolerance: float = 1e-6,
+    first: Any = None,
+    seed: int | None = None,
+) -> float:
+    """Compare the derivative of ``order`` with a central difference; raises AssertionError where they differ.
+
+    The error in units of tolerance. ``first`` is as in :func:`directional`; the directions follow from ``seed``.
+    """
     at = [np.asarray(a, np.float64) for a in leaves(sample)]
     if not at or not OPERATIONS[name].differentiable:
-        return
-    generator = np.random.default_rng(order)
-    directions = [[_direction(generator, a) for a in at] for _ in range(order)]
-    got = directional(name, sample, base, directions, at)
+        return 0.0
+    generator = np.random.default_rng(order if seed is None else seed)
+    directions = [[direction(generator, a) for a in at] for _ in range(order)]
+    got = directional(name, sample, base, directions, at, first)
     last = directions[-1]
     difference = [
-        directional(name, sample, base, directions[:-1], [a + sign * STEP * d for a, d in zip(at, last, strict=True)])
+        directional(
+            name, sample, base, directions[:-1], [a + sign * STEP * d for a, d in zip(at, last, strict=True)], first
+        )
         for sign in (1, -1)
     ]
     expected = (difference[0] - difference[1]) / (2 * STEP)
     size = max(1.0, abs(expected), *(abs(d) for d in difference))
-    if not abs(got - expected) <= tolerance * 10 ** (order - 1) * size:
+    error: float = abs(got - expected) / (tolerance * 10 ** (order - 1) * size)
+    if not error <= 1:
         raise AssertionError(
             f"{name}, derivative of order {order}: got {got!r}, central difference {expected!r}; sample {sample}"
         )
+    return error
 
 
-def _direction(generator: np.random.Generator, like: Array) -> Array:
+def direction(generator: np.random.Generator, like: Array) -> Array:
     """A direction whose components are all well away from 0, so that no element goes unchecked."""
     signs = generator.choice([-1.0, 1.0], like.shape)
     return np.asarray(generator.uniform(0.3, 1.0, like.shape) * signs)

@@ -49,5 +49,7 @@ def compare(got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float
     worst = float(error.max(initial=0.0))
     if worst > 1:
         place = np.unravel_index(int(error.argmax()), error.shape)
-        raise AssertionError(f"{dtype}: error {worst:.3g} x tolerance at {place}: got {got[place]}, expected {expected[place]}")
+        raise AssertionError(
+            f"{dtype}: error {worst:.3g} x tolerance at {place}: got {got[place]}, expected {expected[place]}"
+        )
     return worst

@@ -1,0 +1,151 @@
+"""``backburn conformance``: what a backend gets right, what it gets wrong, and how to see it again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.conformance.expected import read_expected
+from backburn.conformance.report import Report, Result
+from backburn.conformance.run import check_backend
+from backburn.conformance.terminal import summary, text
+
+EPILOG = """\
+A backend is an expression such as numpy or "autodiff(numpy)", or module:factory, where the factory is a class or a
+function without arguments. The exit status is 0 when every check passes or fails as expected, 1 when not, and 2 when
+the backend or an option cannot be used.
+"""
+
+
+def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Enter ``backburn conformance``."""
+    command = commands.add_parser(
+        "conformance",
+        parents=[common],
+        help="check a backend against the contract",
+        description="Check a backend against the contract.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("backend", nargs="?", metavar="BACKEND", help="the backend to check")
+    command.add_argument(
+        "--quick", action="store_true", help="at most 600 checks, spread over all operations and kinds"
+    )
+    for name, what in (("ops", "operations"), ("dtypes", "dtypes"), ("kinds", "kinds of check")):
+        command.add_argument(f"--{name}", metavar="A,B", type=_names, help=f"only these {what}, separated by commas")
+    command.add_argument("--only", metavar="ID", action="append", help="only the check of this id; may be repeated")
+    command.add_argument(
+        "--xfail", metavar="FILE", type=Path, action="append", help="expected failures: lines 'ID: reason'"
+    )
+    for name in ("json", "markdown", "html"):
+        command.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"write the report as {name} too")
+    command.add_argument("--brief", action="store_true", help="print failures and the count alone")
+    command.add_argument("--jobs", metavar="N", type=_positive_int, default=1, help="worker processes (default: 1)")
+    command.add_argument(
+        "--timeout", metavar="S", type=_positive, default=60.0, help="seconds that a check may take (default: 60)"
+    )
+    command.add_argument("--in-process", action="store_true", help="no worker processes: for debuggers")
+    command.add_argument(
+        "--new",
+        nargs=2,
+        metavar=("NAME", "DIR"),
+        help="write a package for a new backend into a folder, and check nothing",
+    )
+    command.set_defaults(run=conformance)
+
+
+def conformance(options: argparse.Namespace) -> int:
+    """Run the checks, print the report, write the files."""
+    if options.new:
+        from backburn.conformance.template import write_template
+
+        for path in write_template(options.new[0], Path(options.new[1])):
+            print(path)
+        return 0
+    if options.backend is None:
+        raise ArgumentError("conformance: name a backend, such as numpy, or module:factory")
+    if os.getcwd() not in sys.path:  # as `python -m` does: a backend may lie in the current folder
+        sys.path.insert(0, os.getcwd())
+    expected: dict[str, str] = {}
+    for path in options.xfail or ():
+        expected.update(read_expected(path))
+    show, close = _progress()
+    try:
+        report = check_backend(
+            options.backend,
+            expected,
+            quick=options.quick,
+            ops=options.ops,
+            dtypes=options.dtypes,
+            kinds=options.kinds,
+            only=options.only,
+            jobs=0 if options.in_process else options.jobs,
+            timeout=options.timeout,
+            progress=show,
+        )
+    finally:
+        close()
+    _write(report, options)
+    if not report.results and not report.unmatched:
+        raise ArgumentError(f"conformance: nothing to check of {options.backend} with these options")
+    brief = options.brief or bool(options.only)
+    print(text(report, matrices=not brief) if not brief or not report.ok else summary(report))
+    return 0 if report.ok else 1
+
+
+def _write(report: Report, options: argparse.Namespace) -> None:
+    for path, make in (
+        (options.json, report.to_json), (options.markdown, report.to_markdown), (options.html, report.to_html)
+    ):  # fmt: skip
+        if path is not None:
+            path.write_text(make(), encoding="utf-8")
+
+
+def _progress() -> tuple[Callable[[Result, int, int], None] | None, Callable[[], None]]:
+    """What shows how far the run is, where there is somebody to see it, and what ends the showing."""
+    if not sys.stderr.isatty():
+        return None, lambda: None
+    if find_spec("tqdm") is None:
+        return _count, lambda: print(file=sys.stderr)
+    from tqdm import tqdm
+
+    bar: Any = tqdm(unit="check", leave=False)
+    failed = [0]
+
+    def show(result: Result, done: int, total: int) -> None:
+        bar.total = total
+        if result.bad:
+            failed[0] += 1
+            bar.set_postfix_str(f"{failed[0]} failed")
+        bar.update()
+
+    return show, bar.close
+
+
+def _count(result: Result, done: int, total: int) -> None:
+    if done % 100 == 0 or done == total:
+        print(f"\r{done}/{total}", end="", file=sys.stderr, flush=True)
+
+
+def _names(words: str) -> list[str]:
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def _positive(word: str) -> float:
+    number = float(word)
+    if not number > 0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return number
+
+
+def _positive_int(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

@@ -1,0 +1,364 @@
+"""Checks of how an operation behaves, whatever its values: layouts, untouched inputs, results that last, refusals."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.errors import BackburnError
+from backburn.conformance.calls import (
+    Array,
+    call,
+    computed,
+    dtypes_of,
+    host_arrays,
+    is_float_name,
+    lifted,
+    on_host,
+    operands_of,
+    promised_shapes,
+    same_bits,
+    wide,
+)  # fmt: skip
+from backburn.conformance.check import NO_DTYPE, Check
+from backburn.conformance.checks import each, flat
+from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.tolerances import VALUE, compare
+from backburn.conformance.values import value_kind
+
+#: How many samples of an operation the checks of behaviour share.
+SHARED = 3
+
+
+def shared(backend: Any, operation: Operation) -> Iterator[tuple[int, Sample, str]]:
+    """The first samples of distinct kinds of an operation, each in the first dtype that the backend has."""
+    kinds: set[str] = set()
+    cases = list(enumerate(SAMPLES[operation.name].cases))
+    plain = [c for c in cases if value_kind(operation, c[1]) in ("value", "random")]
+    for index, sample in [*plain[:1], *cases]:
+        kind = value_kind(operation, sample)
+        kind = "value" if kind == "random" else kind
+        if kind in kinds or len(kinds) == SHARED or kind in ("zero_size", "special"):
+            continue
+        for dtype in dtypes_of(operation.name, sample, backend)[:1]:
+            kinds.add(kind)
+            yield index, sample, dtype
+
+
+def behaviour_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """Every check of behaviour that applies to the shared samples."""
+    name = operation.name
+    for index, sample, dtype in shared(backend, operation):
+        if any(a.size for a in host_arrays(sample)):
+            yield Check(name, dtype, "layout", index, backend, check_layout, sample, "inputs that are views")
+            yield Check(name, dtype, "mutation", index, backend, check_mutation, sample, "inputs are left as they were")
+        yield Check(name, dtype, "aliasing", index, backend, check_aliasing, sample, "results outlive the next call")
+        if backend.capabilities.deterministic:
+            yield Check(
+                name, dtype, "determinism", index, backend, check_determinism, sample, "equal calls, equal bits"
+            )
+
+
+def check_layout(check: Check) -> None:
+    """Operands that are reversed, transposed and strided views, made by the backend's own operations."""
+    assert check.sample is not None
+    k, name, sample = check.backend, check.operation, check.sample
+    operands = operands_of(name, sample, check.dtype)
+    plain = computed(k, name, sample, check.dtype)
+    for view in VIEWS:
+        seen = each(operands, partial(_seen, k, view))
+        other = on_host(k, name, call(k, name, seen, sample.attributes))
+        assert len(other) == len(plain), f"{len(other)} outputs from views, {len(plain)} otherwise"
+        for got, expected in zip(other, plain, strict=True):
+            dtype = got.dtype.name if got.dtype.name in VALUE else ""
+            compare(got, wide(expected), dtype, 4.0)  # the order of sums may differ
+
+
+def _seen(k: Any, view: Callable[[Any, Array], Any], array: Array) -> Any:
+    """An array on the backend as a view, where it has something to be seen."""
+    return view(k, array) if array.size and array.ndim else k.from_numpy(array)
+
+
+def _reversed(k: Any, array: Array) -> Any:
+    """A view with negative strides along every axis."""
+    axes = tuple(range(array.ndim))
+    return k.flip(k.from_numpy(np.flip(array, axes)), axes)
+
+
+def _strided(k: Any, array: Array) -> Any:
+    """Every second element of the last axis, of a tensor that is larger on either side."""
+    wide_array = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
+    wide_array[..., 1::2] = array
+    return k.slice(
+        k.from_numpy(wide_array), (*(slice(0, n, 1) for n in array.shape[:-1]), slice(1, 2 * array.shape[-1], 2))
+    )
+
+
+def _transposed(k: Any, array: Array) -> Any:
+    """The axes in reverse order in memory."""
+    axes = tuple(reversed(range(array.ndim)))
+    return k.permute_dims(k.from_numpy(np.ascontiguousarray(array.transpose())), axes)
+
+
+VIEWS: tuple[Callable[[Any, Array], Any], ...] = (_reversed, _strided, _transposed)
+
+
+def check_mutation(check: Check) -> None:
+    """Inputs have the same bits after the call as before."""
+    assert check.sample is not None
+    k = check.backend
+    operands = operands_of(check.operation, check.sample, check.dtype)
+    inputs = lifted(k, operands)
+    call(k, check.operation, inputs, check.sample.attributes)
+    for old, now in zip(flat(operands), flat(inputs), strict=True):
+        if isinstance(old, np.ndarray):
+            assert same_bits(np.asarray(k.to_numpy(now)), old), "an input was changed by the call"
+
+
+def check_aliasing(check: Check) -> None:
+    """A result is changed neither by another call of the operation nor by writing into what the host was given."""
+    assert check.sample is not None
+    k, name, sample = check.backend, check.operation, check.sample
+    operands = operands_of(name, sample, check.dtype)
+    results = call(k, name, lifted(k, operands), sample.attributes)
+    before = [a.copy() for a in on_host(k, name, results)]
+    others = each(operands, lambda a: np.roll(a, 1) if is_float_name(a.dtype.name) and not _matrix(name) else a)
+    call(k, name, lifted(k, others), sample.attributes)
+    for old, now in zip(before, on_host(k, name, results), strict=True):
+        assert same_bits(old, now), "a second call changed the result of the first"
+    if OPERATIONS[name].results == ("host",):
+        return
+    for given, result, old in zip(on_host(k, name, results), results, before, strict=True):
+        if given.flags.writeable and given.size:
+            given[...] = np.zeros((), given.dtype) if old.any() else np.ones((), given.dtype)
+            assert same_bits(old, np.asarray(k.to_numpy(result))), "writing into the host's array changed the result"
+
+
+def _matrix(name: str) -> bool:
+    """Whether the operands are matrices with properties that shuffled elements have not."""
+    return OPERATIONS[name].family == "decompose"
+
+
+def check_determinism(check: Check) -> None:
+    """Two equal calls give equal bits."""
+    assert check.sample is not None
+    first, second = (computed(check.backend, check.operation, check.sample, check.dtype) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        assert same_bits(a, b), "two equal calls gave different bits"
+
+
+# ---- calls that must be refused ----
+
+
+def error_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """Calls that the shape rule refuses, made from a good one by changing one argument: none may return.
+
+    Of required operations only: what derived ones are made of refuses, or the functions that users call.
+    """
+    if not operation.required:
+        return
+    for index, sample, dtype in list(shared(backend, operation))[:1]:
+        for number, (what, _, _) in enumerate(refused_calls(operation, sample, dtype)):
+            place = 100 * index + number
+            yield Check(operation.name, dtype, "errors", place, backend, check_error, sample, what)
+
+
+def refused_calls(operation: Operation, sample: Sample, dtype: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
+    """What is wrong, and the call, for each change of one argument that the operation's shape rule refuses."""
+    if operation.shape is None:
+        return []
+    operands = operands_of(operation.name, sample, dtype)
+    found = []
+    for what, changed, attributes in _changes(operation, operands, sample.attributes):
+        try:
+            promised_shapes(operation, changed, attributes)
+        except BackburnError as error:
+            found.append((f"{what}: {error}", changed, attributes))
+        except Exception:  # the change makes no sense, so that even its shape cannot be asked for
+            continue
+    return found
+
+
+def _changes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> Iterator[Any]:
+    for place, operand in enumerate(operands):
+        name = operation.operands[place]
+        for what, change in (("is longer", _longer), ("has another rank", _flatter)):
+            if isinstance(operand, np.ndarray) and operand.ndim:
+                yield f"{name} {what}", [*operands[:place], change(operand), *operands[place + 1 :]], attributes
+            elif isinstance(operand, list) and len(operand) > 1 and operand[0].ndim:
+                changed = [change(operand[0]), *operand[1:]]
+                yield f"the first of {name} {what}", [*operands[:place], changed, *operands[place + 1 :]], attributes
+    for name, value in attributes.items():
+        wrong: list[Any] = []
+        if type(value) is int:
+            wrong = [value + 1009]
+        elif isinstance(value, str):
+            wrong = ["no such choice"]
+        elif isinstance(value, tuple) and value and all(type(v) is int for v in value):
+            wrong = [(*value[:-1], value[-1] + 1009), (*value, value[-1])]
+        for bad in wrong:
+            yield f"{name} is {bad!r}", operands, {**attributes, name: bad}
+
+
+def _longer(array: Array) -> Array:
+    """One element more along each axis."""
+    return np.pad(array, 1, mode="edge")[(slice(1, None),) * array.ndim] if array.size else array
+
+
+def _flatter(array: Array) -> Array:
+    return array.reshape(-1) if array.ndim > 1 else array.reshape(-1, 1, 1)
+
+
+def check_error(check: Check) -> None:
+    """The call raises; what it raises is the backend's choice."""
+    assert check.sample is not None
+    operation = OPERATIONS[check.operation]
+    what, operands, attributes = refused_calls(operation, check.sample, check.dtype)[check.index % 100]
+    must_raise(check.backend, check.operation, lifted(check.backend, operands), attributes, what)
+
+
+def must_raise(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any], why: str) -> None:
+    """Raise AssertionError where a call returns, also where its result waits to be computed."""
+    try:
+        results = call(backend, name, operands, attributes)
+        on_host(backend, name, results)
+    except (Exception, BaseExceptionGroup):
+        return
+    raise AssertionError(f"returned {', '.join(_described(r) for r in results)} where it must raise ({why})")
+
+
+def _described(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+
+
+# ---- indices ----
+
+#: What points to a place, by operation: the operand, and the length of the axis it points into.
+_LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
+    "gather_backward": lambda o, a: int(a["shape"][a["axis"]]),
+    "take_backward": lambda o, a: int(a["length"]),
+    "gather_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
+    "scatter_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
+}
+
+
+def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """An index just outside its axis on either side, and far outside, for whatever takes indices or labels."""
+    pointers = [n for n in operation.operands if n in ("indices", "labels")]
+    if not pointers:
+        return
+    for index, sample in enumerate(SAMPLES[operation.name].cases):
+        dtypes = dtypes_of(operation.name, sample, backend)
+        if not dtypes or not all(a.size for a in host_arrays(sample)):
+            continue
+        for number, what in enumerate(("length", "-length - 1", "2**40")):
+            if pointers == ["labels"] and number == 1:
+                continue  # a negative label is one that is left out, by some conventions
+            yield Check(
+                operation.name,
+                dtypes[0],
+                "bounds",
+                10 * index + number,
+                backend,
+                check_bounds,
+                sample,
+                f"{what} in {pointers[0]}",
+            )
+        return
+
+
+def check_bounds(check: Check) -> None:
+    """An index outside its axis raises, and never wraps around."""
+    assert check.sample is not None
+    operands, why = outside(check)
+    must_raise(check.backend, check.operation, lifted(check.backend, operands), check.sample.attributes, why)
+
+
+def outside(check: Check) -> tuple[list[Any], str]:
+    """The operands of a check of bounds, one index of which is wrong, and how."""
+    assert check.sample is not None
+    name, sample = check.operation, check.sample
+    operation = OPERATIONS[name]
+    operands = operands_of(name, sample, check.dtype)
+    place = next(i for i, n in enumerate(operation.operands) if n in ("indices", "labels"))
+    attributes = {**{n: p.default for n, p in operation.parameters.items()}, **sample.attributes}
+    if name in _LENGTHS:
+        length = _LENGTHS[name](operands, attributes)
+    else:
+        target = next(o for n, o in zip(operation.operands, operands, strict=False) if n in ("x", "logits"))
+        length = target.shape[attributes["axis"]]
+    wrong = (length, -length - 1, 2**40)[check.index % 10]
+    indices = operands[place].astype(np.int64)
+    indices[(-1,) * indices.ndim] = wrong
+    operands[place] = indices
+    return operands, f"index {wrong}, length {length}"
+
+
+# ---- signatures ----
+
+
+def signature_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The signature of the contract, and what the defaults do."""
+    yield Check(operation.name, NO_DTYPE, "signature", 0, backend, check_signature, None, "operands, options, defaults")
+    defaults = {n: p for n, p in operation.attributes.items() if p is not operation.parameters[n].empty}
+    for name in defaults:
+        for index, sample in enumerate(SAMPLES[operation.name].cases if operation.name in SAMPLES else ()):
+            dtypes = dtypes_of(operation.name, sample, backend)
+            if name not in sample.attributes and dtypes and all(a.size for a in host_arrays(sample)):
+                place = 100 * (1 + list(defaults).index(name)) + index
+                title = f"leaving {name} out means {name}={defaults[name]!r}"
+                yield Check(operation.name, dtypes[0], "signature", place, backend, check_default, sample, title)
+                break
+
+
+def check_signature(check: Check) -> None:
+    """The callable takes the contract's operands by position and its options by position and name, same defaults.
+
+    A callable that Python cannot look into, such as one written in C, is accepted.
+    """
+    operation = OPERATIONS[check.operation]
+    function = getattr(check.backend, check.operation)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    required = [n for n in operation.operands if n not in operation.optional]
+    options = dict.fromkeys(operation.attributes)
+    for operands in {len(required): 0, len(operation.operands): 0}:
+        try:
+            signature.bind(*[None] * operands, **options)
+        except TypeError as error:
+            raise AssertionError(
+                f"{check.operation}{signature} does not take {operands} operands and "
+                f"the options {', '.join(options) or 'none'}: {error}"
+            ) from error
+    for name, default in operation.attributes.items():
+        own = signature.parameters.get(name)
+        if default is inspect.Parameter.empty or own is None:
+            continue
+        assert own.default == default, f"{name} is {own.default!r} by default, and {default!r} in the contract"
+    by_position = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in by_position[len(operation.operands) :]][: len(operation.attributes)]
+    if len(named) == len(operation.attributes):
+        assert named == list(operation.attributes), (
+            f"options in the order {named}, the contract has {list(operation.attributes)}"
+        )
+
+
+def check_default(check: Check) -> None:
+    """A call without an option gives the same bits as one that names the contract's default."""
+    assert check.sample is not None
+    k, name, sample = check.backend, check.operation, check.sample
+    defaults = {n: d for n, d in OPERATIONS[name].attributes.items() if d is not inspect.Parameter.empty}
+    option = list(defaults)[check.index // 100 - 1]
+    operands = operands_of(name, sample, check.dtype)
+    without = on_host(k, name, call(k, name, lifted(k, operands), sample.attributes))
+    named = {**sample.attributes, option: defaults[option]}
+    explicit = on_host(k, name, call(k, name, lifted(k, operands), named))
+    for a, b in zip(without, explicit, strict=True):
+        assert same_bits(a, b), f"{option} left out differs from {option}={defaults[option]!r}"

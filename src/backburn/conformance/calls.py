@@ -1,0 +1,157 @@
+"""Calling an operation on what a sample says: operands in a dtype, on a backend, with results on the host."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import DTYPES, DType, as_dtype
+from backburn.conformance.checks import arrays, as_tuple, each, flat
+from backburn.conformance.derivatives import is_float
+from backburn.conformance.samples import SAMPLES, Sample
+
+Array = NDArray[Any]
+
+#: Int operands that point to places or name classes: their dtype is no part of what an operation computes in.
+POINTERS = frozenset({"indices", "labels"})
+
+
+def operands_of(name: str, sample: Sample, dtype: str) -> list[Any]:
+    """The operands of ``sample`` as host arrays, in ``dtype``: its floats, or where it has none its int64 arrays."""
+    operands = arrays(sample, dtype if is_float_name(dtype) else "float64")
+    wanted = DTYPES.get(dtype)
+    if wanted is None or wanted.kind != "int":
+        return operands
+    names = OPERATIONS[name].operands
+    return [
+        operand if n in POINTERS else each([operand], lambda a: a.astype(dtype) if a.dtype == np.int64 else a)[0]
+        for n, operand in zip(names, operands, strict=False)
+    ]
+
+
+def is_float_name(dtype: str) -> bool:
+    """Whether ``dtype`` names a float dtype."""
+    return dtype in DTYPES and DTYPES[dtype].kind == "float"
+
+
+def lifted(backend: Any, operands: list[Any]) -> list[Any]:
+    """Host operands as primitives of a backend, which the samples' float arrays enter untracked."""
+    return each(operands, backend.from_numpy)
+
+
+def call(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:
+    """All outputs of an operation on primitives."""
+    return as_tuple(getattr(backend, name)(*operands, **attributes))
+
+
+def on_host(backend: Any, name: str, results: tuple[Any, ...]) -> list[Array]:
+    """The outputs as host arrays; some operations hand them to the host by themselves."""
+    if OPERATIONS[name].results == ("host",):
+        return [np.asarray(r) for r in results]
+    return [np.asarray(backend.to_numpy(r)) for r in results]
+
+
+def computed(backend: Any, name: str, sample: Sample, dtype: str) -> list[Array]:
+    """The outputs of a sample's call as host arrays."""
+    inputs = lifted(backend, operands_of(name, sample, dtype))
+    return on_host(backend, name, call(backend, name, inputs, sample.attributes))
+
+
+def wide(array: Array) -> Array:
+    """Floats in float64, whatever their dtype; of bfloat16 NumPy knows little."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
+def same_bits(first: Array, second: Array) -> bool:
+    """Whether two arrays have one shape and dtype and the same values, NaN and the sign of zero included."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    a, b = wide(first), wide(second)
+    if a.dtype.kind != "f":
+        return bool(np.array_equal(a, b))
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))
+
+
+def host_arrays(sample: Sample) -> list[Array]:
+    """Every array among the operands of a sample."""
+    return [o for o in flat(list(sample.operands)) if isinstance(o, np.ndarray)]
+
+
+def main_dtype(name: str, sample: Sample) -> str:
+    """The dtype that names a call without floats: that of its first array, of its attribute, or of its result."""
+    found = host_arrays(sample)
+    if found:
+        return str(as_dtype(found[0].dtype).name)
+    attribute = sample.attributes.get("dtype")
+    if isinstance(attribute, DType):
+        return attribute.name
+    result = OPERATIONS[name].results[0]
+    return result if result in DTYPES else "any"
+
+
+def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
+    """The dtypes in which a sample can be tried on a backend: none where it lacks another dtype of the sample.
+
+    Floats are tried in each float dtype of the operation; what works in float16 must in bfloat16, if the host has it.
+    """
+    capabilities = backend.capabilities
+    attribute = sample.attributes.get("dtype")
+    if isinstance(attribute, DType) and attribute not in capabilities.dtypes:
+        return []
+    others = [a for a in host_arrays(sample) if not is_float(a)]
+    if not all(capabilities.supports(as_dtype(a.dtype)) for a in others):
+        return []
+    if not any(is_float(a) for a in host_arrays(sample)):
+        return [main_dtype(name, sample)]
+    wanted = list(SAMPLES[name].dtypes)
+    if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
+        wanted.append("bfloat16")
+    return [d for d in wanted if capabilities.supports(as_dtype(d))]
+
+
+def int_dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
+    """The int dtypes besides its own in which the int64 arrays of a sample without floats fit."""
+    arrays_by_name = [
+        a
+        for n, operand in zip(OPERATIONS[name].operands, sample.operands, strict=False)
+        for a in flat([operand])
+        if n not in POINTERS and isinstance(a, np.ndarray)
+    ]
+    if not arrays_by_name or any(is_float(a) for a in host_arrays(sample)):
+        return []
+    moved = [a for a in arrays_by_name if a.dtype == np.int64]
+    if not moved or arrays_by_name[0].dtype != np.int64:
+        return []
+    scalars = [o for o in flat(list(sample.operands)) if type(o) is int]
+    low = min([0, *scalars, *(int(a.min(initial=0)) for a in moved)])
+    high = max([0, *scalars, *(int(a.max(initial=0)) for a in moved)])
+    declared = [d for d in backend.capabilities.dtypes if d.kind == "int" and d.name != "int64"]
+    return [
+        d.name
+        for d in declared
+        if backend.capabilities.supports(d) and np.iinfo(d.name).min <= low and high <= np.iinfo(d.name).max
+    ]
+
+
+def promised_dtypes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[DType | None, ...]:
+    """The dtypes of the outputs, by the table."""
+    first = [o[0] if isinstance(o, list) and o else o for o in operands]
+    known = [as_dtype(o.dtype) if isinstance(o, np.ndarray) else None for o in first]
+    return operation.dtypes(dict(zip(operation.operands, known, strict=False)), attributes)
+
+
+def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The shapes of the outputs, by the shape rule; None where data decide. Raises what the rule raises."""
+    if operation.shape is None:
+        return None
+    shapes = [
+        [np.shape(x) for x in o] if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
+        for o in operands
+    ]
+    defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
+    promised = operation.shape(*shapes, **{**defaults, **attributes})
+    return tuple(tuple(s) for s in promised) if len(operation.results) > 1 else (tuple(promised),)

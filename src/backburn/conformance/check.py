@@ -1,0 +1,74 @@
+"""A check: one thing that one operation of one backend must do, with a stable id and a seed that follows from it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import Sample
+
+#: What stands for the operation in the ids of checks that concern the backend as a whole.
+WHOLE = "backend"
+#: What stands for the dtype where none plays a part.
+NO_DTYPE = "any"
+
+
+@dataclass(frozen=True)
+class Check:
+    """``function(check)`` raises AssertionError where ``backend`` errs, and returns its error in units of tolerance.
+
+    ``sample`` is the call that is tried, where there is one; ``title`` says in words what is checked.
+    """
+
+    operation: str
+    dtype: str
+    kind: str
+    index: int
+    backend: Any
+    function: Callable[[Check], float | None]
+    sample: Sample | None = None
+    title: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        """``operation-dtype-kind-index``: the same in every release that has the check."""
+        return f"{self.operation}-{self.dtype}-{self.kind}-{self.index}"
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed of whatever is random in the check: the CRC-32 of its id, which does not change between runs."""
+        return zlib.crc32(self.id.encode())
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """A new generator of the check's own random numbers."""
+        return np.random.default_rng(self.seed)
+
+    def __call__(self) -> float:
+        """Run the check: its error in units of tolerance (0 where nothing is rounded).
+
+        Raises what the backend raises, and AssertionError for what it should not have answered.
+        """
+        return float(self.function(self) or 0.0)
+
+    def __repr__(self) -> str:
+        return f"<check {self.id}>"
+
+
+def parts_of(check_id: str) -> tuple[str, str, str, int]:
+    """Operation, dtype, kind and index of an id.
+
+        >>> parts_of("add-float32-value-0")
+        ('add', 'float32', 'value', 0)
+
+    Raises ValueError for what is no id.
+    """
+    parts = check_id.split("-")
+    if len(parts) != 4 or not all(parts) or not parts[3].isdecimal():
+        raise ValueError(f"{check_id!r} is not of the form operation-dtype-kind-index, such as add-float32-value-0")
+    return parts[0], parts[1], parts[2], int(parts[3])

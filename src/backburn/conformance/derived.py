@@ -1,0 +1,112 @@
+"""Samples made from others: of edge values, and of no dimensions, where an operation has none written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from backburn.backend.shapes import broadcast, unchanged
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.conformance.calls import POINTERS, Array, host_arrays
+from backburn.conformance.checks import each
+from backburn.conformance.derivatives import is_float
+from backburn.conformance.samples import SAMPLES, Sample
+
+#: Indices of derived samples begin here, so that samples that are added later do not change their ids.
+SPECIAL, INTEGER_EDGES, ZERO_D = 1000, 1001, 1002
+
+#: Families whose operations compute on with whatever they get; what the others do with edge values is left open.
+EDGE_FAMILIES = frozenset(
+    {"index", "shape", "choice", "create", "arithmetic", "logic", "sort", "scan", "sets", "activate"}
+)
+#: Of those families, what is left open all the same.
+OPEN = frozenset(
+    {
+        "to_numpy_many",
+        "cast",
+        "lerp",
+        "gelu_backward",
+        "silu_backward",
+        "silu",
+        "mish",
+        "gelu",
+        "softsign",
+        "glu",
+        "one_hot",
+    }
+)
+
+
+@cache
+def samples_of(name: str) -> tuple[tuple[int, Sample], ...]:
+    """Every sample of an operation with its index: those that are written, then those that are derived."""
+    if name not in SAMPLES:
+        return ()
+    return (*enumerate(SAMPLES[name].cases), *_derived(OPERATIONS[name]))
+
+
+def _derived(operation: Operation) -> Iterator[tuple[int, Sample]]:
+    cases = SAMPLES[operation.name].cases
+    edges = operation.family in EDGE_FAMILIES and operation.name not in OPEN
+    floats = [c for c in cases if any(is_float(a) and a.size > 2 for a in host_arrays(c))]
+    if edges and floats and not any(not np.isfinite(a).all() for c in floats for a in host_arrays(c)):
+        yield SPECIAL, _changed(operation, floats[0], _special)
+    ints = [c for c in cases if any(a.dtype == np.int64 and a.size > 2 for a in _values(operation, c))]
+    ends = np.iinfo(np.int64)
+    if edges and ints and not any(np.any(a == ends.max) for c in ints for a in host_arrays(c) if a.dtype == np.int64):
+        yield INTEGER_EDGES, _changed(operation, ints[0], _ends)
+    elementwise = operation.shape in (broadcast, unchanged)
+    if elementwise and not any(host_arrays(c) and all(a.ndim == 0 for a in host_arrays(c)) for c in cases):
+        for sample in cases:
+            if not any(a.size for a in host_arrays(sample)) or "dtype" in sample.attributes:
+                continue
+            flat = replace(sample, operands=tuple(each(sample.operands, _number)), smooth=0, gradients=None)
+            yield ZERO_D, flat
+            return
+
+
+def _values(operation: Operation, sample: Sample) -> list[Array]:
+    """The arrays among the operands that are values, where the first operand is an array of integers."""
+    named = [
+        (n, a)
+        for n, o in zip(operation.operands, sample.operands, strict=False)
+        for a in (o if isinstance(o, list) else [o])
+        if isinstance(a, np.ndarray)
+    ]
+    return [a for n, a in named if n not in POINTERS] if named and named[0][1].dtype == np.int64 else []
+
+
+def _changed(operation: Operation, sample: Sample, change: Callable[[Array], Array]) -> Sample:
+    operands = tuple(
+        operand if name in POINTERS else each([operand], change)[0]
+        for name, operand in zip(operation.operands, sample.operands, strict=False)
+    )
+    return replace(sample, operands=operands, smooth=0, gradients=None, note="edge values")
+
+
+def _special(array: Array) -> Array:
+    """The first elements replaced by NaN, infinities and a negative zero."""
+    if not is_float(array):
+        return array
+    result = array.copy()
+    flat = result.reshape(-1)
+    flat[: min(4, array.size)] = [np.nan, np.inf, -0.0, -np.inf][: min(4, array.size)]
+    return result
+
+
+def _ends(array: Array) -> Array:
+    """The first elements replaced by the ends of int64."""
+    if array.dtype != np.int64:
+        return array
+    result = array.copy()
+    ends = np.iinfo(np.int64)
+    result.reshape(-1)[: min(2, array.size)] = [ends.max, ends.min][: min(2, array.size)]
+    return result
+
+
+def _number(array: Array) -> Array:
+    """The first element, without dimensions."""
+    return array.reshape(-1)[:1].reshape(()) if array.size else array

@@ -1,0 +1,70 @@
+"""Expected failures: which checks may fail on a backend, and why. They are strict: one that passes is a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from backburn.base.errors import ArgumentError, ConfigError
+from backburn.conformance.check import parts_of
+
+
+def read_expected(path: str | Path) -> dict[str, str]:
+    """Expected failures from a file of lines ``ID: reason``, with comments after ``#``.
+
+    An id may be a pattern with ``*`` for any part, such as ``gather-*-errors-*``. Raises :class:`ConfigError` with
+    file and line for a line without a reason, for what is no id, and for an id that stands there twice.
+    """
+    found: dict[str, str] = {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as cause:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from cause
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        name, _, reason = (part.strip() for part in content.partition(":"))
+        if not reason:
+            raise ConfigError(f"{path}, line {number}: expected 'ID: reason', and found {content!r}")
+        try:
+            check_pattern(name)
+        except ArgumentError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from error
+        if name in found:
+            raise ConfigError(f"{path}, line {number}: {name} stands there twice")
+        found[name] = reason
+    return found
+
+
+def check_pattern(name: str) -> None:
+    """Raise :class:`ArgumentError` for what is neither an id nor a pattern of ids."""
+    try:
+        parts_of(name if not name.endswith("*") else name.removesuffix("*") + "0")
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
+
+
+def reason_for(check_id: str, expected: Mapping[str, str]) -> str:
+    """Why a check is expected to fail, or ``""``.
+
+    >>> reason_for("gather-float32-errors-3", {"gather-*-errors-*": "clamps indices"})
+    'clamps indices'
+    """
+    exact = expected.get(check_id)
+    if exact is not None:
+        return exact
+    return next(
+        (reason for pattern, reason in expected.items() if "*" in pattern and fnmatchcase(check_id, pattern)), ""
+    )
+
+
+def unknown(expected: Collection[str], ids: Collection[str]) -> list[str]:
+    """Expected failures that match no check of the backend at all."""
+    known = set(ids)
+    return [
+        pattern
+        for pattern in expected
+        if (not any(fnmatchcase(i, pattern) for i in known) if "*" in pattern else pattern not in known)
+    ]

@@ -1,0 +1,213 @@
+"""What a run found: a result for each check, counts, matrices, and the score."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any
+
+from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES
+from backburn.conformance.check import NO_DTYPE, parts_of
+from backburn.conformance.kinds import KINDS
+from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, VALUE
+
+
+@dataclass
+class Result:
+    """What became of one check: ``status`` is ``"passed"``, ``"failed"``, ``"xfailed"`` (expected) or ``"xpassed"``.
+
+    ``error`` is in units of tolerance; ``smallest`` the smallest failing call; ``reason`` why a failure is expected.
+    """
+
+    id: str
+    title: str
+    status: str
+    error: float = 0.0
+    message: str = ""
+    smallest: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def bad(self) -> bool:
+        """Whether the result makes the run fail: a failure, or a pass where a failure was expected."""
+        return self.status in ("failed", "xpassed")
+
+
+@dataclass
+class Report:
+    """All results of a run. ``print(report)`` shows it; :meth:`to_json`, :meth:`to_markdown`, :meth:`to_html` write it.
+
+    ``header`` describes the backend and the run, ``unmatched`` lists expected failures whose id no check has, and
+    ``holes`` say for operations and kinds of check without a check why there is none.
+    """
+
+    target: str
+    header: dict[str, Any]
+    results: list[Result]
+    holes: dict[str, dict[str, str]] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed or failed as expected, and every expected failure exists."""
+        return not self.unmatched and not any(r.bad for r in self.results)
+
+    @property
+    def failures(self) -> list[Result]:
+        """The results that make the run fail."""
+        return [r for r in self.results if r.bad]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks ended in each status."""
+        counts = dict.fromkeys(("passed", "failed", "xfailed", "xpassed"), 0)
+        for result in self.results:
+            counts[result.status] += 1
+        return counts
+
+    @property
+    def score(self) -> str:
+        """The badge: how many of the checks pass.
+
+        >>> Report("numpy", {}, [Result("add-float32-value-0", "", "passed")]).score
+        '1 of 1 checks (100 %)'
+        """
+        passed, total = self.counts["passed"], len(self.results)
+        percent = 100.0 * passed / total if total else 0.0
+        shown = "100" if passed == total and total else f"{min(percent, 99.9):.1f}"
+        return f"{passed} of {total} checks ({shown} %)"
+
+    def reproduction(self, result: Result) -> str:
+        """A line to paste that runs one check alone."""
+        return f"backburn conformance {shlex.quote(self.target)} --only {result.id}"
+
+    @property
+    def dtypes(self) -> list[str]:
+        """The dtypes that occur, in the order of the contract; ``any`` last."""
+        seen = {parts_of(r.id)[1] for r in self.results}
+        return [d for d in (*DTYPES, NO_DTYPE) if d in seen]
+
+    def matrix(self) -> dict[str, dict[str, str]]:
+        """Operation by dtype: the worst error in units of tolerance, ``FAIL``, ``xfail``, or nothing."""
+        cells: dict[tuple[str, str], list[Result]] = {}
+        for result in self.results:
+            operation, dtype, _, _ = parts_of(result.id)
+            cells.setdefault((operation, dtype), []).append(result)
+        names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
+        return {n: {d: _cell(cells.get((n, d), [])) for d in self.dtypes} for n in names}
+
+    def kind_matrix(self) -> dict[str, dict[str, str]]:
+        """Operation by kind of check: how many there were, with ``!`` where some failed."""
+        cells: dict[tuple[str, str], list[Result]] = {}
+        for result in self.results:
+            operation, _, kind, _ = parts_of(result.id)
+            cells.setdefault((operation, kind), []).append(result)
+        names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
+
+        def cell(found: list[Result]) -> str:
+            return f"{len(found)}{'!' if any(r.bad for r in found) else ''}" if found else ""
+
+        return {n: {k: cell(cells.get((n, k), [])) for k in KINDS} for n in names}
+
+    def holes_by_reason(self) -> dict[str, dict[str, list[str]]]:
+        """For each kind of check and each reason, the operations that have no check of the kind."""
+        grouped: dict[str, dict[str, list[str]]] = {}
+        for operation, reasons in self.holes.items():
+            for kind, reason in reasons.items():
+                grouped.setdefault(kind, {}).setdefault(reason, []).append(operation)
+        return {kind: grouped[kind] for kind in KINDS if kind in grouped}
+
+    def to_json(self) -> str:
+        """Everything, for programs."""
+        return json.dumps(
+            {
+                "target": self.target, "ok": self.ok, "score": self.score, "seconds": round(self.seconds, 3),
+                "header": self.header, "counts": self.counts, "unmatched": self.unmatched,
+                "results": [_finite(asdict(r)) for r in self.results],
+                "matrix": self.matrix(), "kinds": self.kind_matrix(), "holes": self.holes,
+            },
+            indent=1,
+        )  # fmt: skip
+
+    def to_markdown(self) -> str:
+        """A page for people; equal runs give equal pages, so that they can be kept under version control."""
+        from backburn.conformance.pages import markdown
+
+        return markdown(self)
+
+    def to_html(self) -> str:
+        """A page that needs nothing beside itself."""
+        from backburn.conformance.pages import html
+
+        return html(self)
+
+    def __str__(self) -> str:
+        from backburn.conformance.terminal import text
+
+        return text(self)
+
+
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without the infinities that JSON lacks."""
+    error = record["error"]
+    return {**record, "error": error if error < 1e300 else None, "seconds": round(record["seconds"], 6)}
+
+
+def _cell(found: list[Result]) -> str:
+    if not found:
+        return ""
+    if any(r.bad for r in found):
+        return "FAIL"
+    if any(r.status == "xfailed" for r in found):
+        return "xfail"
+    return f"{max(r.error for r in found):.2f}"
+
+
+def describe(backend: Any) -> dict[str, Any]:
+    """What a report says of the backend: what it declares, where it is from, and with what it was run."""
+    capabilities = backend.capabilities
+    return {
+        "spec": backend.spec,
+        "class": f"{type(backend).__module__}.{type(backend).__qualname__}",
+        "device": backend.device,
+        "autodiff": is_autodiff(backend),
+        "default dtypes": f"{backend.float_dtype}, {backend.int_dtype}",
+        "dtypes": {d.name: sorted(uses) for d, uses in capabilities.dtypes.items()},
+        "groups": sorted(capabilities.groups),
+        "deterministic": capabilities.deterministic,
+        "limited to": sorted(getattr(backend, "conformance_kinds", ())),
+        "tolerances": {"value": VALUE, "gradient": GRADIENT, "second gradient": SECOND_GRADIENT},
+        "widened": dict(getattr(backend, "conformance_tolerances", {})),
+        "seeds": "CRC-32 of each check's id",
+        "contract": CONTRACT_VERSION,
+        "versions": versions(backend),
+        "platform": platform.platform(),
+    }
+
+
+def versions(backend: Any) -> Mapping[str, str]:
+    """The versions of Python, backburn, NumPy, and the package that each level of the backend comes from."""
+    found = {"python": platform.python_version()}
+    names = ["backburn", "numpy"]
+    level = backend
+    while level is not None:
+        package = type(level).__module__.partition(".")[0]
+        names += packages_distributions().get(package, [])
+        # What an adapter adapts is what it imports: named where its module says so.
+        names += list(getattr(sys.modules.get(type(level).__module__), "CONFORMANCE_VERSIONS", ()))
+        level = getattr(level, "inner_backend", None)
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,195 @@
+"""Running checks, here or in worker processes, into a report."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.conformance.check import Check, parts_of
+from backburn.conformance.expected import check_pattern, reason_for, unknown
+from backburn.conformance.kinds import holes
+from backburn.conformance.report import Report, Result, describe
+from backburn.conformance.smallest import smallest_failing
+from backburn.conformance.suite import checks
+from backburn.conformance.target import load_target, usable
+
+#: What is called after each check with its result, how many are done and how many there are.
+Progress = Callable[[Result, int, int], None]
+
+
+def check_backend(
+    backend: Any,
+    expected_failures: Mapping[str, str] | None = None,
+    *,
+    quick: bool = False,
+    ops: Collection[str] | None = None,
+    dtypes: Collection[str] | None = None,
+    kinds: Collection[str] | None = None,
+    only: Collection[str] | None = None,
+    jobs: int = 0,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the checks of a backend and report.
+
+    ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
+    or more, which needs one of the two strings, checks run in so many worker processes: one that crashes, or takes
+    longer than ``timeout`` seconds, fails alone. Otherwise they run in this process.
+
+    ``expected_failures`` gives reasons for ids (or patterns with ``*``) of checks that may fail. They are strict:
+    such a check fails the run if it passes, and so does an id that no check of the backend has.
+
+        >>> report = check_backend("numpy", ops=["tanh"])
+        >>> report.ok, report.failures
+        (True, [])
+
+    Raises :class:`ArgumentError` and its kin for a backend, an operation, a kind or an id that does not exist.
+    """
+    expected = dict(expected_failures or {})
+    for name in expected:
+        check_pattern(name)
+    options = {"quick": quick, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}
+    started = time.perf_counter()
+    if jobs > 0:
+        if not isinstance(backend, str):
+            raise ArgumentError("worker processes make the backend anew: pass its spec or 'module:factory' with jobs")
+        from backburn.conformance.workers import run_in_workers
+
+        prepared, outcomes = run_in_workers(
+            backend, options, list(expected), jobs, timeout, _reporter(expected, progress)
+        )
+        target = backend
+    else:
+        target = backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
+        made = load_target(backend) if isinstance(backend, str) else usable(backend, target)
+        found, prepared = prepare(made, options, list(expected))
+        report_one, outcomes = _reporter(expected, progress), []
+        for check in found:
+            outcomes.append(outcome(check))
+            report_one(outcomes[-1], len(outcomes), len(found))
+    results = [_result(o, expected) for o in outcomes]
+    return Report(
+        target, prepared["header"], results, prepared["holes"], prepared["unmatched"], time.perf_counter() - started
+    )
+
+
+def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tuple[list[Check], dict[str, Any]]:
+    """The checks that are asked for, and what the report says besides their results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        only = options.get("only")
+        filters = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
+        every: list[Check] | None = None
+        if only:
+            every = list(checks(backend))
+            wanted = set(only)
+            found = [c for c in every if c.id in wanted]
+            if lacking := sorted(wanted - {c.id for c in found}):
+                raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], every)}")
+        else:
+            found = list(checks(backend, quick=bool(options.get("quick")), **filters))
+        unmatched: list[str] = []
+        if expected:
+            every = every or list(checks(backend))
+            unmatched = unknown(expected, [c.id for c in every])
+        complete = not any(filters.values()) and not only and not options.get("quick")
+        gaps: dict[str, dict[str, str]] = {}
+        if complete and getattr(backend, "conformance_kinds", None) is None:
+            for (name, kind), reason in holes({(c.operation, c.kind) for c in found}).items():
+                gaps.setdefault(name, {})[kind] = reason
+        header = {**describe(backend), "quick": bool(options.get("quick"))}
+        header["selected"] = {n: sorted(v) for n, v in filters.items() if v}
+    return found, {"header": header, "holes": gaps, "unmatched": unmatched}
+
+
+def _advice(check_id: str, every: list[Check]) -> str:
+    try:
+        operation, dtype, kind, _ = parts_of(check_id)
+    except ValueError as error:
+        return str(error)
+    near = [c.id for c in every if c.operation == operation and (c.dtype == dtype or c.kind == kind)]
+    return f"there are {', '.join(near[:4])}" if near else f"there is nothing to check of {operation!r} in {dtype}"
+
+
+def outcome(check: Check) -> dict[str, Any]:
+    """What became of one check, as plain data."""
+    started, message, smallest, error = time.perf_counter(), "", "", 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            error = check()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
+            message = described(failure)
+            if isinstance(failure, AssertionError):
+                smallest = smallest_failing(check)
+    seconds = time.perf_counter() - started
+    return {
+        "id": check.id, "title": check.title, "failed": message, "smallest": smallest, "error": error,
+        "seconds": seconds,
+    }  # fmt: skip
+
+
+def described(failure: BaseException) -> str:
+    """An exception in words: what was asserted, or its class and message."""
+    words = " ".join(str(failure).split())
+    if isinstance(failure, AssertionError):
+        return words or "an assertion failed"
+    return f"raised {type(failure).__name__}: {words}"
+
+
+def _result(outcome: Mapping[str, Any], expected: Mapping[str, str]) -> Result:
+    reason = reason_for(outcome["id"], expected)
+    failed = bool(outcome["failed"])
+    status = ("xfailed" if failed else "xpassed") if reason else ("failed" if failed else "passed")
+    message = outcome["failed"] or ("it passes, and was expected to fail" if reason else "")
+    return Result(
+        outcome["id"],
+        outcome["title"],
+        status,
+        outcome["error"],
+        message,
+        outcome["smallest"],
+        reason,
+        outcome["seconds"],
+    )
+
+
+def _reporter(expected: Mapping[str, str], progress: Progress | None) -> Callable[[Mapping[str, Any], int, int], None]:
+    def report_one(found: Mapping[str, Any], done: int, total: int) -> None:
+        if progress is not None:
+            progress(_result(found, expected), done, total)
+
+    return report_one
+
+
+def parametrize_with_checks(
+    backend: Any, expected_failures: Mapping[str, str] | None = None, *, quick: bool = False, **filters: Iterable[str]
+) -> Any:
+    """A pytest decorator that runs a test once for each check of ``backend``, with the check's id as the test's.
+
+    Expected failures become strict ``xfail`` marks with their reasons. The test takes an argument ``check``::
+
+        @parametrize_with_checks("mypackage:MyBackend", quick=True)
+        def test_conformance(check):
+            check()
+
+    Raises :class:`ArgumentError` for an expected failure that no check has.
+    """
+    import pytest
+
+    made = load_target(backend) if isinstance(backend, str) else usable(backend, str(getattr(backend, "spec", backend)))
+    expected = dict(expected_failures or {})
+    found, prepared = prepare(made, {"quick": quick, **filters}, list(expected))
+    if prepared["unmatched"]:
+        raise ArgumentError(f"expected failures that no check of {made.spec} has: {', '.join(prepared['unmatched'])}")
+    parameters = []
+    for check in found:
+        reason = reason_for(check.id, expected)
+        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+        parameters.append(pytest.param(check, id=check.id, marks=marks))
+    return pytest.mark.parametrize("check", parameters)

@@ -1,0 +1,138 @@
+"""All checks of a backend, generated from the operation table and the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES
+from backburn.base.errors import ArgumentError, hint_for
+from backburn.conformance.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
+from backburn.conformance.check import NO_DTYPE, WHOLE, Check
+from backburn.conformance.gradients import gradient_checks
+from backburn.conformance.kinds import KINDS
+from backburn.conformance.members import (
+    capability_checks,
+    member_checks,
+    quantized_checks,
+    random_checks,
+    round_trip_checks,
+)  # fmt: skip
+from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.trait import trait_checks
+from backburn.conformance.values import dtype_checks, shape_checks, value_checks
+
+#: At most so many checks, and so many shapes of operands for each operation, with ``quick``.
+QUICK_CHECKS, QUICK_SHAPES = 600, 4
+
+
+def checks(
+    backend: Any,
+    *,
+    quick: bool = False,
+    ops: Collection[str] | None = None,
+    dtypes: Collection[str] | None = None,
+    kinds: Collection[str] | None = None,
+) -> Iterator[Check]:
+    """Every check of ``backend``, in the order of the operation table; those of some operations, dtypes or kinds.
+
+    ``backend`` may differentiate itself (then its own gradients are checked), or not (then those of ``Autodiff``
+    around it are). With ``quick`` there are at most 600, spread over all operations and kinds, and the same in every
+    run. A backend that computes no values may name the kinds of check that it is made for in an attribute
+    ``conformance_kinds``; its reports say so.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> [c.id for c in checks(NumpyBackend(), ops=["neg"], kinds=["special", "fan_out"], dtypes=["float32"])]
+        ['neg-float32-special-6']
+
+    Raises :class:`ArgumentError` for an operation, dtype or kind that does not exist.
+    """
+    wanted = _known("operation", ops, [*OPERATIONS, WHOLE]), _known("dtype", dtypes, [*DTYPES, NO_DTYPE])
+    wanted_kinds = _known("kind of check", kinds, KINDS)
+    declared = getattr(backend, "conformance_kinds", None)
+    found = (
+        check
+        for check in _all(backend, wanted_kinds)
+        if (wanted[0] is None or check.operation in wanted[0])
+        and (wanted[1] is None or check.dtype in wanted[1])
+        and (wanted_kinds is None or check.kind in wanted_kinds)
+        and (declared is None or check.kind in declared)
+    )
+    return iter(_quick(list(found))) if quick else found
+
+
+def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> set[str] | None:
+    for name in names or ():
+        if name not in known:
+            raise ArgumentError(f"there is no {what} {name!r}. {hint_for(name, known)}")
+    return set(names) if names else None
+
+
+def _all(backend: Any, kinds: set[str] | None) -> Iterator[Check]:
+    yield from member_checks(backend)
+    yield from trait_checks(backend)
+    yield from capability_checks(backend)
+    yield from round_trip_checks(backend)
+    yield from random_checks(backend)
+    yield from quantized_checks(backend)
+    for name, operation in OPERATIONS.items():
+        yield from signature_checks(backend, operation)
+        if name not in SAMPLES:
+            continue
+        for make in (
+            value_checks,
+            dtype_checks,
+            shape_checks,
+            behaviour_checks,
+            bounds_checks,
+            error_checks,
+            gradient_checks,
+        ):
+            yield from make(backend, operation)
+
+
+def _quick(found: list[Check]) -> list[Check]:
+    """At most :data:`QUICK_CHECKS`: a value and a gradient of each operation, then kind after kind in turns."""
+    shapes: dict[str, set[Any]] = {}
+    few = []
+    for check in found:
+        known = shapes.setdefault(check.operation, set())
+        shape = None if check.sample is None else _shapes(check.sample)
+        if shape in known or len(known) < QUICK_SHAPES:
+            known.add(shape)
+            few.append(check)
+    chosen: dict[str, Check] = {}
+    for kind in ("value", "gradient"):
+        seen = set()
+        for check in few:
+            if check.kind == kind and check.operation not in seen:
+                seen.add(check.operation)
+                chosen[check.id] = check
+    chosen = dict(list(chosen.items())[:QUICK_CHECKS])
+    # Of each kind, the checks in an order that mixes the operations and is the same in every run.
+    waiting = {
+        kind: sorted((c for c in few if c.kind == kind and c.id not in chosen), key=lambda c: -c.seed) for kind in KINDS
+    }
+    while len(chosen) < QUICK_CHECKS and any(waiting.values()):
+        for rest in waiting.values():
+            if rest and len(chosen) < QUICK_CHECKS:
+                check = rest.pop()
+                chosen[check.id] = check
+    return [check for check in found if check.id in chosen]
+
+
+def _shapes(sample: Sample) -> Any:
+    return tuple(
+        tuple(np.shape(x) for x in o) if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
+        for o in sample.operands
+    )
+
+
+def size_of(sample: Sample) -> int:
+    """How many elements the operands of a sample have together."""
+    found = [x for o in sample.operands for x in (o if isinstance(o, list) else [o]) if isinstance(x, np.ndarray)]
+    return sum(math.prod(a.shape) for a in found)

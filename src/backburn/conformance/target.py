@@ -1,0 +1,78 @@
+"""From what an author types to a backend: an expression of the registry, or ``module:factory``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from backburn.backend.contract import Backend, is_backend
+from backburn.backend.registry import check_autodiff_backend, load_backend
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError
+from backburn.conformance.members import missing_operations
+
+#: What a backend has besides operations.
+PROPERTIES = ("spec", "device", "capabilities", "dtype")
+
+
+def load_target(target: str) -> Any:
+    """The backend that ``target`` names: an expression such as ``"autodiff(numpy)"``, or ``"package.module:factory"``.
+
+    The factory is a class, a function without arguments, or a backend itself.
+
+        >>> load_target("backburn_numpy:NumpyBackend")
+        <backend numpy>
+
+    Raises an error of backburn for whatever cannot be used, and says which required operations are missing.
+    """
+    module, _, attribute = target.partition(":")
+    if attribute and all(p.isidentifier() for p in (*module.split("."), *attribute.split("."))):
+        made = _made(target, module, attribute)
+    else:
+        made = load_backend(target)
+    return usable(made, target)
+
+
+def _made(target: str, module: str, attribute: str) -> Any:
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found() if isinstance(found, type) or (callable(found) and not is_backend(found)) else found
+    except BackburnError:
+        raise
+    except Exception as cause:
+        what = "could not be imported" if isinstance(cause, ImportError) else "could not be made"
+        raise BackendUnavailableError(f"{target}: {what} ({type(cause).__name__}: {cause})") from cause
+
+
+def usable(backend: Any, target: str) -> Any:
+    """``backend``, if it has every required member; else an :class:`ArgumentError` lists what it lacks."""
+    if isinstance(backend, type):
+        raise ArgumentError(f"{target} is the class {backend.__name__}, and not a backend: pass an object of it")
+    kind = type(backend)
+    lacking = (
+        missing_operations(backend)
+        if Backend in kind.__mro__
+        else [o for o in OPERATIONS.values() if o.required and not hasattr(kind, o.name)]
+    )
+    properties = [n for n in PROPERTIES if getattr(kind, n, None) in (None, getattr(Backend, n))]
+    if properties or lacking:
+        lines = [f"{target} made {kind.__name__}, which lacks {len(properties) + len(lacking)} required members:"]
+        lines += [f"    {name}" for name in properties]
+        lines += [f"    {signature(operation)}" for operation in lacking]
+        raise ArgumentError("\n".join(lines))
+    check_autodiff_backend(backend)
+    return backend
+
+
+def signature(operation: Operation) -> str:
+    """The name and parameters of an operation, as its implementation has them.
+
+    >>> signature(OPERATIONS["sum"])
+    'sum(x, /, axis, keepdims=False)'
+    """
+    own = inspect.signature(operation.body)
+    plain = [p.replace(annotation=p.empty) for n, p in own.parameters.items() if n != "self"]
+    return f"{operation.name}{inspect.Signature(plain)}"

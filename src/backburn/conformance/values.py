@@ -1,0 +1,147 @@
+"""Checks of an operation's results: values, dtype and shape, each sample under the kind that its inputs make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.shapes import broadcast
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import as_dtype
+from backburn.conformance.calls import (
+    Array,
+    call,
+    computed,
+    dtypes_of,
+    host_arrays,
+    int_dtypes_of,
+    is_float_name,
+    lifted,
+    operands_of,
+    promised_dtypes,
+    promised_shapes,
+)  # fmt: skip
+from backburn.conformance.check import Check
+from backburn.conformance.checks import expected_of, flat
+from backburn.conformance.derived import samples_of
+from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.tolerances import compare, widened
+
+
+def value_kind(operation: Operation, sample: Sample) -> str:
+    """The kind of check that comparing the results of a sample with the reference is."""
+    found = host_arrays(sample)
+    if operation.family == "random":
+        return "random"
+    shape = sample.attributes.get("shape")
+    if any(a.size == 0 for a in found) or (not found and isinstance(shape, tuple) and 0 in shape):
+        return "zero_size"
+    if any(a.dtype.kind == "f" and _special(a) for a in found):
+        return "special"
+    if any(a.dtype.kind in "iu" and _at_the_end(a) for a in found):
+        return "integer_edges"
+    if any(isinstance(o, bool | int | float) for o in sample.operands):
+        return "scalars"
+    if (found and all(a.ndim == 0 for a in found)) or (not found and shape == ()):
+        return "zero_d"
+    if operation.shape is broadcast and len({a.shape for a in found}) > 1:
+        return "broadcasting"
+    return "value"
+
+
+def _special(array: Array) -> bool:
+    return not np.isfinite(array).all() or bool(np.any((array == 0) & np.signbit(array)))
+
+
+def _at_the_end(array: Array) -> bool:
+    ends = np.iinfo(array.dtype)
+    return bool(np.any(array == ends.max) or (ends.min != 0 and np.any(array == ends.min)))
+
+
+def value_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """Every sample in every dtype against the float64 reference."""
+    name = operation.name
+    for index, sample in samples_of(name):
+        kind = value_kind(operation, sample)
+        for dtype in dtypes_of(name, sample, backend):
+            yield Check(name, dtype, kind, index, backend, check_value, sample, "the values of the reference")
+
+
+def check_value(check: Check) -> float:
+    """Compare the values with the reference, by the tolerance of the dtype that the table promises."""
+    assert check.sample is not None
+    operation, samples, sample = OPERATIONS[check.operation], SAMPLES[check.operation], check.sample
+    operands = operands_of(check.operation, sample, check.dtype)
+    results = computed(check.backend, check.operation, sample, check.dtype)
+    expected = expected_of(samples, sample, operands)
+    dtypes = promised_dtypes(operation, operands, sample.attributes)
+    assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
+    factor = samples.tolerance * widened(check.backend, check.operation, check.dtype)
+    worst = 0.0
+    for got, reference, promised in zip(results, expected, dtypes, strict=False):
+        tolerance = promised.name if promised is not None else str(as_dtype(got.dtype).name)
+        if promised is not None and promised.kind == "quantized":
+            tolerance = str(as_dtype(got.dtype).name)
+        worst = max(worst, compare(got, reference, tolerance if is_float_name(tolerance) else "", factor))
+    return worst
+
+
+def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The dtype of each output, for each dtype of the operands that the backend declares."""
+    name = operation.name
+    seen = set()
+    for index, sample in samples_of(name):
+        kinds = tuple(a.dtype.kind for a in host_arrays(sample))
+        attribute = sample.attributes.get("dtype")
+        for dtype in [*dtypes_of(name, sample, backend), *int_dtypes_of(name, sample, backend)]:
+            key = (dtype, kinds, attribute, any(isinstance(o, int | float) for o in sample.operands))
+            if key not in seen:
+                seen.add(key)
+                yield Check(name, dtype, "dtype", index, backend, check_dtype, sample, "the dtypes that the table says")
+
+
+def check_dtype(check: Check) -> None:
+    """Compare the dtypes of the outputs with the operation table."""
+    assert check.sample is not None
+    operation, backend = OPERATIONS[check.operation], check.backend
+    operands = operands_of(check.operation, check.sample, check.dtype)
+    results = call(backend, check.operation, lifted(backend, operands), check.sample.attributes)
+    if operation.results == ("host",):
+        for got, given in zip(results, flat(operands), strict=True):
+            assert isinstance(got, np.ndarray), f"the host gets {type(got).__name__}, not a NumPy array"
+            assert got.dtype == given.dtype, f"the host gets {got.dtype} for {given.dtype}"
+        return
+    promised = promised_dtypes(operation, operands, check.sample.attributes)
+    assert len(results) == len(promised), f"{len(results)} outputs, and the table has {len(promised)}"
+    for number, (result, dtype) in enumerate(zip(results, promised, strict=True)):
+        if dtype is not None:
+            got = backend.dtype(result)
+            assert got == dtype, f"output {number} is {got}, the table says {dtype}"
+
+
+def shape_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The shape of each output of every sample, in one dtype."""
+    if operation.shape is None or operation.results == ("host",):
+        return
+    for index, sample in samples_of(operation.name):
+        for dtype in dtypes_of(operation.name, sample, backend)[:1]:
+            yield Check(operation.name, dtype, "shape", index, backend, check_shape, sample, "the shape rule")
+
+
+def check_shape(check: Check) -> None:
+    """Compare the shapes of the outputs with the shape rule; a shape is a tuple of ints."""
+    assert check.sample is not None
+    operation, backend = OPERATIONS[check.operation], check.backend
+    operands = operands_of(check.operation, check.sample, check.dtype)
+    promised = promised_shapes(operation, operands, check.sample.attributes)
+    results = call(backend, check.operation, lifted(backend, operands), check.sample.attributes)
+    for result in results:
+        assert isinstance(result.shape, tuple), f"a shape is a tuple, not {type(result.shape).__name__}"
+    got = tuple(tuple(r.shape) for r in results)
+    assert got == promised, f"shapes {got}, the rule says {promised}"
+    if operation.results[0] != "dtype" or backend.dtype(results[0]).kind != "quantized":
+        for result in results:
+            seen = backend.to_numpy(result).shape
+            assert seen == tuple(result.shape), f"shape {result.shape}, and on the host {seen}"

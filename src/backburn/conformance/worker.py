@@ -1,0 +1,47 @@
+"""The program of a worker process: makes the checks of a backend, and runs those that it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from typing import IO, Any
+
+
+def main() -> None:
+    """Read an order and then ids from standard input, a line each, and answer each with a line of JSON."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a backend prints must not come between the answers
+    order = json.loads(sys.stdin.readline())
+    if order["folder"] not in sys.path:
+        sys.path.insert(0, order["folder"])
+    warnings.simplefilter("ignore")
+    _serve(order, answers)
+
+
+def _serve(order: dict[str, Any], answers: IO[str]) -> None:
+    from backburn.base.errors import BackburnError
+    from backburn.conformance.run import outcome, prepare
+    from backburn.conformance.target import load_target
+
+    def answer(words: dict[str, Any]) -> None:
+        answers.write(json.dumps(words) + "\n")
+        answers.flush()
+
+    try:
+        backend = load_target(order["target"])
+        found, prepared = prepare(backend, order["options"], order["expected"])
+    except Exception as error:
+        known = isinstance(error, BackburnError)
+        words = str(error) if known else f"{order['target']}: {type(error).__name__}: {error}"
+        answer({"refused": words, "class": type(error).__name__ if known else "BackendUnavailableError"})
+        return
+    by_id = {check.id: check for check in found}
+    answer({**prepared, "checks": [[check.id, check.title] for check in found]})
+    for line in sys.stdin:
+        answer(outcome(by_id[json.loads(line)]))
+
+
+if __name__ == "__main__":
+    main()

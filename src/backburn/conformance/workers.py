@@ -1,0 +1,171 @@
+"""Worker processes: checks run where a crash or a hang takes one check with it, and nothing else.
+
+A worker is a Python of its own, ``python -m backburn.conformance.worker``, that is told one id a line and answers one
+line of JSON. The parent never loads the backend. A worker that dies, or does not answer in time, is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backburn.base import errors
+from backburn.base.errors import BackburnError, BackendUnavailableError
+
+#: Seconds within which a worker must have loaded the backend; longer where checks may take longer.
+LOADING = 120.0
+
+
+class WorkerError(Exception):
+    """The worker died, or did not answer in time."""
+
+
+class Worker:
+    """One worker process: tell it something, and wait for the answer."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self._order = order
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "backburn.conformance.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )  # fmt: skip
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def prepare(self, timeout: float) -> dict[str, Any]:
+        """Have the backend loaded and the checks made; raises the error of backburn that the worker met."""
+        try:
+            answer = self.ask(self._order, max(timeout, LOADING))
+        except WorkerError as error:
+            raise BackendUnavailableError(f"{self._order['target']}: {error} while the backend was loaded") from error
+        if "refused" in answer:
+            known = getattr(errors, answer["class"], BackburnError)
+            raise known(answer["refused"])
+        return answer
+
+    def ask(self, question: Any, timeout: float) -> dict[str, Any]:
+        """The answer to a question; :class:`WorkerError` where none comes in time."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            raise WorkerError(f"took more than {timeout:g} s and was stopped") from None
+        except OSError:
+            line = b""
+        if not line:
+            raise WorkerError(f"the process died ({self._end()})")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._noise):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:  # what could not be written is for nobody any more
+                    continue
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                self._answers.put(line)
+        except ValueError:  # closed while reading
+            pass
+        self._answers.put(b"")
+
+    def _end(self) -> str:
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "its output closed"
+        self._noise.seek(0)
+        words = self._noise.read().decode(errors="replace").strip().splitlines()
+        last = f": {words[-1]}" if words else ""
+        return f"{'signal' if code < 0 else 'exit status'} {abs(code)}{last}"
+
+
+def run_in_workers(
+    target: str,
+    options: Mapping[str, Any],
+    expected: list[str],
+    jobs: int,
+    timeout: float,
+    progress: Callable[[Mapping[str, Any], int, int], None],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run the checks of ``target`` in ``jobs`` processes: what the report's head says, and the outcomes in order."""
+    plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
+    order = {"target": target, "options": plain, "expected": expected, "folder": os.getcwd()}
+    first = Worker(order)
+    try:
+        prepared = first.prepare(timeout)
+    except BaseException:
+        first.stop()
+        raise
+    listed: list[list[str]] = prepared["checks"]
+    waiting: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
+    for number, (check_id, title) in enumerate(listed):
+        waiting.put((number, check_id, title))
+    found: dict[int, dict[str, Any]] = {}
+    lock, stopped = threading.Lock(), threading.Event()
+    problems: list[BaseException] = []
+
+    def work(worker: Worker | None) -> None:
+        try:
+            while not stopped.is_set():
+                try:
+                    number, check_id, title = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                if worker is None:
+                    worker = Worker(order)
+                    worker.prepare(timeout)
+                try:
+                    answer = worker.ask(check_id, timeout)
+                except WorkerError as error:
+                    worker.stop()
+                    worker = None
+                    answer = {
+                        "id": check_id,
+                        "title": title,
+                        "failed": str(error),
+                        "smallest": "",
+                        "error": 0.0,
+                        "seconds": timeout,
+                    }
+                with lock:
+                    found[number] = answer
+                    progress(answer, len(found), len(listed))
+        except BaseException as error:
+            problems.append(error)
+            stopped.set()
+        finally:
+            if worker is not None:
+                worker.stop()
+
+    helpers = [threading.Thread(target=work, args=(None,), daemon=True) for _ in range(min(jobs, len(listed)) - 1)]
+    for helper in helpers:
+        helper.start()
+    try:
+        work(first)
+        for helper in helpers:
+            helper.join()
+    finally:
+        stopped.set()
+    if problems:
+        raise problems[0]
+    return prepared, [found[n] for n in range(len(listed))]
