@@ -63,7 +63,8 @@ def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
     signs = _signs(q)
     signs[..., :inner] = np.where(diagonal < 0, -1, 1)
-    return narrowed(q * signs, x), narrowed(r * np.matrix_transpose(signs), x)
+    # Adding 0 makes the negative zeros of turned rows zeros.
+    return narrowed(q * signs, x), narrowed(r * np.matrix_transpose(signs) + 0.0, x)
 
 
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:

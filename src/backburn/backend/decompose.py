@@ -141,7 +141,8 @@ def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
     if q.shape[-1] > inner:
         rest = signs(k, part(k, q, len(q.shape) - 1, inner, q.shape[-1]))
         own = k.concat([own, rest], len(own.shape) - 1)
-    return k.mul(q, own), k.mul(r, transposed(k, own))
+    # A turned row has negative zeros left of the diagonal, which are no part of a triangle.
+    return k.mul(q, own), k.triu(k.mul(r, transposed(k, own)), 0)
 
 
 def turned_eigh(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
