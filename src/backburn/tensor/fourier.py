@@ -10,26 +10,24 @@ elements :class:`ShapeError`.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.backend.contract import AnyBackend
-from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
-from backburn.tensor.defaults import as_backend, default_dtype
+from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
+from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     axis_of,
     call,
     cast,
     describe,
-    dtype_or_default,
     float_operand,
     made,
     promoted,
     tensor_operand,
 )
+from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
-    from backburn.base.dtypes import DType
     from backburn.tensor.classes import FloatTensor
 
 __all__ = [
@@ -66,15 +64,6 @@ def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = F
         raise ArgumentError(f"{name}: norm is one of {', '.join(map(repr, NORMS))}, not {norm!r}")
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
-
-
-def _length(name: str, option: str, value: Any, default: int) -> int:
-    """A number of points, at least 1."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name}: {option} is an integer of at least 1, not {value!r}")
-    return value
 
 
 def _resized(x: Any, length: int, axis: int) -> Any:
@@ -114,7 +103,7 @@ def rfft(x: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str =
     """
     y = float_operand("rfft", x)
     along = axis_of("rfft", y, axis)
-    length = _length("rfft", "n", n, y.shape[along])
+    length = points("rfft", "n", n, y.shape[along])
     parts = call("rfft", _resized(y, length, along), axis=along)
     return Complex(*(_scaled("rfft", part, length, norm, 0.0) for part in parts))
 
@@ -130,7 +119,7 @@ def irfft(
     """
     re, im = _pair("irfft", real, imag)
     along = axis_of("irfft", re, axis)
-    length = _length("irfft", "n", n, 2 * (re.shape[along] - 1))
+    length = points("irfft", "n", n, 2 * (re.shape[along] - 1))
     if length < 1:
         raise ArgumentError(f"irfft: n must be given for one frequency. Operands: {describe((real, imag))}")
     parts = (_resized(part, length // 2 + 1, along) for part in (re, im))
@@ -155,7 +144,7 @@ def fft(
     """
     re, im = (float_operand("fft", real), None) if imag is None else _pair("fft", real, imag)
     along = axis_of("fft", re, axis)
-    length = _length("fft", "n", n, re.shape[along])
+    length = points("fft", "n", n, re.shape[along])
     first, second = _spectrum(_resized(re, length, along), along)
     if im is not None:
         third, fourth = _spectrum(_resized(im, length, along), along)
@@ -185,7 +174,7 @@ def ifft(
     """
     re, im = _pair("ifft", real, imag)
     along = axis_of("ifft", re, axis)
-    length = _length("ifft", "n", n, re.shape[along])
+    length = points("ifft", "n", n, re.shape[along])
     # The inverse of z is the conjugate of the transform of z's conjugate.
     found = fft(re, call("neg", im), n=length, axis=along)
     return Complex(
@@ -199,15 +188,8 @@ def ifft(
 
 def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
     target: AnyBackend = as_backend(backend)
-    wanted = _float_dtype("fftfreq", dtype)
+    wanted = float_dtype("fftfreq", dtype)
     return made("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
-
-
-def _float_dtype(name: str, dtype: Any) -> DType:
-    wanted = dtype_or_default(dtype, default_dtype())
-    if wanted.kind != "float":
-        raise DTypeError(f"{name}: the dtype is a float dtype, not {wanted}")
-    return wanted
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
@@ -217,7 +199,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend
     >>> bb.fourier.fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
     """
-    length = _length("fftfreq", "n", n, 1)
+    length = points("fftfreq", "n", n, 1)
     half = (length + 1) // 2
     parts = [_numbers(length, d, 0, half, dtype, backend), _numbers(length, d, half - length, 0, dtype, backend)]
     return call("concat", parts, axis=0)  # type: ignore[no-any-return]
@@ -230,7 +212,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBacken
     >>> bb.fourier.rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """
-    length = _length("rfftfreq", "n", n, 1)
+    length = points("rfftfreq", "n", n, 1)
     return _numbers(length, d, 0, length // 2 + 1, dtype, backend)  # type: ignore[no-any-return]
 
 
@@ -254,59 +236,6 @@ def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     """
     along = axis_of("ifftshift", tensor_operand("ifftshift", x), axis)
     return call("roll", x, shift=(-(x.shape[along] // 2),), axis=(along,))  # type: ignore[no-any-return]
-
-
-# ---- windows ----
-
-
-def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
-    """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
-    length = _length(name, "the length", n, 1)
-    wanted, target = _float_dtype(name, dtype), as_backend(backend)
-    if length == 1:
-        return made("full", target, shape=(1,), value=1.0, dtype=wanted)
-    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wanted)
-    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wanted)
-    for j, coefficient in enumerate(coefficients[1:], 1):
-        angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
-        result = call("add", result, call("mul", call("cos", angles), coefficient))
-    return result
-
-
-def hann_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
-) -> FloatTensor:
-    """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
-
-    >>> import backburn as bb
-    >>> bb.round(bb.fourier.hann_window(4) * 10).tolist()
-    [0.0, 5.0, 10.0, 5.0]
-    """
-    return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)  # type: ignore[no-any-return]
-
-
-def hamming_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
-) -> FloatTensor:
-    """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
-
-    >>> import backburn as bb
-    >>> bb.round(bb.fourier.hamming_window(4) * 100).tolist()
-    [8.0, 54.0, 100.0, 54.0]
-    """
-    return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)  # type: ignore[no-any-return]
-
-
-def blackman_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
-) -> FloatTensor:
-    """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
-
-    >>> import backburn as bb
-    >>> bb.round(bb.fourier.blackman_window(4) * 100).tolist()
-    [-0.0, 34.0, 100.0, 34.0]
-    """
-    return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)  # type: ignore[no-any-return]
 
 
 # ---- short-time transforms ----
@@ -346,8 +275,8 @@ def stft(
         ((3, 3), [4.0, 0.0, 0.0])
     """
     y: Any = float_operand("stft", x)
-    size = _length("stft", "the size", size, 1)
-    hop = _length("stft", "hop", hop, max(size // 4, 1))
+    size = points("stft", "the size", size, 1)
+    hop = points("stft", "hop", hop, max(size // 4, 1))
     last = axis_of("stft", y, -1)
     if center:
         half = size // 2
@@ -390,8 +319,8 @@ def istft(
     if re.ndim < 2:
         raise ShapeError(f"istft: frequencies and windows need two axes. Operands: {describe((real, imag))}")
     windows, last = re.ndim - 1, re.ndim - 2
-    size = _length("istft", "size", size, max(2 * (re.shape[last] - 1), 1))
-    hop = _length("istft", "hop", hop, max(size // 4, 1))
+    size = points("istft", "size", size, max(2 * (re.shape[last] - 1), 1))
+    hop = points("istft", "hop", hop, max(size // 4, 1))
     if re.shape[last] != size // 2 + 1:
         raise ShapeError(
             f"istft: windows of {size} points have {size // 2 + 1} frequencies. Operands: {describe((real, imag))}"
@@ -406,7 +335,7 @@ def istft(
     squares = call("broadcast_to", call("square", shape), shape=(count, size))
     weight = call("overlap_add", squares, axis=(0,), **options)
     start = size // 2 if center else 0
-    stop = total - start if length is None else min(total, start + _length("istft", "length", length, 1))
+    stop = total - start if length is None else min(total, start + points("istft", "length", length, 1))
     signal, weight = _part(signal, start, stop, last), _part(weight, start, stop, 0)
     if weight.size and not weight.min().item() > 1e-11:
         raise NumericalInstabilityError(

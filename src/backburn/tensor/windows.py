@@ -1,0 +1,82 @@
+"""Tensor functions: windows under which signals are transformed; they are in the namespace ``backburn.fourier``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.errors import ArgumentError, DTypeError
+from backburn.tensor.defaults import as_backend, default_dtype
+from backburn.tensor.dispatch import call, dtype_or_default, made
+
+if TYPE_CHECKING:
+    from backburn.backend.contract import AnyBackend
+    from backburn.base.dtypes import DType
+    from backburn.tensor.classes import FloatTensor
+
+
+def points(name: str, option: str, value: Any, default: int) -> int:
+    """A number of points, at least 1."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name}: {option} is an integer of at least 1, not {value!r}")
+    return value
+
+
+def float_dtype(name: str, dtype: Any) -> DType:
+    """``dtype``, which must be a float dtype, or the default one."""
+    wanted = dtype_or_default(dtype, default_dtype())
+    if wanted.kind != "float":
+        raise DTypeError(f"{name}: the dtype is a float dtype, not {wanted}")
+    return wanted
+
+
+def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
+    """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
+    length = points(name, "the length", n, 1)
+    wanted, target = float_dtype(name, dtype), as_backend(backend)
+    if length == 1:
+        return made("full", target, shape=(1,), value=1.0, dtype=wanted)
+    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wanted)
+    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wanted)
+    for j, coefficient in enumerate(coefficients[1:], 1):
+        angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
+        result = call("add", result, call("mul", call("cos", angles), coefficient))
+    return result
+
+
+def hann_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fourier.hann_window(4) * 10).tolist()
+    [0.0, 5.0, 10.0, 5.0]
+    """
+    return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)  # type: ignore[no-any-return]
+
+
+def hamming_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fourier.hamming_window(4) * 100).tolist()
+    [8.0, 54.0, 100.0, 54.0]
+    """
+    return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)  # type: ignore[no-any-return]
+
+
+def blackman_window(
+    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+) -> FloatTensor:
+    """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
+
+    >>> import backburn as bb
+    >>> bb.round(bb.fourier.blackman_window(4) * 100).tolist()
+    [-0.0, 34.0, 100.0, 34.0]
+    """
+    return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)  # type: ignore[no-any-return]
