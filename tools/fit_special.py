@@ -29,7 +29,10 @@ GRID = 600
 
 def evaluate(coefficients: list[Any], x: Any) -> Any:
     """The polynomial with ascending ``coefficients`` at ``x``."""
-    return mp.polyval(coefficients[::-1], x)
+    result = mp.mpf(0)
+    for c in reversed(coefficients):
+        result = result * x + c
+    return result
 
 
 def interpolate(xs: list[Any], fs: list[Any], m: int, n: int) -> tuple[list[Any], list[Any]]:
