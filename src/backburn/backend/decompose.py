@@ -244,8 +244,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in falling order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
-        The gradient of ``s`` is right everywhere; see the module for equal and zero singular values. What flows to
-        vectors that only ``full`` adds is right for functions of the space that they span.
+        The gradient of ``s`` is right wherever it has one, also where values are equal; see the module for that of
+        the vectors there. What flows to vectors that only ``full`` adds is right for functions of the space that they span.
         """
         return missing("svd")
 

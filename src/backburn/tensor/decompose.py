@@ -122,8 +122,8 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition: ``U``, the values ``S`` in falling order, and ``Vh``.
 
     U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
-    of a column of U is positive. The gradient of S is right everywhere, that of U and Vh where the values are distinct
-    and not 0; where they are equal to rounding it is right for functions that do not depend on the choice of vectors,
+    of a column of U is positive. The gradient of S is right wherever it has one, that of U and Vh where the values are
+    distinct and not 0; where they are equal to rounding it is right for functions that do not depend on the choice of vectors,
     and finite for all. (Townsend, Differentiating the singular value decomposition, 2016)
 
         >>> import backburn as bb
