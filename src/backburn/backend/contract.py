@@ -26,6 +26,7 @@ from backburn.backend.optimize import Optimize
 from backburn.backend.pool import Pool
 from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
+from backburn.backend.resample import Resample
 from backburn.backend.scan import Scan
 from backburn.backend.sets import Sets
 from backburn.backend.shape import ShapeOperations
@@ -71,6 +72,7 @@ class Backend(
     LinearAlgebra[F, I, B, Q],
     Convolution[F, I, B, Q],
     Pool[F, I, B, Q],
+    Resample[F, I, B, Q],
     Decompose[F, I, B, Q],
     Fourier[F, I, B, Q],
     Normalize[F, I, B, Q],

@@ -19,6 +19,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_pool,
     samples_random,
     samples_reduce,
+    samples_resample,
     samples_scan,
     samples_sets,
     samples_shape,

@@ -1,0 +1,346 @@
+"""Reading places between and around the elements: windows as columns, other resolutions, free positions.
+
+``x`` has the shape (examples, channels, *places). All bodies are recorded when they are differentiated. 16-bit floats
+are computed in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Protocol
+
+from backburn.backend.conv import Pairs, check_window, window_counts, zero_padded
+from backburn.backend.index import shape_of
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+
+INTERPOLATIONS = ("nearest", "nearest-exact", "linear", "cubic")
+SAMPLINGS = ("linear", "nearest")
+OUTSIDE = ("zeros", "border", "reflection")
+
+
+def _interpolated(x: Shape, *, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Shape:
+    if len(x) < 3 or len(size) != len(x) - 2 or any(m < 1 for m in size):
+        raise ArgumentError(f"one size, 1 or more, for each axis of places in {list(x)}, not {list(size)}")
+    if mode not in INTERPOLATIONS:
+        raise ArgumentError(f"the mode is one of {', '.join(INTERPOLATIONS)}, not {mode!r}")
+    if align_corners and mode.startswith("nearest"):
+        raise ArgumentError(f"align_corners has no meaning in mode {mode!r}")
+    if 0 in x[2:]:
+        raise ShapeError(f"there is nothing to interpolate in {list(x)}")
+    return (*x[:2], *size)
+
+
+def _unfolded(x: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
+    if len(x) < 3 or len(size) != len(x) - 2:
+        raise ArgumentError(f"the size {list(size)} needs one entry for each axis of places in {list(x)}")
+    counts = window_counts(x[2:], size, stride, padding, dilation)
+    return (x[0], x[1] * math.prod(size), math.prod(counts))
+
+
+def _folded(x: Shape, *, places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
+    check_window(len(places), stride, padding, dilation)
+    if len(size) != len(places):
+        raise ArgumentError(f"the size {list(size)} needs one entry for each of the places {list(places)}")
+    counts = window_counts(places, size, stride, padding, dilation)
+    if len(x) != 3 or x[1] % math.prod(size) or x[2] != math.prod(counts):
+        raise ShapeError(
+            f"{list(x)} is not (examples, channels * {math.prod(size)}, windows), with {list(counts)} windows"
+        )
+    return (x[0], x[1] // math.prod(size), *places)
+
+
+def _sampled(x: Shape, grid: Shape, *, mode: str = "linear", padding: str = "zeros", **_: Any) -> Shape:
+    rank = len(x) - 2
+    if rank < 1 or len(grid) != len(x) or grid[-1] != rank or grid[0] != x[0]:
+        raise ShapeError(
+            f"the grid (examples, *places, {rank}) has {len(x)} axes and a position for each of its places; "
+            f"these are {list(grid)}, for {list(x)}"
+        )
+    if mode not in SAMPLINGS:
+        raise ArgumentError(f"the mode is one of {', '.join(SAMPLINGS)}, not {mode!r}")
+    if padding not in OUTSIDE:
+        raise ArgumentError(f"the padding is one of {', '.join(OUTSIDE)}, not {padding!r}")
+    if 0 in x[2:]:
+        raise ShapeError(f"there is nothing to sample in {list(x)}")
+    return (*x[:2], *grid[1:-1])
+
+
+def _deformed(
+    x: Shape,
+    offset: Shape,
+    weight: Shape,
+    mask: Shape | None = None,
+    bias: Shape | None = None,
+    *,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+) -> Shape:
+    if not len(x) == len(offset) == len(weight) == 4:
+        raise ShapeError(f"input, offset and weight have 4 axes each, not {len(x)}, {len(offset)} and {len(weight)}")
+    counts, window = window_counts(x[2:], weight[2:], stride, padding, dilation), math.prod(weight[2:])
+    if groups < 1 or weight[1] * groups != x[1] or weight[0] % groups:
+        raise ShapeError(f"a weight {list(weight)} in {groups} groups does not take the {x[1]} channels of the input")
+    sets = offset[1] // (2 * window)
+    if sets < 1 or x[1] % sets or offset != (x[0], 2 * window * sets, *counts):
+        raise ShapeError(
+            f"the offset must have the shape [{x[0]}, {2 * window} times a divisor of {x[1]}, {str(counts)[1:-1]}], "
+            f"not {list(offset)}"
+        )
+    if mask is not None and mask != (x[0], window * sets, *counts):
+        raise ShapeError(f"the mask must have the shape {[x[0], window * sets, *counts]}, not {list(mask)}")
+    if bias is not None and bias != weight[:1]:
+        raise ShapeError(f"the bias must have the {weight[0]} output channels, not the shape {list(bias)}")
+    return (x[0], weight[0], *counts)
+
+
+def _along(k: Any, x: Any, axis: int, rank: int) -> Any:
+    """A vector along ``axis`` of ``rank``."""
+    return k.reshape(x, tuple(x.shape[0] if a == axis else 1 for a in range(rank)))
+
+
+def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: Any) -> list[tuple[Any, Any]]:
+    """The places among ``n`` that each of ``m`` new ones reads, and their weights (None: all 1).
+
+    Positions are quotients of whole numbers: their whole part and their fraction are exact.
+    """
+    new = k.arange(0, m, 1, int64)
+    if mode == "nearest":
+        return [(k.floor_divide(k.mul(new, n), m), None)]
+    if mode == "nearest-exact":
+        return [(k.floor_divide(k.add(k.mul(new, 2 * n), n), 2 * m), None)]
+    if align_corners:
+        numerator, denominator = k.mul(new, n - 1), max(m - 1, 1)
+    else:
+        numerator, denominator = k.add(k.mul(new, 2 * n), n - m), 2 * m
+    start = k.floor_divide(numerator, denominator)
+    part = k.div(k.cast(k.remainder(numerator, denominator), dtype), float(denominator))
+    if mode == "linear":
+        weights = {0: k.sub(1.0, part), 1: part}
+    else:
+        weights = {step: _cubic(k, k.abs(k.sub(part, float(step))), step in (0, 1)) for step in (-1, 0, 1, 2)}
+    return [(k.minimum(k.maximum(k.add(start, step), 0), n - 1), w) for step, w in weights.items()]
+
+
+def _cubic(k: Any, distance: Any, near: bool) -> Any:
+    """The weight of a place at a ``distance`` of up to 1 (``near``) or from 1 to 2 (Keys 1981, with a = -0.75)."""
+    a = -0.75
+    if near:
+        bent = k.mul(k.sub(k.mul(distance, a + 2.0), a + 3.0), k.square(distance))
+        return k.add(bent, 1.0)
+    inner = k.add(k.mul(k.sub(k.mul(distance, a), 5.0 * a), distance), 8.0 * a)
+    return k.sub(k.mul(inner, distance), 4.0 * a)
+
+
+def linear_sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool) -> Any:
+    """The values of ``lines`` (examples, channels, all places) at positions (examples, wanted), one for each axis.
+
+    Between places it is linear along each axis. Beyond them it is 0, or with ``zeros`` off the nearest place.
+    """
+    starts = [k.floor(p) for p in positions]
+    parts = [k.sub(p, start) for p, start in zip(positions, starts, strict=True)]
+    total = None
+    for corner in itertools.product((0, 1), repeat=len(places)):
+        at = [k.add(start, float(step)) for start, step in zip(starts, corner, strict=True)]
+        weight = None
+        for part, step in zip(parts, corner, strict=True):
+            one = part if step else k.sub(1.0, part)
+            weight = one if weight is None else k.mul(weight, one)
+        term = _read(k, lines, at, places, weight, zeros)
+        total = term if total is None else k.add(total, term)
+    return total
+
+
+def _read(k: Any, lines: Any, at: list[Any], places: Shape, weight: Any, zeros: bool) -> Any:
+    """``weight`` (None: 1) times the elements of ``lines`` at whole positions, 0 or the nearest outside."""
+    index = inside = None
+    for position, n in zip(at, places, strict=True):
+        whole = k.cast(k.minimum(k.maximum(position, 0.0), float(n - 1)), int64)
+        whole = k.minimum(k.maximum(whole, 0), n - 1)  # NaN becomes any number
+        index = whole if index is None else k.add(k.mul(index, n), whole)
+        within = k.logical_and(k.less_equal(0.0, position), k.less_equal(position, float(n - 1)))
+        inside = within if inside is None else k.logical_and(inside, within)
+    examples, channels = lines.shape[:2]
+    count = index.shape[1]
+    spread = k.broadcast_to(k.reshape(index, (examples, 1, count)), (examples, channels, count))
+    found = k.gather(lines, spread, 2)
+    if zeros:
+        found = k.where(k.reshape(inside, (examples, 1, count)), found, 0.0)
+        weight = None if weight is None else k.where(inside, weight, 0.0)
+    return found if weight is None else k.mul(found, k.reshape(weight, (examples, 1, count)))
+
+
+def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
+    """``position`` mirrored at ``low`` and ``high`` until it is between them."""
+    span = high - low
+    if span == 0:
+        return k.mul(position, 0.0)
+    around = k.remainder(k.abs(k.sub(position, low)), 2 * span)
+    return k.add(k.minimum(around, k.sub(2 * span, around)), low)
+
+
+class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Windows as columns, other resolutions, free positions."""
+
+    @operation(kinds="F", shape=_unfolded, differentiable=True)
+    def unfold(
+        self: Any,
+        x: F,
+        /,
+        size: Shape = (1,),
+        stride: Shape = (1,),
+        padding: Pairs = ((0, 0),),
+        dilation: Shape = (1,),
+    ) -> F:
+        """All windows of ``x`` as columns: (examples, channels * window, windows), in row-major orders."""
+        shape = _unfolded(shape_of(x), size=size, stride=stride, padding=padding, dilation=dilation)
+        rank = len(size)
+        windows = self.sliding_window(zero_padded(self, x, padding), size, stride, tuple(range(2, 2 + rank)), dilation)
+        order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+        result: F = self.reshape(self.permute_dims(windows, order), shape)
+        return result
+
+    @operation(kinds="F", shape=_folded, differentiable=True)
+    def fold(
+        self: Any,
+        x: F,
+        /,
+        places: Shape = (1,),
+        size: Shape = (1,),
+        stride: Shape = (1,),
+        padding: Pairs = ((0, 0),),
+        dilation: Shape = (1,),
+    ) -> F:
+        """The sum of windows (examples, channels * window, windows), each laid where :meth:`unfold` takes it from."""
+        shape = _folded(shape_of(x), places=places, size=size, stride=stride, padding=padding, dilation=dilation)
+        rank, counts = len(size), window_counts(places, size, stride, padding, dilation)
+        split = self.reshape(widened(self, x), (*shape[:2], *size, *counts))
+        split = self.permute_dims(split, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
+        lengths = tuple(n + before + after for n, (before, after) in zip(places, padding, strict=True))
+        total = self.overlap_add(split, lengths, stride, tuple(range(2, 2 + rank)), dilation)
+        cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
+        inside = self.slice(total, (slice(0, shape[0], 1), slice(0, shape[1], 1), *cut))
+        result: F = self.cast(inside, self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=_interpolated, differentiable=True)
+    def interpolate(self: Any, x: F, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> F:
+        """``x`` in another resolution: ``size`` places along each axis.
+
+        Places are cells whose middles are at 1/2, 3/2, ...; new place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among
+        ``n`` old ones, or, with ``align_corners``, the first and last places lie on one another. ``mode`` is
+        ``"linear"`` or ``"cubic"`` along each axis (Keys, Cubic convolution interpolation, 1981, with a = -0.75);
+        ``"nearest"`` takes place ``floor(i n / m)``, ``"nearest-exact"`` that in whose cell the new middle lies.
+        """
+        shape, dtype, wide = shape_of(x), self.dtype(x), widened(self, x)
+        _interpolated(shape, size=size, mode=mode, align_corners=align_corners)
+        for axis, m in enumerate(size, 2):
+            n = shape[axis]
+            if n == m:
+                continue
+            total: Any = None
+            for places, weight in _neighbours(self, n, m, mode, align_corners, self.dtype(wide)):
+                term = self.take(wide, places, axis)
+                term = term if weight is None else self.mul(term, _along(self, weight, axis, len(shape)))
+                total = term if total is None else self.add(total, term)
+            wide = total
+        result: F = self.cast(wide, dtype)
+        return result
+
+    @operation(kinds="F", shape=_sampled, differentiable=True)
+    def grid_sample(
+        self: Any, x: F, grid: F, /, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+    ) -> F:
+        """``x`` at the positions that ``grid`` has in its last axis, the last axis of ``x`` first.
+
+        -1 and 1 are the edges of the first and last place of an axis, or their middles with ``align_corners``.
+        ``mode`` is ``"linear"`` or ``"nearest"`` (whose gradient for ``grid`` is 0). Outside, ``padding`` gives 0
+        (``"zeros"``), the nearest place (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). After
+        Jaderberg et al., Spatial transformer networks, 2015.
+        """
+        shape, dtype = shape_of(x), self.dtype(x)
+        out, places, rank = _sampled(shape, shape_of(grid), mode=mode, padding=padding), shape[2:], len(shape) - 2
+        lines = self.reshape(widened(self, x), (*shape[:2], math.prod(places)))
+        wanted = self.reshape(widened(self, grid), (shape[0], math.prod(out[2:]), rank))
+        positions = []
+        for axis, n in enumerate(places):
+            place = rank - 1 - axis
+            key = (slice(0, shape[0], 1), slice(0, wanted.shape[1], 1), slice(place, place + 1, 1))
+            given = self.add(self.reshape(self.slice(wanted, key), wanted.shape[:2]), 1.0)
+            position = self.mul(given, (n - 1) / 2.0) if align_corners else self.sub(self.mul(given, n / 2.0), 0.5)
+            if padding == "reflection":
+                edges = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
+                position = _reflected(self, position, *edges)
+            if padding != "zeros":
+                position = self.clamp(position, 0.0, float(n - 1))
+            positions.append(position)
+        if mode == "nearest":
+            found = _read(self, lines, [self.round(p) for p in positions], places, None, padding == "zeros")
+        else:
+            found = linear_sample(self, lines, positions, places, padding == "zeros")
+        result: F = self.cast(self.reshape(found, out), dtype)
+        return result
+
+    @operation(kinds="F", shape=_deformed, differentiable=True)
+    def deform_conv2d(
+        self: Any,
+        x: F,
+        offset: F,
+        weight: F,
+        mask: F | None = None,
+        bias: F | None = None,
+        /,
+        stride: Shape = (1, 1),
+        padding: Pairs = ((0, 0), (0, 0)),
+        dilation: Shape = (1, 1),
+        groups: int = 1,
+    ) -> F:
+        """A convolution over two axes whose windows read from where ``offset`` moves each of their elements.
+
+        ``offset`` has for each output place the pairs (down, right) of all elements of the window, in row-major order,
+        in as many sets as its channels say: as many equal parts of the input channels move by their own set. Between
+        places ``x`` is linear, outside 0. ``mask`` multiplies what each element of the window reads. After Zhu et al.,
+        Deformable ConvNets v2, 2019.
+        """
+        shape, dtype, size = shape_of(x), self.dtype(x), shape_of(weight)[2:]
+        out = _deformed(shape, shape_of(offset), shape_of(weight), None, None,
+                        stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
+        (examples, channels, height, width), counts = shape, out[2:]
+        window, count = math.prod(size), math.prod(counts)
+        sets = shape_of(offset)[1] // (2 * window)
+        moves = self.reshape(widened(self, offset), (examples * sets, window, 2, *counts))
+        wide = self.dtype(moves)
+        positions = []
+        for axis in (0, 1):
+            # Where the window's element and the output's place are when nothing moves them.
+            element = self.mul(self.cast(self.arange(0, size[axis], 1, int64), wide), float(dilation[axis]))
+            place = self.mul(self.cast(self.arange(0, counts[axis], 1, int64), wide), float(stride[axis]))
+            element = self.sub(element, float(padding[axis][0]))
+            element = self.broadcast_to(_along(self, element, axis, 2), size)
+            fixed = self.add(self.reshape(element, (window, 1, 1)), self.reshape(_along(self, place, axis, 2), (
+                1, counts[0] if axis == 0 else 1, counts[1] if axis == 1 else 1)))  # fmt: skip
+            key = (slice(0, examples * sets, 1), slice(0, window, 1), slice(axis, axis + 1, 1),
+                   slice(0, counts[0], 1), slice(0, counts[1], 1))  # fmt: skip
+            moved = self.reshape(self.slice(moves, key), (examples * sets, window, *counts))
+            positions.append(self.reshape(self.add(moved, fixed), (examples * sets, window * count)))
+        lines = self.reshape(widened(self, x), (examples * sets, channels // sets, height * width))
+        seen = linear_sample(self, lines, positions, (height, width), True)
+        if mask is not None:
+            factor = self.reshape(widened(self, mask), (examples * sets, 1, window * count))
+            seen = self.mul(seen, factor)
+        columns = self.reshape(seen, (examples, groups, channels // groups * window, count))
+        rows = self.reshape(widened(self, weight), (groups, out[1] // groups, channels // groups * window))
+        product = self.reshape(self.matmul(rows, columns), out)
+        if bias is not None:
+            product = self.add(product, self.reshape(widened(self, bias), (out[1], 1, 1)))
+        result: F = self.cast(product, dtype)
+        return result
