@@ -12,7 +12,10 @@ and gradients are symmetric. A matrix that has no result makes the operation rai
 
 Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention what would be
 divided by a difference of values counts 0 where the difference is not above rounding, and so does what would be divided
-by a singular value of 0: the gradient is finite, and right for functions that do not depend on the choice of vectors.
+by a singular value of 0. The gradient is finite then, and right for functions that take equal values and their vectors
+as a whole: sums of equal values, and the projection to the space that their vectors span. It lacks a part for functions
+that put each value together with its own vector, as ``v @ diag(f(w)) @ v.T`` does: what a change of the matrix that
+makes equal values differ would bring.
 """
 
 from __future__ import annotations
@@ -244,8 +247,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in falling order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
-        The gradient of ``s`` is right wherever it has one, also where values are equal; see the module for that of
-        the vectors there. What flows to vectors that only ``full`` adds is right for functions of the space that they span.
+        The gradient of the sum of equal values is right; see the module for that of their vectors. What flows to
+        vectors that only ``full`` adds is right for functions of the space that they span.
         """
         return missing("svd")
 

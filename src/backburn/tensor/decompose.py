@@ -122,9 +122,10 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition: ``U``, the values ``S`` in falling order, and ``Vh``.
 
     U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
-    of a column of U is positive. The gradient of S is right wherever it has one, that of U and Vh where the values are
-    distinct and not 0; where they are equal to rounding it is right for functions that do not depend on the choice of vectors,
-    and finite for all. (Townsend, Differentiating the singular value decomposition, 2016)
+    of a column of U is positive. Gradients are right where the values are distinct and not 0. Where values are equal to
+    rounding, or 0, vectors have no derivative: gradients are finite, and right for functions of the sum of equal values
+    and of the space that their vectors span, but not for others. (Townsend, Differentiating the singular value
+    decomposition, 2016)
 
         >>> import backburn as bb
         >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
