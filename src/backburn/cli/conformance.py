@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.conformance.expected import read_expected
-from backburn.conformance.report import Report, Result
-from backburn.conformance.run import check_backend
-from backburn.conformance.terminal import summary, text
 
 EPILOG = """\
 A backend is an expression such as numpy or "autodiff(numpy)", or module:factory, where the factory is a class or a
@@ -62,6 +58,11 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def conformance(options: argparse.Namespace) -> int:
     """Run the checks, print the report, write the files."""
+    # Not at the top: every other command would wait for the samples.
+    from backburn.conformance.expected import read_expected
+    from backburn.conformance.run import check_backend
+    from backburn.conformance.terminal import summary, text
+
     if options.new:
         from backburn.conformance.template import write_template
 
@@ -99,7 +100,7 @@ def conformance(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def _write(report: Report, options: argparse.Namespace) -> None:
+def _write(report: Any, options: argparse.Namespace) -> None:
     for path, make in (
         (options.json, report.to_json), (options.markdown, report.to_markdown), (options.html, report.to_html)
     ):  # fmt: skip
@@ -107,7 +108,7 @@ def _write(report: Report, options: argparse.Namespace) -> None:
             path.write_text(make(), encoding="utf-8")
 
 
-def _progress() -> tuple[Callable[[Result, int, int], None] | None, Callable[[], None]]:
+def _progress() -> tuple[Callable[[Any, int, int], None] | None, Callable[[], None]]:
     """What shows how far the run is, where there is somebody to see it, and what ends the showing."""
     if not sys.stderr.isatty():
         return None, lambda: None
@@ -118,7 +119,7 @@ def _progress() -> tuple[Callable[[Result, int, int], None] | None, Callable[[],
     bar: Any = tqdm(unit="check", leave=False)
     failed = [0]
 
-    def show(result: Result, done: int, total: int) -> None:
+    def show(result: Any, done: int, total: int) -> None:
         bar.total = total
         if result.bad:
             failed[0] += 1
@@ -128,7 +129,7 @@ def _progress() -> tuple[Callable[[Result, int, int], None] | None, Callable[[],
     return show, bar.close
 
 
-def _count(result: Result, done: int, total: int) -> None:
+def _count(result: Any, done: int, total: int) -> None:
     if done % 100 == 0 or done == total:
         print(f"\r{done}/{total}", end="", file=sys.stderr, flush=True)
 

@@ -16,6 +16,7 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES
 from backburn.conformance.check import NO_DTYPE, parts_of
 from backburn.conformance.kinds import KINDS
+from backburn.conformance.suite import kinds_of
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, VALUE
 
 
@@ -184,7 +185,7 @@ def describe(backend: Any) -> dict[str, Any]:
         "dtypes": {d.name: sorted(uses) for d, uses in capabilities.dtypes.items()},
         "groups": sorted(capabilities.groups),
         "deterministic": capabilities.deterministic,
-        "limited to": sorted(getattr(backend, "conformance_kinds", ())),
+        "limited to": sorted(kinds_of(backend) or ()),
         "tolerances": {"value": VALUE, "gradient": GRADIENT, "second gradient": SECOND_GRADIENT},
         "widened": dict(getattr(backend, "conformance_tolerances", {})),
         "seeds": "CRC-32 of each check's id",

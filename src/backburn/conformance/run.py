@@ -13,7 +13,7 @@ from backburn.conformance.expected import check_pattern, reason_for, unknown
 from backburn.conformance.kinds import holes
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.smallest import smallest_failing
-from backburn.conformance.suite import checks
+from backburn.conformance.suite import checks, kinds_of
 from backburn.conformance.target import load_target, usable
 
 #: What is called after each check with its result, how many are done and how many there are.
@@ -97,7 +97,7 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
             unmatched = unknown(expected, [c.id for c in every])
         complete = not any(filters.values()) and not only and not options.get("quick")
         gaps: dict[str, dict[str, str]] = {}
-        if complete and getattr(backend, "conformance_kinds", None) is None:
+        if complete and kinds_of(backend) is None:
             for (name, kind), reason in holes({(c.operation, c.kind) for c in found}).items():
                 gaps.setdefault(name, {})[kind] = reason
         header = {**describe(backend), "quick": bool(options.get("quick"))}

@@ -53,16 +53,28 @@ def checks(
     """
     wanted = _known("operation", ops, [*OPERATIONS, WHOLE]), _known("dtype", dtypes, [*DTYPES, NO_DTYPE])
     wanted_kinds = _known("kind of check", kinds, KINDS)
-    declared = getattr(backend, "conformance_kinds", None)
+    declared = kinds_of(backend)
     found = (
         check
         for check in _all(backend, wanted_kinds)
         if (wanted[0] is None or check.operation in wanted[0])
         and (wanted[1] is None or check.dtype in wanted[1])
         and (wanted_kinds is None or check.kind in wanted_kinds)
-        and (declared is None or check.kind in declared)
+        and (declared is None or (check.kind in declared and _has_shape(check)))
     )
     return iter(_quick(list(found))) if quick else found
+
+
+def kinds_of(backend: Any) -> Collection[str] | None:
+    """The kinds of check that a backend, or the one that it wraps, says it is made for; None where it says nothing."""
+    declared: Collection[str] | None = getattr(backend, "conformance_kinds", None)
+    inner = getattr(backend, "inner_backend", None)
+    return kinds_of(inner) if declared is None and inner is not None else declared
+
+
+def _has_shape(check: Check) -> bool:
+    """Whether a backend without values can know the shape of the results."""
+    return check.kind == "signature" or OPERATIONS[check.operation].shape is not None or check.kind == "capabilities"
 
 
 def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> set[str] | None:

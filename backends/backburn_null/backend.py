@@ -1,0 +1,178 @@
+"""``NullBackend``: every operation made from its shape rule and its dtype rule, and from nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import DTYPES, DType, as_dtype
+from backburn.base.errors import BackendMismatchError, DTypeError, Unsupported
+
+Shape = tuple[int, ...]
+
+
+class _Memory:
+    """How many bytes all living primitives would take, and the most that there ever were."""
+
+    def __init__(self) -> None:
+        self.in_use = 0
+        self.peak = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count ``size`` bytes more, or fewer."""
+        with self._lock:
+            self.in_use += size
+            self.peak = max(self.peak, self.in_use)
+
+    def restart(self) -> None:
+        """Let the peak be what is in use now."""
+        with self._lock:
+            self.peak = self.in_use
+
+
+_MEMORY = _Memory()
+
+
+class Null:
+    """A primitive of the null backend: a shape and a dtype. Its bytes count as in use while it lives."""
+
+    __slots__ = ("__weakref__", "dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        _MEMORY.add(self.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the values would take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __del__(self) -> None:
+        _MEMORY.add(-self.nbytes)
+
+    def __repr__(self) -> str:
+        return f"<null {self.dtype}{list(self.shape)}>"
+
+
+class NullBackend(Backend[Null, Null, Null, Null]):
+    """Shapes and dtypes without values: nothing is computed, and nothing takes memory. There is one object.
+
+    Models, gradients and optimizers run on it as they are, and tell their shapes; :meth:`memory_stats` tells what
+    their values would take, each result in memory of its own. The host reads zeros. Operations whose result's shape
+    depends on values raise ``Unsupported``.
+
+    >>> k = NullBackend()
+    >>> k.matmul(k.zeros((1000, 784), as_dtype("float32")), k.zeros((784, 10), as_dtype("float32")))
+    <null float32[1000, 10]>
+    """
+
+    _instance: NullBackend | None = None
+
+    #: It has no values to be right or wrong: conformance asks it for these kinds of check alone.
+    conformance_kinds = ("dtype", "shape", "signature", "errors", "capabilities", "release")
+
+    def __new__(cls) -> NullBackend:  # one object for all
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    @property
+    def spec(self) -> str:
+        """``"null"``."""
+        return "null"
+
+    @property
+    def device(self) -> str:
+        """``"null"``."""
+        return "null"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Every dtype of backburn."""
+        uses = frozenset({"storage", "arithmetic"})
+        return Capabilities({d: uses if d.kind != "quantized" else frozenset({"storage"}) for d in DTYPES.values()})
+
+    def dtype(self, x: Any, /) -> DType:
+        if x.__class__ is not Null:
+            raise BackendMismatchError(f"{type(x).__name__} is no primitive of the null backend")
+        known: DType = x.dtype
+        return known
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """``in_use``: the bytes of all living primitives; ``peak``: the most since :meth:`memory_cleanup`."""
+        return {"in_use": _MEMORY.in_use, "peak": _MEMORY.peak}
+
+    def memory_cleanup(self) -> None:
+        """Begin to count the peak anew."""
+        _MEMORY.restart()
+
+    def from_numpy(self, array: Any) -> Null:
+        return Null(tuple(array.shape), as_dtype(array.dtype))
+
+    def to_numpy(self, x: Null, /) -> Any:
+        dtype = getattr(x.dtype, "scale", x.dtype)
+        try:
+            return np.zeros(x.shape, dtype.dtype)
+        except DTypeError:  # bfloat16 without the package that has it
+            return np.zeros(x.shape, np.float32)
+
+    def to_numpy_many(self, tensors: Any, /) -> tuple[Any, ...]:
+        return tuple(self.to_numpy(x) for x in tensors)
+
+
+def _shape_of(operand: Any) -> Any:
+    """The shape of an operand as the shape rules take it: None for a number or what is absent, a list for a list."""
+    if isinstance(operand, list | tuple):
+        return [x.shape for x in operand]
+    return operand.shape if operand.__class__ is Null else None
+
+
+def _dtype_of(operand: Any) -> DType | None:
+    if isinstance(operand, list | tuple):
+        return operand[0].dtype if operand else None
+    return operand.dtype if operand.__class__ is Null else None
+
+
+def by_rules(operation: Operation) -> Callable[..., Any]:
+    """An operation by its two rules."""
+    rule, results = operation.shape, operation.results
+    defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
+
+    def function(self: NullBackend, /, *arguments: Any, **attributes: Any) -> Any:
+        if rule is None:
+            raise Unsupported(
+                f"{operation.name}: the shape of its result depends on values, which the null backend has not"
+            )
+        operands, options = _sorted(operation, arguments, {**defaults, **attributes})
+        shapes = rule(*(_shape_of(o) for o in operands), **options)
+        known = dict(zip(operation.operands, map(_dtype_of, operands), strict=False))
+        dtypes = operation.dtypes(known, options)
+        if any(d is None for d in dtypes):
+            raise DTypeError(f"{operation.name}: no operand is a tensor of the null backend")
+        made = [Null(tuple(s), d) for s, d in zip(shapes if len(results) > 1 else [shapes], dtypes, strict=True) if d]
+        return tuple(made) if len(results) > 1 else made[0]
+
+    function.__name__, function.__doc__ = operation.name, operation.doc
+    function.__signature__ = inspect.signature(operation.body)  # type: ignore[attr-defined]
+    return function
+
+
+def _sorted(operation: Operation, arguments: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operands, absent ones as None, and the options, which may have been given by position."""
+    count = len(operation.operands)
+    operands = (*arguments[:count], *[None] * (count - len(arguments[:count])))
+    return operands, {**options, **dict(zip(operation.attributes, arguments[count:], strict=False))}
+
+
+for _name, _operation in OPERATIONS.items():
+    if _name not in ("from_numpy", "to_numpy", "to_numpy_many"):
+        setattr(NullBackend, _name, by_rules(_operation))
