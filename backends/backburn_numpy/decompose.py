@@ -124,6 +124,7 @@ def slogdet(x: Array, /) -> tuple[Array, Array]:
 
 def cofactors(x: Array, /) -> Array:
     wide = widened(x)
+    inverse = wide
     try:
         inverse = np.linalg.inv(wide)
         # Singular values are only needed where a matrix is nearly singular, which its condition tells.

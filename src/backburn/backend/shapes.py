@@ -53,7 +53,7 @@ def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    given = axes if isinstance(axes, tuple | list) else (axes,)
+    given: Sequence[Any] = axes if isinstance(axes, (tuple, list)) else (axes,)
     result = tuple(sorted(check_axis(a, rank) for a in given))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")
@@ -76,11 +76,11 @@ def along_axis(shape: Shape, *_: Any, axis: int, **__: Any) -> Shape:
 
 def matmul(x: Shape, y: Shape, **_: Any) -> Shape:
     """Vector, matrix and batched products."""
-    if not x or not y:
+    if len(x) == 0 or len(y) == 0:
         raise ShapeError("a product needs at least one dimension: use mul for scalars")
-    if x[-1] != (y[-2] if len(y) > 1 else y[0]):
-        raise ShapeError(f"the inner dimensions differ: axis -1 is {x[-1]} and axis {-2 if len(y) > 1 else 0} is "
-                         f"{y[-2] if len(y) > 1 else y[0]}")
+    axis = -2 if len(y) > 1 else 0
+    if x[-1] != y[axis]:
+        raise ShapeError(f"the inner dimensions differ: axis -1 is {x[-1]} and axis {axis} is {y[axis]}")
     batch = broadcast(x[:-2], y[:-2])
     return batch + (x[-2:-1] if len(x) > 1 else ()) + (y[-1:] if len(y) > 1 else ())
 

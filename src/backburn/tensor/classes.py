@@ -322,12 +322,12 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise ShapeError("a 0-d tensor has no length")
+            raise NoAxisError(f"a 0-d tensor has no length: {describe((self,))}")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
-            raise ShapeError("a 0-d tensor cannot be iterated over")
+            raise NoAxisError(f"a 0-d tensor cannot be iterated over: {describe((self,))}")
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: object) -> bool:
@@ -352,7 +352,7 @@ class Tensor:
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
                 return FloatTensor(k.add(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
@@ -361,7 +361,7 @@ class Tensor:
 
     def __sub__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
                 return FloatTensor(k.sub(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
@@ -370,7 +370,7 @@ class Tensor:
 
     def __mul__(self, other: Tensor | Scalar) -> Tensor:
         k = self.backend
-        if other.__class__ is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
             try:
                 return FloatTensor(k.mul(self._primitive, other._primitive), k, self.dtype)
             except Exception as error:
@@ -632,6 +632,10 @@ class Tensor:
     __pos__ = arithmetic.positive
     __abs__ = arithmetic.abs
     __invert__ = logic.bitwise_invert
+
+
+class NoAxisError(ShapeError, TypeError):
+    """A 0-d tensor stands where there must be elements to count, as a Python number could."""
 
 
 class NotAnIndexError(ShapeError, TypeError):
