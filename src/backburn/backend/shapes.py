@@ -53,7 +53,7 @@ def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    given: Sequence[Any] = axes if isinstance(axes, (tuple, list)) else (axes,)
+    given = list(axes) if isinstance(axes, Sequence) else [axes]
     result = tuple(sorted(check_axis(a, rank) for a in given))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")
