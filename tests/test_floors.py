@@ -23,7 +23,7 @@ FLOORS = (
     ("backend",),
     ("autodiff",),
     ("tensor",),
-    ("transforms", "tape"),
+    ("transforms", "tape", "interop"),
     ("nn", "optim"),
     ("data", "io"),
     ("train",),
@@ -62,6 +62,7 @@ THIRD_PARTY = {
     "matplotlib": ("backburn.train", "backburn.cli"),
     "tqdm": ("backburn.train", "backburn.cli"),
     "safetensors": ("backburn.io",),
+    "einops": ("backburn.interop.einops",),
     "pytest": ("backburn.conformance",),
 }
 
