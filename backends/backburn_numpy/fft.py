@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.fft import _irfft as check_shapes
 from backburn_numpy.reduce import narrowed, widened
 
 Array = Any
@@ -17,6 +18,7 @@ def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
 
 
 def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
+    check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would cut, or fill up with zeros
     numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)
     numbers.real, numbers.imag = real, imag
     return narrowed(np.fft.irfft(numbers, length, axis=axis), real)
