@@ -12,6 +12,7 @@ import numpy as np
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import BackburnError
 from backburn.conformance.calls import (
+    POINTERS,
     Array,
     call,
     computed,
@@ -249,7 +250,7 @@ _LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
 
 def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     """An index just outside its axis on either side, and far outside, for whatever takes indices or labels."""
-    pointers = [n for n in operation.operands if n in ("indices", "labels")]
+    pointers = [n for n in operation.operands if n in POINTERS]
     if not pointers:
         return
     for index, sample in enumerate(SAMPLES[operation.name].cases):
@@ -285,13 +286,14 @@ def outside(check: Check) -> tuple[list[Any], str]:
     name, sample = check.operation, check.sample
     operation = OPERATIONS[name]
     operands = operands_of(name, sample, check.dtype)
-    place = next(i for i, n in enumerate(operation.operands) if n in ("indices", "labels"))
+    place = next(i for i, n in enumerate(operation.operands) if n in POINTERS)
     attributes = {**{n: p.default for n, p in operation.parameters.items()}, **sample.attributes}
     if name in _LENGTHS:
         length = _LENGTHS[name](operands, attributes)
     else:
-        target = next(o for n, o in zip(operation.operands, operands, strict=False) if n in ("x", "logits"))
-        length = target.shape[attributes["axis"]]
+        values = {n: o for n, o in zip(operation.operands, operands, strict=False) if n not in POINTERS}
+        target = values.get("x", next(iter(values.values())))
+        length = target.shape[attributes.get("axis", 0)]
     wrong = (length, -length - 1, 2**40)[check.index % 10]
     indices = operands[place].astype(np.int64)
     indices[(-1,) * indices.ndim] = wrong

@@ -36,6 +36,8 @@ OPEN = frozenset(
         "softsign",
         "glu",
         "one_hot",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
     }
 )
 

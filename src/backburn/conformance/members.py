@@ -16,7 +16,7 @@ from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float32, float6
 from backburn.base.errors import BackburnError, Unsupported
 from backburn.conformance.calls import Array, same_bits, wide
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
-from backburn.conformance.samples import real
+from backburn.conformance.samples import SAMPLES, Sample, real
 from backburn.conformance.tolerances import VALUE, compare
 
 # ---- what a backend says of itself ----
@@ -343,17 +343,27 @@ def quantized_checks(backend: Any) -> Iterator[Check]:
         yield Check(
             name, "float32", "quantized", index, backend, function, None, (function.__doc__ or "").split("\n")[0]
         )
-    for name in MOVES:
-        yield Check(
-            name, "float32", "quantized", 0, backend, moves_quantized, None, "a quantized tensor moves unchanged"
-        )
+    for name, operation in OPERATIONS.items():
+        index, sample = moving(operation)
+        if sample is not None:
+            title = "a quantized tensor moves unchanged"
+            yield Check(name, "float32", "quantized", index, backend, moves_quantized, sample, title)
 
 
-MOVES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
-    "reshape": ({"shape": (4, 3)}, lambda a: a.reshape(4, 3)),
-    "broadcast_to": ({"shape": (2, 3, 4)}, lambda a: np.broadcast_to(a, (2, 3, 4))),
-    "permute_dims": ({"axes": (1, 0)}, lambda a: a.T),
-}
+def moving(operation: Operation) -> tuple[int, Sample | None]:
+    """The first sample of an operation whose float operand may be a quantized one that is moved, if there is one."""
+    if "Q" in operation.kinds and operation.results == ("same",) and operation.name in SAMPLES:
+        for index, sample in enumerate(SAMPLES[operation.name].cases):
+            first, *others = sample.operands or (None,)
+            floats = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in (first, *others)]
+            if (
+                floats[0]
+                and first.size > 1
+                and not any(floats[1:])
+                and operation.name not in ("quantize", "dequantize")
+            ):
+                return index, sample
+    return 0, None
 
 
 def quantizing_rounds(check: Check) -> float:
@@ -398,9 +408,11 @@ def host_sees_values(check: Check) -> None:
 
 def moves_quantized(check: Check) -> None:
     """Moving a quantized tensor moves its values and changes none."""
-    k = check.backend
-    attributes, reference = MOVES[check.operation]
-    q = k.quantize(k.from_numpy(real(3, 4).astype(np.float32)), qint8)
-    moved = getattr(k, check.operation)(q, **attributes)
+    assert check.sample is not None
+    k, sample = check.backend, check.sample
+    q = k.quantize(k.from_numpy(sample.operands[0].astype(np.float32)), qint8)
+    others = [k.from_numpy(o) if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]
+    moved = getattr(k, check.operation)(q, *others, **sample.attributes)
     assert k.dtype(moved) == qint8, f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
-    np.testing.assert_array_equal(k.to_numpy(moved), reference(k.to_numpy(q)))
+    expected = SAMPLES[check.operation].reference(k.to_numpy(q), *sample.operands[1:], **sample.attributes)
+    np.testing.assert_array_equal(k.to_numpy(moved), expected)

@@ -22,6 +22,7 @@ from backburn.conformance.calls import (
     operands_of,
     promised_dtypes,
     promised_shapes,
+    wide,
 )  # fmt: skip
 from backburn.conformance.check import Check
 from backburn.conformance.checks import expected_of, flat
@@ -85,7 +86,24 @@ def check_value(check: Check) -> float:
         if promised is not None and promised.kind == "quantized":
             tolerance = str(as_dtype(got.dtype).name)
         worst = max(worst, compare(got, reference, tolerance if is_float_name(tolerance) else "", factor))
+        if check.kind == "special" and is_float_name(tolerance) and _keeps_zeros(operation):
+            _compare_zeros(wide(got), wide(reference))
     return worst
+
+
+def _keeps_zeros(operation: Operation) -> bool:
+    """Whether the sign of a zero is promised: by IEEE 754 and C, and wherever values only move."""
+    exact = ("add", "sub", "mul", "div", "neg", "abs", "copysign")
+    return operation.family in ("functions", "shape", "index") or operation.name in exact
+
+
+def _compare_zeros(got: Array, reference: Array) -> None:
+    """Raise AssertionError where a zero has not the sign of the reference's."""
+    zeros = (got == 0) & (reference == 0)
+    wrong = zeros & (np.signbit(got) != np.signbit(reference))
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(f"the zero at {place} is {got[place]}, and must be {reference[place]}")
 
 
 def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:
