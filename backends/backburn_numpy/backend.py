@@ -32,6 +32,7 @@ from backburn_numpy import (
     random,
     reduce,
     scan,
+    sequence,
     shape,
     sort,
     special,
@@ -58,6 +59,7 @@ FAMILIES = (
     linalg,
     conv,
     pool,
+    sequence,
     decompose,
     fft,
     normalize,
@@ -139,3 +141,4 @@ for _module in FAMILIES:
         # A helper that a module imports from elsewhere may happen to have an operation's name.
         if _name in OPERATIONS and getattr(_function, "__module__", "").startswith("backburn_numpy"):
             setattr(NumpyBackend, _name, staticmethod(_function))
+NumpyBackend.quantized_from_parts = staticmethod(quantize.quantized_from_parts)  # type: ignore[method-assign,assignment]

@@ -2,6 +2,7 @@
 
 from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     activate,
+    alignment,
     arithmetic,
     choice,
     conv,
@@ -17,6 +18,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     pool,
     reduce,
     scan,
+    sequence,
     shape,
     sort,
 )

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 from backburn.backend.activate import Activate
+from backburn.backend.alignment import Alignment
 from backburn.backend.arithmetic import Arithmetic
 from backburn.backend.choice import Choice
 from backburn.backend.conv import Convolution
@@ -28,6 +29,7 @@ from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
 from backburn.backend.resample import Resample
 from backburn.backend.scan import Scan
+from backburn.backend.sequence import Sequence
 from backburn.backend.sets import Sets
 from backburn.backend.shape import ShapeOperations
 from backburn.backend.sort import Sort
@@ -73,6 +75,8 @@ class Backend(
     Convolution[F, I, B, Q],
     Pool[F, I, B, Q],
     Resample[F, I, B, Q],
+    Sequence[F, I, B, Q],
+    Alignment[F, I, B, Q],
     Decompose[F, I, B, Q],
     Fourier[F, I, B, Q],
     Normalize[F, I, B, Q],

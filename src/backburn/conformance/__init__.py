@@ -2,6 +2,7 @@
 
 from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_activate,
+    samples_alignment,
     samples_arithmetic,
     samples_choice,
     samples_conv,
@@ -21,6 +22,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_reduce,
     samples_resample,
     samples_scan,
+    samples_sequence,
     samples_sets,
     samples_shape,
     samples_sort,

@@ -1,0 +1,163 @@
+"""NumPy: attention, a block of queries at a time, so that the scores of long sequences never exist as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy.blocks import wide
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import for_parts
+
+Array = Any
+Block = tuple[slice, slice, slice]
+
+#: Scores of one block, which stay in the second-level cache.
+SCORES = 1 << 17
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    /,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Array:
+    q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
+    shape = (*query.shape[:-1], value.shape[-1])
+    out = empty((*q.shape[:2], values.shape[2]), query.dtype)
+    options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
+
+    def part(start: int, stop: int) -> None:
+        for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
+            b, rows, seen = block
+            weights, dropped = _weights(q, keys, block, *options)
+            np.copyto(out[b, rows], np.matmul(dropped, values[b, seen]), casting="same_kind")
+
+    for_parts(part, len(q), _worth(q, keys))
+    return out.reshape(shape)
+
+
+def scaled_dot_product_attention_backward(
+    grad: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    y: Array | None = None,
+    /,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    g, q, keys, values = (_stacked(wide(t)) for t in (grad, query, key, value))
+    masks, kept = _by_batch(mask, query), _by_batch(keep, query)
+    of_query, of_key, of_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
+    for t in (of_query, of_key, of_value):
+        t.fill(0)
+
+    def part(start: int, stop: int) -> None:
+        for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
+            b, rows, seen = block
+            weights, dropped = _weights(q, keys, block, masks, kept, causal, scale, dropout)
+            of_value[b, seen] += np.matmul(dropped.swapaxes(1, 2), g[b, rows])
+            of_scores = np.matmul(g[b, rows], values[b, seen].swapaxes(1, 2))
+            _drop(of_scores, kept, block, dropout)
+            mean = np.einsum("bij,bij->bi", of_scores, weights)[..., None]
+            np.subtract(of_scores, mean, out=of_scores)
+            np.multiply(of_scores, weights, out=of_scores)
+            np.multiply(of_scores, scale, out=of_scores)
+            of_query[b, rows] = np.matmul(of_scores, keys[b, seen])
+            of_key[b, seen] += np.matmul(of_scores.swapaxes(1, 2), q[b, rows])
+
+    for_parts(part, len(q), _worth(q, keys))
+    return tuple(
+        t.reshape(like.shape).astype(query.dtype, copy=False)
+        for t, like in ((of_query, query), (of_key, key), (of_value, value))
+    )  # type: ignore[return-value]
+
+
+def _stacked(x: Array) -> Array:
+    """``x`` as matrices along one axis."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _by_batch(x: Array | None, query: Array) -> Array | None:
+    """A mask with one leading axis, of length 1 where it is the same for all."""
+    if x is None:
+        return None
+    x = x.reshape((1,) * (query.ndim - x.ndim) + x.shape)
+    if any(n != 1 for n in x.shape[:-2]):
+        x = np.broadcast_to(x, (*query.shape[:-2], *x.shape[-2:]))
+    return _stacked(x)
+
+
+def _worth(q: Array, keys: Array) -> int:
+    """How many matrices are worth a second thread."""
+    return max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1]))
+
+
+def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:
+    """Matrices, queries, and the keys that these may attend to."""
+    one = queries * keys
+    if one <= SCORES:
+        step = max(1, SCORES // max(1, one))
+        for first in range(start, stop, step):
+            yield slice(first, min(first + step, stop)), slice(0, queries), slice(0, keys)
+        return
+    step = max(1, SCORES // keys)
+    for number in range(start, stop):
+        for first in range(0, queries, step):
+            last = min(first + step, queries)
+            yield slice(number, number + 1), slice(first, last), slice(0, min(last, keys) if causal else keys)
+
+
+def _cut(x: Array, block: Block) -> Array:
+    """The part of a mask that belongs to a block; axes of length 1 stay."""
+    return x[tuple(slice(None) if n == 1 else s for n, s in zip(x.shape, block, strict=True))]
+
+
+def _weights(
+    q: Array, keys: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float,
+    dropout: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    """What each query of a block takes of each value, before and after dropout."""
+    b, rows, seen = block
+    scores = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    np.multiply(scores, scale, out=scores)
+    if mask is not None:
+        part = _cut(mask, block)
+        if part.dtype == np.bool_:
+            np.copyto(scores, -np.inf, where=~part)
+        else:
+            np.add(scores, wide(part), out=scores)
+    if causal:
+        later = np.arange(seen.start, seen.stop) > np.arange(rows.start, rows.stop)[:, None]
+        np.copyto(scores, -np.inf, where=later)
+    if scores.size:
+        top = np.maximum.reduce(scores, axis=-1, keepdims=True)
+        top[top == -np.inf] = 0
+        np.exp(np.subtract(scores, top, out=scores), out=scores)
+        total = np.add.reduce(scores, axis=-1, keepdims=True)
+        total[total == 0] = 1
+        np.divide(scores, total, out=scores)
+    dropped = scores
+    if keep is not None:
+        dropped = scores.copy()
+        _drop(dropped, keep, block, dropout)
+    return scores, dropped
+
+
+def _drop(x: Array, keep: Array | None, block: Block, dropout: float) -> None:
+    """Dropout in place."""
+    if keep is not None:
+        np.multiply(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0, out=x)
+        np.copyto(x, 0, where=~_cut(keep, block))

@@ -1,0 +1,12 @@
+"""Gradient rules: connectionist temporal classification."""
+
+from __future__ import annotations
+
+from backburn.autodiff.rules import gradient
+
+gradient(
+    "ctc",
+    log_probs=lambda k, g, log_probs, targets, input_lengths, target_lengths, blank: k.ctc_backward(
+        g, log_probs, targets, input_lengths, target_lengths, blank
+    ),
+)

@@ -1,0 +1,174 @@
+"""Connectionist temporal classification: the loss of a label sequence whose places in time are unknown.
+
+The sum over all alignments is taken in the logarithm, one turn for each time step (Graves et al., Connectionist
+temporal classification, 2006). ``ctc_backward`` has no gradient rule of its own, so that further derivatives follow
+from its body.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from backburn.backend.index import shape_of
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, ShapeError
+
+Shape = tuple[int, ...]
+
+#: Stands for the logarithm of 0: differences of it are no NaN, and sums over any number of steps do not overflow.
+IMPOSSIBLE = -1e30
+
+
+def _aligned(
+    log_probs: Shape, targets: Shape, input_lengths: Shape, target_lengths: Shape, *, blank: int = 0
+) -> Shape:
+    if len(log_probs) != 3 or len(targets) != 2:
+        raise ShapeError(
+            f"log_probs (steps, examples, classes) and targets (examples, labels), not {list(log_probs)} and "
+            f"{list(targets)}"
+        )
+    examples = log_probs[1]
+    if not targets[:1] == input_lengths == target_lengths == (examples,):
+        raise ShapeError(
+            f"targets {list(targets)}, input_lengths {list(input_lengths)} and target_lengths {list(target_lengths)} "
+            f"must be for the {examples} examples of log_probs"
+        )
+    if not 0 <= blank < log_probs[2]:
+        raise ArgumentError(f"the blank is one of {log_probs[2]} classes, not {blank}")
+    return (examples,)
+
+
+def _aligned_backward(grad: Shape, log_probs: Shape, *rest: Shape, **_: Any) -> Shape:
+    return log_probs
+
+
+class _Lattice:
+    """The labels with blanks between them, and the logarithms of what each emits at each step."""
+
+    def __init__(self, k: Any, log_probs: Any, targets: Any, target_lengths: Any, blank: int) -> None:
+        self.k = k
+        steps, examples, classes = log_probs.shape
+        labels = targets.shape[1]
+        number = k.reshape(k.arange(0, labels, 1, int64), (1, labels))
+        used = k.less(number, k.reshape(target_lengths, (examples, 1)))
+        named = k.where(k.less(targets, 0), classes, targets)  # no label counts from the end
+        named = k.where(used, named, blank)
+        blanks = k.full((examples, labels), blank, int64)
+        pairs = k.reshape(k.stack([blanks, named], 2), (examples, 2 * labels))
+        self.names = k.concat([pairs, k.full((examples, 1), blank, int64)], 1)
+        self.length = 2 * labels + 1
+        index = k.broadcast_to(k.reshape(self.names, (1, examples, self.length)), (steps, examples, self.length))
+        emitted = k.gather(log_probs, index, 2)
+        self.index, self.emitted = index, k.where(k.less(emitted, IMPOSSIBLE), IMPOSSIBLE, emitted)
+        self.dtype = k.dtype(emitted)
+        # A label may follow the one before it without a blank between them, unless they are equal.
+        differs = k.not_equal(self.names, self.moved(self.names, 2, blank))
+        self.skips = k.logical_and(differs, k.not_equal(self.names, blank))
+        ends = k.reshape(k.mul(target_lengths, 2), (examples, 1))
+        place = k.reshape(k.arange(0, self.length, 1, int64), (1, self.length))
+        last = k.logical_and(k.equal(place, k.sub(ends, 1)), k.less(0, ends))
+        self.ends = k.where(k.logical_or(k.equal(place, ends), last), self.full(0.0), IMPOSSIBLE)
+
+    def full(self, value: float) -> Any:
+        """``value`` for each place of each example."""
+        return self.k.full(tuple(self.names.shape), value, self.dtype)
+
+    def moved(self, x: Any, by: int, fill: Any) -> Any:
+        """``x`` moved ``by`` places to the right, or to the left for a negative number."""
+        k, (examples, length) = self.k, x.shape
+        edge = k.full((examples, min(abs(by), length)), fill, k.dtype(x))
+        rows, count = slice(0, examples, 1), max(length - abs(by), 0)
+        if by > 0:
+            return k.concat([edge, k.slice(x, (rows, slice(0, count, 1)))], 1)
+        return k.concat([k.slice(x, (rows, slice(min(-by, length), length, 1))), edge], 1)
+
+    def step(self, t: int) -> Any:
+        """What each place emits at step ``t``."""
+        _, examples, length = self.emitted.shape
+        part = self.k.slice(self.emitted, (slice(t, t + 1, 1), slice(0, examples, 1), slice(0, length, 1)))
+        return self.k.reshape(part, (examples, length))
+
+    def added(self, *terms: Any) -> Any:
+        """The logarithm of the sum of exponentials."""
+        return self.k.logsumexp(self.k.stack(terms, 0), (0,), False)
+
+    def forward(self, input_lengths: Any) -> list[Any]:
+        """For each step, and after the last, the logarithm of all alignments so far that are at each place."""
+        k, steps = self.k, self.emitted.shape[0]
+        first = k.reshape(k.equal(k.arange(0, self.length, 1, int64), 0), (1, self.length))
+        now = k.where(first, self.full(0.0), IMPOSSIBLE)  # before the first step, on the first blank
+        found = []
+        for t in range(steps):
+            found.append(now)
+            jumped = k.where(self.skips, self.moved(now, 2, IMPOSSIBLE), IMPOSSIBLE)
+            after = k.add(self.added(now, self.moved(now, 1, IMPOSSIBLE), jumped), self.step(t))
+            now = k.where(_during(k, t, input_lengths), after, now)
+        return [*found[1:], now] if steps else [now]
+
+    def backward(self, input_lengths: Any) -> list[Any]:
+        """For each step, the logarithm of all ways from each place to the end."""
+        k, steps = self.k, self.emitted.shape[0]
+        now, found = self.ends, [self.ends]
+        for t in range(steps - 1, 0, -1):
+            ahead = k.add(now, self.step(t))
+            jumped = self.moved(k.where(self.skips, ahead, IMPOSSIBLE), -2, IMPOSSIBLE)
+            before = self.added(ahead, self.moved(ahead, -1, IMPOSSIBLE), jumped)
+            now = k.where(_during(k, t, input_lengths), before, self.ends)
+            found.append(now)
+        return found[::-1]
+
+    def total(self, last: Any) -> Any:
+        """The logarithm of all alignments, for each example."""
+        return self.k.logsumexp(self.k.add(last, self.ends), (1,), False)
+
+
+def _during(k: Any, t: int, input_lengths: Any) -> Any:
+    """Whether step ``t`` belongs to each example."""
+    return k.reshape(k.less(t, input_lengths), (input_lengths.shape[0], 1))
+
+
+class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Connectionist temporal classification."""
+
+    @operation(kinds="F", shape=_aligned, like=("log_probs",), differentiable=True)
+    def ctc(self: Any, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0) -> F:
+        """``-log(sum over alignments of the product of their probabilities)``, for each example.
+
+        ``log_probs`` are logarithms of probabilities (steps, examples, classes) and ``targets`` labels (examples,
+        labels), of which each example has as many as the lengths say. An alignment gives each step a label or
+        ``blank``; with equal neighbours merged and blanks left out it reads as the target. The loss is infinite, with
+        gradient 0, where there is none.
+        """
+        _aligned(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
+        lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
+        total = lattice.total(lattice.forward(input_lengths)[-1])
+        loss = self.where(self.less(total, IMPOSSIBLE / 2), math.inf, self.neg(total))
+        result: F = self.cast(loss, self.dtype(log_probs))
+        return result
+
+    @operation(kinds="F", shape=_aligned_backward, like=("grad", "log_probs"), differentiable=True)
+    def ctc_backward(
+        self: Any, grad: F, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0
+    ) -> F:
+        """The gradient of :meth:`ctc`: minus the probability that a step emits a class, times ``grad``."""
+        shape, dtype = shape_of(log_probs), self.dtype(log_probs)
+        if 0 in shape:
+            return self.zeros(shape, dtype)  # type: ignore[no-any-return]
+        lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
+        forward, backward = lattice.forward(input_lengths), lattice.backward(input_lengths)
+        total = lattice.total(forward[-1])
+        possible = self.less(IMPOSSIBLE / 2, total)
+        total = self.reshape(self.where(possible, total, 0.0), (1, shape[1], 1))
+        through = self.sub(self.add(self.stack(forward, 0), self.stack(backward, 0)), total)
+        step = self.reshape(self.arange(0, shape[0], 1, int64), (shape[0], 1, 1))
+        counts = self.logical_and(self.less(step, self.reshape(input_lengths, (1, shape[1], 1))),
+                                  self.reshape(possible, (1, shape[1], 1)))  # fmt: skip
+        shares = self.exp(self.where(counts, through, IMPOSSIBLE))
+        factor = self.reshape(self.neg(widened(self, grad)), (1, shape[1], 1))
+        result: F = self.cast(self.gather_backward(self.mul(shares, factor), lattice.index, shape, 2), dtype)
+        return result

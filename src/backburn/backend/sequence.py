@@ -1,0 +1,248 @@
+"""Sequences: tables of vectors, the cells of recurrent networks, attention.
+
+16-bit floats are computed in float32. ``scaled_dot_product_attention_backward`` is the gradient of the operation
+before it as one operation; it has no gradient rule of its own, so that further derivatives follow from its body.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from backburn.backend.index import shape_of
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.shapes import broadcast_to
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import int64
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+# ---- shapes ----
+
+
+def _embedded(weight: Shape, indices: Shape, **_: Any) -> Shape:
+    if not weight:
+        raise ShapeError("the weight has no rows")
+    return (*indices, *weight[1:])
+
+
+def _check_cell(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None, gates: int) -> None:
+    if len(hidden) != 2 or len(weight) != 2 or weight != (hidden[1], gates * hidden[1]):
+        raise ShapeError(
+            f"a state (examples, size) takes a weight (size, {gates} * size), not {list(hidden)} and {list(weight)}"
+        )
+    if projected != (hidden[0], weight[1]):
+        raise ShapeError(f"the projected input must have the shape {[hidden[0], weight[1]]}, not {list(projected)}")
+    if bias is not None and bias != weight[1:]:
+        raise ShapeError(f"the bias must have the shape {list(weight[1:])}, not {list(bias)}")
+
+
+def _lstm(
+    projected: Shape, hidden: Shape, cell: Shape, weight: Shape, bias: Shape | None = None
+) -> tuple[Shape, Shape, Shape]:
+    _check_cell(projected, hidden, weight, bias, 4)
+    if cell != hidden:
+        raise ShapeError(f"the cell state {list(cell)} must have the shape {list(hidden)} of the hidden state")
+    return hidden, cell, projected
+
+
+def _gru(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None = None) -> tuple[Shape, Shape]:
+    _check_cell(projected, hidden, weight, bias, 3)
+    return hidden, (hidden[0], 4 * hidden[1])
+
+
+def _scores(query: Shape, key: Shape, mask: Shape | None, keep: Shape | None) -> Shape:
+    scores = (*query[:-1], key[-2])
+    if mask is not None:
+        broadcast_to(mask, shape=scores)
+    if keep is not None:
+        broadcast_to(keep, shape=scores)
+    return scores
+
+
+def attended(
+    query: Shape, key: Shape, value: Shape, mask: Shape | None = None, keep: Shape | None = None, **_: Any
+) -> Shape:
+    """The shape of attention."""
+    if not len(query) == len(key) == len(value) >= 2 or not query[:-2] == key[:-2] == value[:-2]:
+        raise ShapeError(
+            f"queries {list(query)}, keys {list(key)} and values {list(value)} must agree in all but the last two axes"
+        )
+    if query[-1] != key[-1]:
+        raise ShapeError(f"queries have the length {query[-1]} and keys {key[-1]}")
+    if key[-2] != value[-2]:
+        raise ShapeError(f"there are {key[-2]} keys and {value[-2]} values")
+    _scores(query, key, mask, keep)
+    return (*query[:-1], value[-1])
+
+
+def _attended_backward(
+    grad: Shape, query: Shape, key: Shape, value: Shape, mask: Shape | None = None, keep: Shape | None = None,
+    y: Shape | None = None, **_: Any,
+) -> tuple[Shape, Shape, Shape]:  # fmt: skip
+    return query, key, value
+
+
+# ---- helpers ----
+
+
+def columns(k: Any, x: Any, start: int, stop: int) -> Any:
+    """The columns of a matrix from ``start`` up to and without ``stop``."""
+    return k.slice(x, (slice(0, x.shape[0], 1), slice(start, stop, 1)))
+
+
+def gates_of(k: Any, x: Any, count: int) -> list[Any]:
+    """A matrix as ``count`` matrices side by side."""
+    size = x.shape[1] // count
+    return [columns(k, x, i * size, (i + 1) * size) for i in range(count)]
+
+
+def transposed(k: Any, x: Any) -> Any:
+    """``x`` with its last two axes swapped."""
+    rank = len(x.shape)
+    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """What each query takes of each value before dropout; all 0 for a query that may attend to nothing."""
+    scores = k.mul(k.matmul(query, transposed(k, key)), scale)
+    if mask is not None:
+        if k.dtype(mask).kind == "bool":
+            scores = k.where(mask, scores, -math.inf)
+        else:
+            scores = k.add(scores, widened(k, mask))
+    if causal:
+        rows, places = scores.shape[-2:]
+        row, place = k.arange(0, rows, 1, int64), k.arange(0, places, 1, int64)
+        allowed = k.less_equal(k.reshape(place, (1, places)), k.reshape(row, (rows, 1)))
+        scores = k.where(allowed, scores, -math.inf)
+    if 0 in scores.shape:
+        return scores
+    last = len(scores.shape) - 1
+    top = k.max(scores, (last,), True)
+    top = k.where(k.equal(top, -math.inf), 0.0, top)
+    powers = k.exp(k.sub(scores, top))
+    total = k.sum(powers, (last,), True)
+    return k.div(powers, k.where(k.equal(total, 0.0), 1.0, total))
+
+
+def dropped(k: Any, x: Any, keep: Any, dropout: float) -> Any:
+    """``x`` where it is kept, over the probability of that; 0 elsewhere."""
+    return x if keep is None else k.where(keep, k.mul(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0), 0.0)
+
+
+class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Tables of vectors, the cells of recurrent networks, attention."""
+
+    @operation(kinds="F", shape=_embedded, like=("weight",), differentiable=True)
+    def embedding(self: Any, weight: F, indices: I, /, padding_idx: int | None = None) -> F:
+        """The rows of ``weight`` at ``indices``; the row ``padding_idx`` (None: none) gets no gradient."""
+        result: F = self.take(weight, indices, 0)
+        return result
+
+    @operation(kinds="F", shape=_lstm, result=("same", "same", "same"), differentiable=True)
+    def lstm_cell(
+        self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /
+    ) -> tuple[F, F, F]:
+        """One step of a long short-term memory: the hidden state, the cell state, and the four gates.
+
+        With ``i, f, g, o`` the four parts of ``projected + hidden @ weight + bias``, the input's projection being made
+        beforehand for all steps: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
+        ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
+        by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
+        """
+        dtype = self.dtype(projected)
+        total = self.add(widened(self, projected), self.matmul(widened(self, hidden), widened(self, weight)))
+        total = total if bias is None else self.add(total, widened(self, bias))
+        i, f, g, o = gates_of(self, total, 4)
+        i, f, g, o = self.sigmoid(i), self.sigmoid(f), self.tanh(g), self.sigmoid(o)
+        new_cell = self.add(self.mul(f, widened(self, cell)), self.mul(i, g))
+        new_hidden = self.mul(o, self.tanh(new_cell))
+        gates = self.concat([i, f, g, o], 1)
+        return self.cast(new_hidden, dtype), self.cast(new_cell, dtype), self.cast(gates, dtype)
+
+    @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
+    def gru_cell(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
+        """One step of a gated recurrent unit: the hidden state, and what its gates were.
+
+        With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
+        ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and
+        ``hidden' = (1 - update) * new + update * hidden``. The second result is (reset, update, new, n') side by side.
+        After Cho et al. (2014).
+        """
+        dtype, old = self.dtype(projected), widened(self, hidden)
+        recurrent = self.matmul(old, widened(self, weight))
+        recurrent = recurrent if bias is None else self.add(recurrent, widened(self, bias))
+        (r, z, n), (r2, z2, n2) = gates_of(self, widened(self, projected), 3), gates_of(self, recurrent, 3)
+        reset, update = self.sigmoid(self.add(r, r2)), self.sigmoid(self.add(z, z2))
+        new = self.tanh(self.add(n, self.mul(reset, n2)))
+        state = self.add(new, self.mul(update, self.sub(old, new)))
+        gates = self.concat([reset, update, new, n2], 1)
+        return self.cast(state, dtype), self.cast(gates, dtype)
+
+    @operation(kinds="F", shape=attended, like=("query", "key", "value"), differentiable=True)
+    def scaled_dot_product_attention(
+        self: Any,
+        query: F,
+        key: F,
+        value: F,
+        mask: F | B | None = None,
+        keep: B | None = None,
+        /,
+        causal: bool = False,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+    ) -> F:
+        """``softmax(scale * query @ key.T + mask) @ value``, over the last two axes of all operands.
+
+        Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) agree in leading axes; the
+        result is (..., queries, width). A bool ``mask`` tells which query may attend to which key, a float one is
+        added; both broadcast to (..., queries, keys). With ``causal``, query ``i`` attends to keys up to ``i``. A
+        query that may attend to nothing gets 0. ``keep`` tells which weights are not dropped: these are divided by
+        ``1 - dropout``. After Vaswani et al., Attention is all you need, 2017.
+        """
+        dtype, wide = self.dtype(query), [widened(self, t) for t in (query, key, value)]
+        weights = attention_weights(self, wide[0], wide[1], mask, causal, scale)
+        result: F = self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)
+        return result
+
+    @operation(
+        kinds="F",
+        shape=_attended_backward,
+        result=("same", "same", "same"),
+        like=("grad", "query", "key", "value"),
+        differentiable=True,
+    )
+    def scaled_dot_product_attention_backward(
+        self: Any,
+        grad: F,
+        query: F,
+        key: F,
+        value: F,
+        mask: F | B | None = None,
+        keep: B | None = None,
+        y: F | None = None,
+        /,
+        causal: bool = False,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+    ) -> tuple[F, F, F]:
+        """The gradients of :meth:`scaled_dot_product_attention` for queries, keys and values; ``y`` is its result."""
+        dtype = self.dtype(query)
+        g, q, key, v = (widened(self, t) for t in (grad, query, key, value))
+        weights = attention_weights(self, q, key, mask, causal, scale)
+        of_value = self.matmul(transposed(self, dropped(self, weights, keep, dropout)), g)
+        of_scores = self.mul(scores_gradient(self, g, v, weights, keep, dropout), scale)
+        of_query, of_key = self.matmul(of_scores, key), self.matmul(transposed(self, of_scores), q)
+        return self.cast(of_query, dtype), self.cast(of_key, dtype), self.cast(of_value, dtype)
+
+
+def scores_gradient(k: Any, g: Any, value: Any, weights: Any, keep: Any, dropout: float) -> Any:
+    """The gradient of attention for its scores."""
+    of_weights = dropped(k, k.matmul(g, transposed(k, value)), keep, dropout)
+    mean = k.sum(k.mul(of_weights, weights), (len(shape_of(weights)) - 1,), True)
+    return k.mul(weights, k.sub(of_weights, mean))

@@ -1,0 +1,172 @@
+"""Samples: tables of vectors, the cells of recurrent networks, attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from backburn.conformance.samples import Array, booleans, case, integers, real, samples
+
+INF = math.inf
+
+
+def rows(*numbers: int) -> Array:
+    """Indices, as written."""
+    return np.array(numbers, np.int64)
+
+
+samples(
+    "embedding",
+    lambda weight, indices, padding_idx=None: weight[indices],
+    case(real(4, 2), rows(2, 0, 2)),
+    case(real(3, 2), rows(0, 1, 2, 1).reshape(2, 2)),
+    case(real(3), np.array(1), note="rows are numbers"),
+    case(real(3, 2, 2), rows(-1, 0)),
+    case(real(4, 2), np.zeros((0, 3), np.int64)),
+    case(
+        real(3, 2), rows(1, -2, 2, 2), padding_idx=1, smooth=0,
+        gradients=(np.array([[0.0, 0.0], [0.0, 0.0], [2.0, 2.0]]), None),
+    ),
+    case(
+        real(3, 1), rows(0, 2), padding_idx=-1, smooth=0, gradients=(np.array([[1.0], [0.0], [0.0]]), None),
+    ),
+)  # fmt: skip
+
+
+def sigmoid(x: Array) -> Array:
+    """``1 / (1 + exp(-x))``."""
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def lstm_cell(
+    projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """The reference of ``lstm_cell``."""
+    i, f, g, o = np.split(projected + hidden @ weight + (0 if bias is None else bias), 4, 1)
+    gates = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+    new = gates[1] * cell + gates[0] * gates[2]
+    return gates[3] * np.tanh(new), new, np.concatenate(gates, 1)
+
+
+samples(
+    "lstm_cell",
+    lstm_cell,
+    case(real(2, 8), real(2, 2), real(2, 2, seed=1), real(2, 8, seed=1), real(8)),
+    case(real(3, 4), real(3, 1), real(3, 1, seed=1), real(1, 4, seed=1), None),
+    case(real(0, 4), real(0, 1), real(0, 1), real(1, 4), real(4)),
+    case(100 * real(1, 8), real(1, 2), real(1, 2, seed=1), real(2, 8, seed=1), None, note="saturated"),
+)
+
+
+def gru_cell(projected: Array, hidden: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Array]:
+    """The reference of ``gru_cell``."""
+    r, z, n = np.split(projected, 3, 1)
+    r2, z2, n2 = np.split(hidden @ weight + (0 if bias is None else bias), 3, 1)
+    reset, update = sigmoid(r + r2), sigmoid(z + z2)
+    new = np.tanh(n + reset * n2)
+    return (1 - update) * new + update * hidden, np.concatenate([reset, update, new, n2], 1)
+
+
+samples(
+    "gru_cell",
+    gru_cell,
+    case(real(2, 6), real(2, 2), real(2, 6, seed=1), real(6)),
+    case(real(3, 3), real(3, 1), real(1, 3, seed=1), None),
+    case(real(0, 3), real(0, 1), real(1, 3), real(3)),
+    case(100 * real(1, 6), real(1, 2), real(2, 6, seed=1), None, note="saturated"),
+)
+
+
+def weights_of(query: Array, key: Array, mask: Array | None, causal: bool, scale: float) -> Array:
+    """What each query takes of each value."""
+    scores = scale * query @ np.swapaxes(key, -1, -2)
+    if mask is not None:
+        scores = np.where(mask, scores, -INF) if mask.dtype == bool else scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -INF)
+    powers = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e300))
+    total = powers.sum(-1, keepdims=True)
+    return np.where(total == 0, 0.0, powers / np.where(total == 0, 1, total))
+
+
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Array:
+    """The reference of ``scaled_dot_product_attention``."""
+    weights = weights_of(query, key, mask, causal, scale)
+    return (weights if keep is None else np.where(keep, weights / (1 - dropout), 0)) @ value
+
+
+def attention_backward(
+    grad: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    y: Array | None = None,
+    causal: bool = False,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """The reference of ``scaled_dot_product_attention_backward``."""
+    weights = weights_of(query, key, mask, causal, scale)
+    factor = 1.0 if keep is None else keep / (1 - dropout)
+    of_weights = grad @ np.swapaxes(value, -1, -2) * factor
+    of_scores = scale * weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True))
+    of_value = np.swapaxes(weights * factor, -1, -2) @ grad
+    return of_scores @ key, np.swapaxes(of_scores, -1, -2) @ query, of_value
+
+
+ALONE = np.array([[True, False, True], [False, False, False]])
+CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2)), {}),
+    ((real(2, 2, 2), real(2, 3, 2, seed=1), real(2, 3, 1, seed=2)), {"scale": 0.5}),
+    ((real(3, 2), real(3, 2, seed=1), real(3, 2, seed=2)), {"causal": True}),
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2)), {"causal": True, "scale": 0.7}),
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), ALONE), {}),
+    ((real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), real(2, 3, seed=3)), {}),
+    ((real(2, 2, 2), real(2, 3, 2, seed=1), real(2, 3, 2, seed=2), booleans(2, 1, 3), booleans(2, 2, 3, seed=1)),
+     {"dropout": 0.5, "causal": True}),
+    ((real(0, 2), real(3, 2), real(3, 2)), {}),
+    ((real(2, 2), real(0, 2), real(0, 2)), {}),
+    ((real(0, 2, 2), real(0, 3, 2), real(0, 3, 2)), {}),
+)  # fmt: skip
+samples(
+    "scaled_dot_product_attention",
+    attention,
+    *(case(*operands, **options) for operands, options in CALLS),
+    case(real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), real(3, seed=3), None, note="the mask is for keys"),
+    case(real(2, 2), real(3, 2, seed=1), real(3, 2, seed=2), np.where(ALONE, 0.5, -INF), smooth=0),
+    case(300 * real(2, 2), real(2, 2, seed=1), real(2, 2, seed=2), smooth=1, note="exponentials overflow"),
+    case(real(370, 1), real(360, 1, seed=1), real(360, 1, seed=2), smooth=1, note="several blocks of queries"),
+    case(real(370, 1), real(360, 1, seed=1), real(360, 1, seed=2), integers(1, 360) > 0, causal=True, smooth=1),
+    tolerance=3.0,
+    because="errors of large scores are errors of their exponentials",
+)
+samples(
+    "scaled_dot_product_attention_backward",
+    attention_backward,
+    *(
+        case(
+            real(*operands[0].shape[:-1], operands[2].shape[-1], seed=5),
+            *operands,
+            *(None,) * (5 - len(operands)),
+            attention(*operands, **options),
+            smooth=2,
+            **options,
+        )
+        for operands, options in CALLS
+    ),
+    tolerance=3.0,
+    because="as in the operation itself",
+)
