@@ -24,8 +24,8 @@ from backburn.autodiff import Autodiff
 from backburn.backend import BackendWarning
 from backburn.backend.registry import load_backend, register_backend
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES
-from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalInstabilityError, Unsupported
+from backburn.base.dtypes import DTYPES, as_dtype
+from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalInstabilityError, ShapeError, Unsupported
 from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, SampleSet
 from backburn.conformance.checks import (
@@ -257,6 +257,23 @@ def test_quantized_tensors_move(base: Any) -> None:
     np.testing.assert_array_equal(base.to_numpy(moved), expected)
     with pytest.raises(NumericalInstabilityError):
         base.quantize(base.from_numpy(np.array([1.0, np.nan])))
+
+
+@each_backend
+@pytest.mark.parametrize("name", ["qint4_symmetric_block2_float32", "quint8_affine_channel1_float16"])
+def test_quantized_tensors_of_other_schemes(base: Any, name: str) -> None:
+    x = np.linspace(-3.0, 3.0, 20).reshape(4, 5)
+    scheme = as_dtype(name)
+    ours, numpy = base.quantize(base.from_numpy(x), scheme), load_backend("numpy")
+    theirs = numpy.quantize(x, scheme)
+    np.testing.assert_array_equal(base.to_numpy(ours), numpy.to_numpy(theirs))
+    key = (slice(3, 0, -1), slice(2, 4, 1))
+    moved = base.slice(base.concat([ours, ours], 0), key)
+    np.testing.assert_array_equal(base.to_numpy(moved), numpy.to_numpy(theirs)[3:0:-1, 2:4])
+    taken = base.take(ours, base.from_numpy(np.array([3, 1])), 0)
+    np.testing.assert_array_equal(base.to_numpy(taken), numpy.to_numpy(theirs)[[3, 1]])
+    with pytest.raises(ShapeError, match=name):
+        base.reshape(ours, (20,))
 
 
 @pytest.mark.parametrize("base", ["jax"], indirect=True)

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend import quantized_moves
+from backburn.backend.index import _gathered as check_gather
+from backburn.backend.index import _scattered as check_scatter
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy.memory import THRESHOLD, empty
+from backburn_numpy.quantize import QuantizedArray, plain
 
 Array = Any
 Shape = tuple[int, ...]
@@ -19,6 +23,8 @@ BLOCK = 1 << 15
 
 
 def slice(x: Array, /, key: Any) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.slice_(plain(), x, key)
     return x[(*key, ...)]  # the Ellipsis keeps a 0-d result an array
 
 
@@ -35,6 +41,9 @@ def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
 
 
 def gather(x: Array, indices: Array, /, axis: int) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.gather(plain(), x, indices, axis)
+    check_gather(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
     return x[_grid(indices, axis)]
 
 
@@ -45,6 +54,7 @@ def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> 
 
 
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+    check_scatter(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
     if mode == "assign":
         out = _copy(x)
         # The last of several values for one place stays only where NumPy goes through the indices forwards.
@@ -67,6 +77,8 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
 
 
 def take(x: Array, indices: Array, /, axis: int) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.take(plain(), x, indices, axis)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
     if size and size * x.itemsize < THRESHOLD:

@@ -7,32 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.backend.quantized import Quantized
+from backburn.backend.quantized import Quantized, refuse, scale_shape, steps_for
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
-from backburn.base.errors import NumericalInstabilityError
 
 Array = Any
+Shape = tuple[int, ...]
 
 
 class QuantizedArray(Quantized[NDArray[Any]]):
-    """Integers, and the step that one of them stands for, as arrays."""
+    """Integers, their steps and zero points, as arrays."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of values and scale together."""
-        return self.values.nbytes + self.scale.nbytes
+        """The bytes of values, steps and zero points together."""
+        return self.values.nbytes + self.scale.nbytes + (0 if self.zero is None else self.zero.nbytes)
 
-    def over(self, values: NDArray[np.int8]) -> QuantizedArray:
-        """Other values with the same step."""
-        return QuantizedArray(values, self.scale, self.dtype)
 
-    def reshape(self, shape: tuple[int, ...]) -> QuantizedArray:
-        """The same values in row-major order under another shape."""
-        return self.over(self.values.reshape(shape))
+def plain() -> Any:
+    """The backend, for what is written over its operations."""
+    from backburn_numpy.backend import NumpyBackend
 
-    def transpose(self, axes: tuple[int, ...]) -> QuantizedArray:
-        """The same values with their axes in another order."""
-        return self.over(self.values.transpose(axes))
+    return NumpyBackend()
 
 
 #: Elements that are rounded at a time, in float64, so that no temporary is as large as the tensor.
@@ -40,34 +35,108 @@ BLOCK = 1 << 14
 
 
 def quantize(x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
-    limit = 2 ** (dtype.storage.bits - 1) - 1
-    scale = _scale(max(float(np.max(x, initial=0)), -float(np.min(x, initial=0))), limit, dtype)
-    source, values = x.reshape(-1), np.empty(x.size, dtype.storage.dtype)
-    for start in range(0, x.size, BLOCK):
-        steps = source[start : start + BLOCK].astype(np.float64)
-        np.divide(steps, scale, out=steps)
-        np.rint(steps, out=steps)
-        values[start : start + BLOCK] = np.clip(steps, -limit, limit, out=steps)
-    return QuantizedArray(values.reshape(x.shape), scale, dtype)
+    steps = scale_shape(x.shape, dtype)
+    low, high = _extremes(x, dtype, steps)
+    scale, zero = steps_for(plain(), low, high, dtype)
+    if not np.isfinite(scale).all():
+        raise refuse(float(np.maximum(-low, high).max()), x.shape, dtype)
+    # Rows of values of one channel, or rows of blocks; with one step for all it does not matter where a row ends.
+    turned = x if dtype.axis is None else np.moveaxis(x, dtype.axis, 0)
+    if not x.size:
+        parts = []
+    elif dtype.granularity == "tensor":
+        rows = turned.reshape(1, -1)
+        if rows.size > BLOCK:
+            whole = rows.size // BLOCK * BLOCK
+            parts = [rows[:, :whole].reshape(-1, BLOCK), rows[:, whole:]]
+        else:
+            parts = [rows]
+    else:
+        parts = [turned.reshape(scale.shape[0], -1) if dtype.axis is not None else turned.reshape(-1, x.shape[-1])]
+    stored = np.empty(x.size, np.uint8 if dtype.storage.name == "uint8" else np.int8)
+    start = 0
+    for part in parts:
+        _round(part, scale, zero, dtype, stored[start : start + part.size].reshape(part.shape))
+        start += part.size
+    values = stored.reshape(turned.shape)
+    if dtype.axis is not None:
+        values = np.ascontiguousarray(np.moveaxis(values, 0, dtype.axis))
+    return QuantizedArray(pack(values) if dtype.is_packed else values, scale, dtype, zero, x.shape)
 
 
-def _scale(largest: float, limit: int, dtype: QuantizedDType) -> Array:
-    """The step for magnitudes up to ``largest``, such that none is more than half a step from a multiple.
+def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Array]:
+    """The least and largest value that share each step, and 0, in float64."""
+    found = []
+    for ufunc in (np.minimum, np.maximum):
+        if dtype.block is None:
+            axes = tuple(a for a in range(x.ndim) if a != dtype.axis)
+            result = ufunc.reduce(x, axes, initial=0) if x.size else np.zeros(steps, x.dtype)
+        else:
+            starts = np.arange(0, x.shape[-1], dtype.block)
+            result = ufunc.reduceat(x, starts, -1) if x.size else np.zeros(steps, x.dtype)
+        found.append(ufunc(np.asarray(result, np.float64), 0.0, out=...))
+    return found[0], found[1]
 
-    Elements are divided by the scale as it is stored, so that its rounding is part of the scheme and not of the error.
-    A denormal scale can be rounded down so far that ``limit`` steps fall short: the next larger one is taken then.
-    """
-    if not largest <= limit * float(np.finfo(dtype.scale.dtype).max):
-        raise NumericalInstabilityError(
-            f"quantize: magnitudes up to {largest} have no place on a {dtype.scale} scale of {limit} steps; "
-            "values must be finite"
-        )
-    scale = np.asarray(largest / limit if largest else 1.0, dtype.scale.dtype)
-    if largest > (limit + 0.5) * float(scale):
-        scale = np.nextafter(scale, np.asarray(np.inf, scale.dtype), out=...)
-    return scale
+
+def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, out: Array) -> None:
+    """The stored values of a matrix whose rows have one step each, or blocks of them."""
+    least, most = dtype.limits
+    height = max(1, BLOCK // max(1, x.shape[1]))
+    for start in range(0, x.shape[0], height):
+        part = x[start : start + height].astype(np.float64)
+        np.divide(part, _steps(scale, dtype, start, part), out=part)
+        np.rint(part, out=part)
+        if zero is not None:
+            np.add(part, _steps(zero, dtype, start, part), out=part)
+        out[start : start + height] = np.clip(part, least, most, out=part)
+
+
+def _steps(steps: Array, dtype: QuantizedDType, start: int, part: Array) -> Array:
+    """The steps of the rows of ``part``, from row ``start`` on."""
+    if dtype.granularity == "tensor":
+        return steps
+    if dtype.axis is not None:
+        return steps[start : start + len(part), None].astype(np.float64)
+    rows = steps.reshape(-1, steps.shape[-1])[start : start + len(part)].astype(np.float64)
+    return np.repeat(rows, dtype.block or 1, -1)[:, : part.shape[1]]
 
 
 def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
-    wide = np.float32 if dtype is float32 else np.float64
-    return np.multiply(x.values, x.scale, dtype=wide, out=...).astype(dtype.dtype, copy=False)
+    wide = np.dtype(np.float32 if dtype is float32 else np.float64)
+    values: Array = x.values if not x.dtype.is_packed else unpack(x.values, x.shape)
+    if x.zero is not None:
+        values = np.subtract(values, spread(x.zero, x.shape, x.dtype), dtype=np.int16, out=...)
+    scale = spread(x.scale, x.shape, x.dtype).astype(wide, copy=False)
+    return np.multiply(values, scale, dtype=wide, out=...).astype(dtype.dtype, copy=False)
+
+
+def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
+    """Steps or zero points such that they broadcast to ``shape``."""
+    if dtype.axis is not None:
+        return steps.reshape([n if a == dtype.axis else 1 for a, n in enumerate(shape)])
+    return steps if dtype.block is None else np.repeat(steps, dtype.block, -1)[..., : shape[-1]]
+
+
+def pack(values: Array) -> Array:
+    """Integers from -8 to 7 as bytes that hold two neighbours along the last axis."""
+    values = np.atleast_1d(values)
+    packed = values[..., ::2].view(np.uint8) & 15
+    packed[..., : values.shape[-1] // 2] |= values[..., 1::2].view(np.uint8) << 4
+    return packed
+
+
+def unpack(values: Array, shape: Shape) -> Array:
+    """The int8 array of ``shape`` that :func:`pack` packed."""
+    result = np.empty((*values.shape, 2), np.int8)
+    signed = values.view(np.int8)
+    np.right_shift(np.left_shift(signed, 4), 4, out=result[..., 0])
+    np.right_shift(signed, 4, out=result[..., 1])
+    flat = result.reshape(*values.shape[:-1], 2 * values.shape[-1])
+    return flat[..., : shape[-1]] if shape else flat[..., 0].reshape(())
+
+
+def quantized_from_parts(
+    values: Array, scale: Array, zero: Array | None, /, dtype: QuantizedDType, shape: Shape
+) -> QuantizedArray:
+    """The quantized array of copies of these parts."""
+    return QuantizedArray(values.copy(), scale.copy(), dtype, None if zero is None else zero.copy(), shape)

@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from backburn.backend import quantized_moves
 from backburn.backend.layout import joined, overlapped, padded, stacked, windows
 from backburn_numpy import memory
-from backburn_numpy.quantize import QuantizedArray
+from backburn_numpy.quantize import QuantizedArray, plain
 
 Array = Any
 Shape = tuple[int, ...]
 
 
 def reshape(x: Array, /, shape: Shape) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.reshape(plain(), x, shape)
     return x.reshape(shape)
 
 
 def broadcast_to(x: Array, /, shape: Shape) -> Array:
     if x.__class__ is QuantizedArray:
-        return x.over(np.broadcast_to(x.values, shape))
+        return quantized_moves.broadcast_to(plain(), x, shape)
     if x.shape == shape:
         return x
     if x.size == 1 and x.ndim <= len(shape) and x.dtype.isbuiltin == 1:
@@ -35,10 +38,14 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
 
 
 def permute_dims(x: Array, /, axes: Shape) -> Array:
+    if x.__class__ is QuantizedArray:
+        return quantized_moves.permute_dims(plain(), x, axes)
     return x.transpose(axes)
 
 
 def concat(tensors: Sequence[Array], /, axis: int) -> Array:
+    if tensors[0].__class__ is QuantizedArray:
+        return quantized_moves.concat(plain(), tensors, axis)
     if sum(x.nbytes for x in tensors) < memory.THRESHOLD:
         return np.concatenate(tensors, axis)
     shape = joined([x.shape for x in tensors], axis=axis)

@@ -3,7 +3,7 @@
 ``import backburn`` is lazy: it loads this module when the first name is asked for.
 """
 
-# ruff: noqa: F401, I001 - names are here to be found, on as few lines as they need
+# ruff: noqa: I001 - names stand on as few lines as they need. `python tools/write_all.py` writes `__all__`.
 
 
 from backburn.autodiff import Autodiff, Gradients, gradient
@@ -11,7 +11,8 @@ from backburn.autodiff.anomaly import detect_anomaly
 from backburn.backend.custom import implement
 from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
 from backburn.base.dtypes import (
-    DType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32, uint64,
+    DType, QuantizedDType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32,
+    uint64,
 )  # fmt: skip
 from backburn.base.dtypes import bool_ as bool
 from backburn.tensor.arithmetic import (
@@ -68,3 +69,33 @@ from backburn.transforms import (
     vjp,
 )  # fmt: skip
 from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi
+
+__all__ = [
+    "Autodiff", "AutodiffBackend", "Backend", "BoolTensor", "DType", "FloatTensor", "Gradients", "IntTensor",
+    "QuantizedDType", "QuantizedTensor", "Tensor", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all",
+    "allclose", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh", "astype", "atan", "atan2",
+    "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "bfloat16", "bincount", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays",
+    "broadcast_shapes", "broadcast_to", "can_cast", "ceil", "check_grads", "checkpoint", "chunk", "clip", "concat",
+    "conj", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cummax", "cummin", "cumulative_prod",
+    "cumulative_sum", "custom_vjp", "default_backend", "default_dtype", "dequantize", "detect_anomaly", "diag",
+    "diagonal", "diff", "digamma", "divide", "divmod", "e", "einsum", "empty", "empty_like", "equal", "erf", "erfc",
+    "erfinv", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flatten", "flip", "float16", "float32", "float64",
+    "floor", "floor_divide", "fmod", "fourier", "frac", "from_dlpack", "from_inner", "full", "full_like", "gather_nd",
+    "gelu", "grad", "gradient", "greater", "greater_equal", "hessian", "histogram", "hvp", "hypot", "i0", "i1", "iinfo",
+    "imag", "implement", "index_add", "index_copy", "inf", "int16", "int32", "int64", "int8", "isclose", "isdtype",
+    "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp", "kron", "kthvalue", "lerp", "less", "less_equal", "lgamma",
+    "linalg", "linearize", "linspace", "list_backends", "load_backend", "log", "log10", "log1p", "log2", "log_softmax",
+    "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill",
+    "masked_select", "matmul", "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median",
+    "meshgrid", "min", "min_with_indices", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter",
+    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad",
+    "permute_dims", "pi", "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "random", "real",
+    "reciprocal", "register_backend", "relu", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt",
+    "scatter", "scatter_nd", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
+    "sliding_window", "softmax", "sort", "sort_with_indices", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "to",
+    "topk", "trace", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "use_backend", "use_dtype", "value_and_grad", "var", "vecdot",
+    "vector_norm", "vjp", "where", "zeros", "zeros_like",
+]  # fmt: skip

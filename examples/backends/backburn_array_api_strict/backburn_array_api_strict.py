@@ -20,7 +20,8 @@ import numpy as np
 from backburn.backend import Backend, Capabilities, load_backend
 from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized, move
+from backburn.backend.quantized import Quantized
+from backburn.backend.quantized_moves import take_quantized
 from backburn.base.dtypes import DType, as_dtype, qint8
 from backburn.base.errors import BackendMismatchError, Unsupported
 
@@ -145,9 +146,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nonzero": nonzero,
     "rfft": rfft,
     "irfft": irfft,
-    "reshape": lambda x, /, shape: move(lambda v: xp.reshape(v, shape), x),
-    "broadcast_to": lambda x, /, shape: move(lambda v: xp.broadcast_to(v, shape), x),
-    "permute_dims": lambda x, /, axes: move(lambda v: xp.permute_dims(v, axes), x),
+    "reshape": lambda x, /, shape: xp.reshape(x, shape),
+    "broadcast_to": lambda x, /, shape: xp.broadcast_to(x, shape),
+    "permute_dims": lambda x, /, axes: xp.permute_dims(x, axes),
     "concat": lambda tensors, /, axis: xp.concat(tensors, axis=axis),
 }
 METHODS: dict[str, Callable[..., Any]] = {
@@ -162,3 +163,4 @@ for _name, _function in FUNCTIONS.items():
 for _name, _function in METHODS.items():
     setattr(StrictBackend, _name, quiet(_function))
 check_shapes(StrictBackend, "slice_assign", "scatter", "irfft")
+take_quantized(StrictBackend)

@@ -21,7 +21,8 @@ import numpy as np
 from backburn.backend import Backend, BackendWarning, Capabilities
 from backburn.backend.adapters import check_shapes, decompositions, falling, from_start, integral, scan
 from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized, move
+from backburn.backend.quantized import Quantized
+from backburn.backend.quantized_moves import take_quantized
 from backburn.base.dtypes import DTYPES, DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError
 
@@ -147,9 +148,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "slice": lambda x, /, key: x[key],
     "slice_assign": lambda x, value, /, key: x.at[key].set(value),
     "nonzero": lambda x, /: jnp.argwhere(x).astype(np.int64),
-    "reshape": lambda x, /, shape: move(lambda v: jnp.reshape(v, shape), x),
-    "broadcast_to": lambda x, /, shape: move(lambda v: jnp.broadcast_to(v, shape), x),
-    "permute_dims": lambda x, /, axes: move(lambda v: jnp.permute_dims(v, axes), x),
+    "reshape": lambda x, /, shape: jnp.reshape(x, shape),
+    "broadcast_to": lambda x, /, shape: jnp.broadcast_to(x, shape),
+    "permute_dims": lambda x, /, axes: jnp.permute_dims(x, axes),
     "concat": lambda tensors, /, axis: jnp.concat(tensors, axis=axis),
 }
 METHODS: dict[str, Callable[..., Any]] = {
@@ -164,3 +165,4 @@ for _name, _function in FUNCTIONS.items():
 for _name, _function in METHODS.items():
     setattr(JaxBackend, _name, _function)
 check_shapes(JaxBackend, "slice", "slice_assign")
+take_quantized(JaxBackend)

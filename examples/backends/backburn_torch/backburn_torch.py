@@ -29,7 +29,8 @@ from backburn.backend.adapters import (
     scan,
 )
 from backburn.backend.create import arange_length
-from backburn.backend.quantized import Quantized, move
+from backburn.backend.quantized import Quantized
+from backburn.backend.quantized_moves import take_quantized
 from backburn.base.dtypes import DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
 
@@ -179,9 +180,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "all": lambda x, /, axis, keepdims=False: x.all(axis, keepdims) if axis else x,
     "argmax": lambda x, /, axis, keepdims=False: x.argmax(axis, keepdims),
     "argmin": lambda x, /, axis, keepdims=False: x.argmin(axis, keepdims),
-    "reshape": lambda x, /, shape: move(lambda v: v.reshape(shape), x),
-    "broadcast_to": lambda x, /, shape: move(lambda v: v.expand(shape), x),
-    "permute_dims": lambda x, /, axes: move(lambda v: v.permute(axes), x),
+    "reshape": lambda x, /, shape: x.reshape(shape),
+    "broadcast_to": lambda x, /, shape: x.expand(shape),
+    "permute_dims": lambda x, /, axes: x.permute(axes),
     "concat": lambda tensors, /, axis: torch.cat(list(tensors), axis),
 }
 LINALG: Any = torch.linalg
@@ -198,3 +199,4 @@ for _name, _function in FUNCTIONS.items():
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
 check_shapes(TorchBackend, "concat", "gather", "scatter", "rfft", "irfft")
+take_quantized(TorchBackend)

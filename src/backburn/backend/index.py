@@ -115,7 +115,9 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def slice(self, x: I, /, key: Key) -> I: ...
     @overload
     def slice(self, x: B, /, key: Key) -> B: ...
-    @operation(kinds="FIB", shape=sliced, required=True, differentiable=True)
+    @overload
+    def slice(self, x: Q, /, key: Key) -> Q: ...
+    @operation(kinds="FIBQ", shape=sliced, required=True, differentiable=True)
     def slice(self, x: Any, /, key: Key) -> Any:
         """``x[key]`` for one slice per axis; steps may be negative."""
         return missing("slice")
@@ -145,7 +147,9 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def gather(self, x: I, indices: I, /, axis: int) -> I: ...
     @overload
     def gather(self, x: B, indices: I, /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=_gathered, like=("x",), required=True, differentiable=True)
+    @overload
+    def gather(self, x: Q, indices: I, /, axis: int) -> Q: ...
+    @operation(kinds="FIBQ", shape=_gathered, like=("x",), required=True, differentiable=True)
     def gather(self, x: Any, indices: Any, /, axis: int) -> Any:
         """The element of ``x`` that ``indices`` name along ``axis``, for each of them.
 
@@ -209,7 +213,9 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def take(self, x: I, indices: I, /, axis: int) -> I: ...
     @overload
     def take(self, x: B, indices: I, /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=_taken, like=("x",), required=True, differentiable=True)
+    @overload
+    def take(self, x: Q, indices: I, /, axis: int) -> Q: ...
+    @operation(kinds="FIBQ", shape=_taken, like=("x",), required=True, differentiable=True)
     def take(self, x: Any, indices: Any, /, axis: int) -> Any:
         """The entries of ``x`` at ``indices`` (of any shape) along ``axis``, which the axes of ``indices`` replace."""
         return missing("take")

@@ -15,6 +15,12 @@ from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
 
 
+def quantizable(x: tuple[int, ...], *, dtype: QuantizedDType = qint8) -> tuple[int, ...]:
+    """The shape of a quantized tensor. Raises where its scheme does not fit."""
+    quantized.scale_shape(x, dtype)
+    return x
+
+
 class Kinds(Protocol[F, I, B, Q]):
     """What every family knows of the four kinds."""
 
@@ -48,18 +54,32 @@ class Kinds(Protocol[F, I, B, Q]):
         """The opposite truth value."""
         return missing("logical_not")
 
-    @operation(kinds="F", shape=unchanged, result="dtype")
+    @operation(kinds="F", shape=quantizable, result="dtype")
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """``x`` rounded to integer multiples of one stored step, ``max(abs(x)) / 127`` for int8.
+        """``x`` as integer multiples of stored steps, by the scheme ``dtype``; a channel axis counts from 0 on.
 
-        The error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
+        Symmetric steps are ``max(abs(x)) / 127`` for int8 and ``/ 7`` for int4; affine ones span the values and 0. The
+        error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
         """
         return quantized.quantize(self, x, dtype)  # type: ignore[return-value]
 
     @operation(kinds="Q", shape=unchanged, result="dtype")
     def dequantize(self: Any, x: Q, /, dtype: DType = float32) -> F:
-        """The stored integers times their step."""
+        """The stored integers, less their zero points, times their steps."""
         return quantized.dequantize(self, x, dtype)  # type: ignore[arg-type, no-any-return]
+
+    def quantized_parts(self: Any, x: Q, /) -> tuple[Any, Any, Any]:
+        """Stored values (packed if they are), steps, and zero points or None, as host arrays."""
+        q: Any = x
+        return self.to_numpy(q.values), self.to_numpy(q.scale), None if q.zero is None else self.to_numpy(q.zero)
+
+    def quantized_from_parts(
+        self: Any, values: Any, scale: Any, zero: Any, /, dtype: QuantizedDType, shape: tuple[int, ...]
+    ) -> Q:
+        """The quantized primitive whose :meth:`quantized_parts` are given as host arrays."""
+        parts = (None if part is None else self.from_numpy(part) for part in (values, scale, zero))
+        stored, steps, points = parts
+        return quantized.Quantized(stored, steps, dtype, points, shape)  # type: ignore[return-value]
 
     @operation(kinds="FIB", shape=None, result="data", required=True)
     def from_numpy(self, array: Any) -> Any:

@@ -1,63 +1,188 @@
-"""The quantized kind in its plainest form: an int primitive, and the step that one of its integers stands for.
+"""The quantized kind in its plainest form: an int primitive, and the steps that its integers stand for.
 
 A backend may have a quantized primitive of its own; one that has not takes :class:`Quantized`, for which the default
-bodies of ``quantize`` and ``dequantize`` are written.
+bodies of ``quantize`` and ``dequantize`` are written. Everything here is over the operations of a backend ``k``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from backburn.base.dtypes import DType, QuantizedDType, float32, float64
-from backburn.base.errors import NumericalInstabilityError
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, int16, uint8
+from backburn.base.errors import AxisError, NumericalInstabilityError, ShapeError
 
 P = TypeVar("P")
+Shape = tuple[int, ...]
+
+#: For each scale dtype, the spacing of its numbers relative to them, and its least positive number.
+SPACING = {"float32": (2.0**-23, 2.0**-149), "float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
 
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Generic[P]):
-    """Integers, the step that one of them stands for (0-d), and the scheme by which they were made."""
+    """Integers, their steps and zero points, the scheme by which they were made, and the shape that they have.
+
+    ``values`` has the shape of the tensor; packed values lie two to a byte along the last axis, the first in the lower
+    half. ``scale`` is 0-d, has one step for each channel, or one for each block in the place of the last axis. ``zero``
+    has its shape, or is None where the scheme is symmetric.
+    """
 
     values: P
     scale: P
     dtype: QuantizedDType
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the values."""
-        shape: tuple[int, ...] = self.values.shape  # type: ignore[attr-defined]
-        return shape
+    zero: P | None
+    shape: Shape
 
 
-def move(operation: Callable[[Any], Any], x: Any) -> Any:
-    """``operation``, which moves elements and changes none, on a primitive or on the integers of a quantized one."""
-    return replace(x, values=operation(x.values)) if isinstance(x, Quantized) else operation(x)
+def blocks_of(dtype: QuantizedDType, length: int) -> int:
+    """How many blocks an axis of ``length`` has."""
+    assert dtype.block is not None
+    return -(-length // dtype.block)
+
+
+def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
+    """The shape of the steps of a tensor. Raises where the scheme does not fit the shape."""
+    if dtype.granularity == "tensor":
+        return ()
+    if dtype.axis is not None:
+        if not 0 <= dtype.axis < len(shape):
+            raise AxisError(f"the scheme {dtype} does not fit the shape {list(shape)}: there is no axis {dtype.axis}")
+        return (shape[dtype.axis],)
+    if not shape:
+        raise ShapeError(f"the scheme {dtype} does not fit the shape []: blocks lie along the last axis")
+    return (*shape[:-1], blocks_of(dtype, shape[-1]))
+
+
+def refuse(largest: float, shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
+    """The error for values that no step of the scheme reaches."""
+    return NumericalInstabilityError(
+        f"quantize: magnitudes up to {largest} in the shape {list(shape)} have no place on the {dtype.scale} scale of "
+        f"{dtype}; values must be finite"
+    )
+
+
+# ---- steps ----
+
+
+def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
+    """Steps or zero points such that they broadcast to ``shape``."""
+    if dtype.axis is not None:
+        return k.reshape(steps, tuple(n if a == dtype.axis else 1 for a, n in enumerate(shape)))
+    if dtype.block is None:
+        return steps
+    wide = k.reshape(steps, (*steps.shape, 1))
+    wide = k.broadcast_to(wide, (*steps.shape, dtype.block))
+    wide = k.reshape(wide, (*steps.shape[:-1], steps.shape[-1] * dtype.block))
+    return k.slice(wide, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape))
+
+
+def _extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
+    """The least and largest value that share each step, and 0."""
+    shape, steps = x.shape, scale_shape(x.shape, dtype)
+    if not math.prod(shape):
+        return k.zeros(steps, float64), k.zeros(steps, float64)
+    x = k.cast(x, float64)
+    axes = tuple(a for a in range(len(shape)) if a != dtype.axis)
+    if dtype.block is not None:
+        missing = steps[-1] * dtype.block - shape[-1]
+        if missing:
+            x = k.concat([x, k.zeros((*shape[:-1], missing), float64)], len(shape) - 1)
+        x = k.reshape(x, (*steps, dtype.block))
+        axes = (len(shape),)
+    return k.minimum(k.min(x, axes), 0.0), k.maximum(k.max(x, axes), 0.0)
+
+
+def steps_for(k: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
+    """Steps in their stored dtype, and zero points, for values from ``low`` to ``high``, float64 and around 0.
+
+    Elements are divided by the step as it is stored, so that its rounding is part of the scheme and not of the error.
+    A step that was rounded down so far that the last integer is more than half a step off is taken one larger. An
+    affine one is always rounded up: then ``(high - low) / step`` is at most the number of steps, and rounding the zero
+    point costs no end more than half a step. (Jacob et al. (2018), *Quantization and Training of Neural Networks for
+    Efficient Integer-Arithmetic-Only Inference*, CVPR, section 2.1.)
+    """
+    least, most = dtype.limits
+    symmetric = dtype.mode == "symmetric"
+    reach = k.maximum(k.neg(low), high) if symmetric else k.sub(high, low)
+    count = float(most if symmetric else most - least)
+    scale = k.cast(k.where(k.equal(reach, 0.0), 1.0, k.div(reach, count)), dtype.scale)
+    step = k.cast(scale, float64)
+    relative, smallest = SPACING[dtype.scale.name]
+    larger = k.cast(k.add(step, k.maximum(k.mul(step, relative), smallest)), dtype.scale)
+    scale = k.where(k.less(k.mul(step, count + 0.5 if symmetric else count), reach), larger, scale)
+    if symmetric:
+        return scale, None
+    zero = k.round(k.sub(float(least), k.div(low, k.cast(scale, float64))))
+    # Where nothing is finite there is no zero point; the steps tell, and are refused.
+    zero = k.where(k.isfinite(zero), k.clamp(zero, float(least), float(most)), 0.0)
+    return scale, k.cast(zero, uint8 if dtype.storage is uint8 else int8)
+
+
+# ---- to and from quantized ----
 
 
 def quantize(k: Any, x: Any, dtype: QuantizedDType) -> Quantized[Any]:
-    """``x`` over the operations of ``k``; the host reads the largest magnitude, to refuse what has no place.
+    """``x`` over the operations of ``k``; the host looks at the steps, to refuse what has no place."""
+    shape = tuple(x.shape)
+    low, high = _extremes(k, x, dtype)
+    scale, zero = steps_for(k, low, high, dtype)
+    finite = k.isfinite(scale)
+    if not k.to_numpy(k.all(finite, tuple(range(len(finite.shape))))):
+        reach = k.maximum(k.neg(low), high)
+        raise refuse(float(k.to_numpy(k.max(reach, tuple(range(len(reach.shape)))))), shape, dtype)
+    steps = k.round(k.div(k.cast(x, float64), spread(k, k.cast(scale, float64), shape, dtype)))
+    if zero is not None:
+        steps = k.add(steps, spread(k, k.cast(zero, float64), shape, dtype))
+    least, most = dtype.limits
+    stored = k.cast(k.clamp(steps, float(least), float(most)), uint8 if dtype.storage is uint8 else int8)
+    return Quantized(pack(k, stored) if dtype.is_packed else stored, scale, dtype, zero, shape)
 
-    Elements are divided by the scale as it is stored, so that its rounding is part of the scheme and not of the error.
-    """
-    limit = 2 ** (dtype.storage.bits - 1) - 1
-    largest = float(k.to_numpy(k.max_abs(x, tuple(range(len(x.shape)))))) if math.prod(x.shape) else 0.0
-    scale = k.cast(k.full((), largest / limit if largest else 1.0, float64), dtype.scale)
-    step = float(k.to_numpy(scale))
-    if not math.isfinite(step):
-        raise NumericalInstabilityError(
-            f"quantize: magnitudes up to {largest} have no place on a {dtype.scale} scale of {limit} steps; "
-            "values must be finite"
-        )
-    if largest > (limit + 0.5) * step:  # a denormal scale was rounded down so far that its steps fall short
-        scale = k.nextafter(scale, math.inf)
-    steps = k.round(k.div(k.cast(x, float64), k.cast(scale, float64)))
-    return Quantized(k.cast(k.clamp(steps, -float(limit), float(limit)), dtype.storage), scale, dtype)
+
+def integers(k: Any, x: Quantized[Any]) -> Any:
+    """The stored values of ``x``, unpacked: int8 or uint8 of its shape."""
+    return unpack(k, x.values, x.shape) if x.dtype.is_packed else x.values
+
+
+def centred(k: Any, x: Quantized[Any]) -> Any:
+    """The stored values minus their zero points: the multiples of the step, in int16."""
+    values = k.cast(integers(k, x), int16)
+    return values if x.zero is None else k.sub(values, spread(k, k.cast(x.zero, int16), x.shape, x.dtype))
 
 
 def dequantize(k: Any, x: Quantized[Any], dtype: DType) -> Any:
-    """The integers times the step, rounded once."""
+    """The integers times their steps, rounded once."""
     wide = float32 if dtype is float32 else float64
-    return k.cast(k.mul(k.cast(x.values, wide), k.cast(x.scale, wide)), dtype)
+    return k.cast(k.mul(k.cast(centred(k, x), wide), spread(k, k.cast(x.scale, wide), x.shape, x.dtype)), dtype)
+
+
+# ---- two to a byte ----
+
+
+def pack(k: Any, values: Any) -> Any:
+    """Integers from -8 to 7 as bytes that hold two neighbours along the last axis; a 0-d tensor as one byte."""
+    shape = values.shape or (1,)
+    values = k.bitwise_and(k.cast(k.reshape(values, shape), uint8), 15)
+    if shape[-1] % 2:
+        values = k.concat([values, k.zeros((*shape[:-1], 1), uint8)], len(shape) - 1)
+    pairs = k.reshape(values, (*shape[:-1], -(-shape[-1] // 2), 2))
+    low, high = (_part(k, pairs, i) for i in (0, 1))
+    return k.bitwise_or(low, k.bitwise_left_shift(high, 4))
+
+
+def unpack(k: Any, values: Any, shape: Shape) -> Any:
+    """The int8 tensor of ``shape`` that :func:`pack` packed."""
+    low, high = k.bitwise_and(values, 15), k.bitwise_right_shift(values, 4)
+    pairs = k.stack([low, high], len(values.shape))
+    flat = k.reshape(pairs, (*values.shape[:-1], 2 * values.shape[-1]))
+    lengths = shape or (1,)
+    flat = k.slice(flat, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in lengths))
+    return k.sub(k.bitwise_xor(k.cast(k.reshape(flat, shape), int8), 8), 8)
+
+
+def _part(k: Any, pairs: Any, index: int) -> Any:
+    """One element of each pair."""
+    shape = pairs.shape[:-1]
+    whole = tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape)
+    return k.reshape(k.slice(pairs, (*whole, slice(index, index + 1, 1))), shape)

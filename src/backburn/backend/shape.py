@@ -19,7 +19,8 @@ Shape = tuple[int, ...]
 class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Operations that move elements and change none.
 
-    Quantized tensors can be reshaped, permuted and broadcast: one scale serves all their elements wherever they are.
+    Quantized tensors are reshaped, permuted, broadcast, joined and turned around exactly, where all values that share a
+    step still do afterwards; else :class:`ShapeError` is raised.
     """
 
     @overload
@@ -67,7 +68,9 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def concat(self, tensors: Sequence[I], /, axis: int) -> I: ...
     @overload
     def concat(self, tensors: Sequence[B], /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=layout.joined, required=True, differentiable=True, lists=("tensors",))
+    @overload
+    def concat(self, tensors: Sequence[Q], /, axis: int) -> Q: ...
+    @operation(kinds="FIBQ", shape=layout.joined, required=True, differentiable=True, lists=("tensors",))
     def concat(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors, equal in all other axes, one after the other along ``axis``."""
         return missing("concat")
@@ -91,7 +94,9 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def flip(self, x: I, /, axis: Axes) -> I: ...
     @overload
     def flip(self, x: B, /, axis: Axes) -> B: ...
-    @operation(kinds="FIB", shape=layout.flipped, differentiable=True)
+    @overload
+    def flip(self, x: Q, /, axis: Axes) -> Q: ...
+    @operation(kinds="FIBQ", shape=layout.flipped, differentiable=True)
     def flip(self: Any, x: Any, /, axis: Axes) -> Any:
         """``x`` with the order of its elements reversed along each of ``axis``."""
         key = (slice(None, None, -1 if a in axis else 1) for a in range(len(x.shape)))

@@ -13,6 +13,7 @@ and booleans with its own width, an integer wins over a boolean, and Python scal
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -107,27 +108,88 @@ class BoolDType(DType):
 
 
 class QuantizedDType(DType):
-    """The type of a quantized tensor: its scheme.
+    """The type of a quantized tensor: its scheme. One object for each, whose name says all of it.
 
-    ``storage`` is the dtype of a stored value, ``scale`` that of the step, ``mode`` is ``"symmetric"`` (no zero
-    point) and ``granularity`` ``"tensor"`` (one scale for all values).
+    A value stands for ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8, or
+    int4, of which two take one byte. In ``mode`` ``"symmetric"`` zero points are 0, in ``"affine"`` there is one beside
+    each step. ``granularity`` says which values share a step: all (``"tensor"``), those of one place along ``axis``
+    (``"channel"``), or ``block`` neighbours along the last axis (``"block"``; the last block may be shorter). ``scale``
+    is the dtype of the steps: float32, float16 or bfloat16.
+
+        >>> QuantizedDType("int4", granularity="block", block=32, scale="float16")
+        qint4_symmetric_block32_float16
+        >>> as_dtype("quint8_affine_channel0_float32").axis
+        0
+
+    Raises :class:`DTypeError` for schemes that do not exist, such as uint8 values without zero points.
     """
 
-    __slots__ = ("granularity", "mode", "scale", "storage")
+    __slots__ = ("axis", "block", "granularity", "mode", "scale", "storage")
     kind = "quantized"
     storage: IntDType
     scale: FloatDType
     mode: str
     granularity: str
+    axis: int | None
+    block: int | None
 
-    def __init__(
-        self, storage: IntDType, scale: FloatDType, mode: str = "symmetric", granularity: str = "tensor"
-    ) -> None:
-        super().__init__(f"q{storage.name}_{mode}_{granularity}_{scale.name}", storage.bits)
-        object.__setattr__(self, "storage", storage)
-        object.__setattr__(self, "scale", scale)
-        object.__setattr__(self, "mode", mode)
-        object.__setattr__(self, "granularity", granularity)
+    def __new__(
+        cls,
+        storage: IntDType | str = "int8",
+        scale: FloatDType | str = "float32",
+        mode: str = "symmetric",
+        granularity: str = "tensor",
+        *,
+        axis: int | None = None,
+        block: int | None = None,
+    ) -> QuantizedDType:
+        """The scheme of these parts; always the same object."""
+        part = {"channel": axis, "block": block}.get(granularity)
+        name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
+        if name in _SCHEMES:
+            return _SCHEMES[name]
+        stored, step = _STORAGES.get(str(storage)), _SCALES.get(str(scale))
+        sizes = {"tensor": (False, False), "channel": (True, False), "block": (False, True)}.get(granularity)
+        if stored is None or step is None or mode not in ("symmetric", "affine") or sizes is None:
+            raise DTypeError(
+                f"{name} is no scheme: storage is one of {', '.join(_STORAGES)}, scale one of {', '.join(_SCALES)}, "
+                "mode symmetric or affine, granularity tensor, channel or block"
+            )
+        if sizes != (axis is not None, block is not None) or (block is not None and block < 1):
+            raise DTypeError(f"{name} is no scheme: channel needs an axis and block a length from 1 on")
+        if stored is uint8 and mode == "symmetric":
+            raise DTypeError(f"{name} is no scheme: uint8 holds no negative values, so that its mode is affine")
+        self = object.__new__(cls)
+        DType.__init__(self, name, stored.bits)
+        for key, value in (("storage", stored), ("scale", step), ("mode", mode), ("granularity", granularity)):
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "axis", axis)
+        object.__setattr__(self, "block", block)
+        return _SCHEMES.setdefault(name, self)
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        """All is done by ``__new__``."""
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest stored value; symmetric ones leave the least integer out."""
+        if self.storage is uint8:
+            return 0, 255
+        most = 2 ** (self.bits - 1) - 1
+        return (-most if self.mode == "symmetric" else -most - 1), most
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether two values share a byte."""
+        return self.bits == 4
+
+    def over(self, axis: int) -> QuantizedDType:
+        """The same scheme with another channel axis."""
+        return QuantizedDType(self.storage, self.scale, self.mode, "channel", axis=axis)
+
+    def for_tensor(self) -> QuantizedDType:
+        """The same scheme with one step for all values."""
+        return QuantizedDType(self.storage, self.scale, self.mode)
 
 
 float16: Final = FloatDType("float16", 16)
@@ -142,8 +204,14 @@ uint8: Final = IntDType("uint8", 8)
 uint16: Final = IntDType("uint16", 16)
 uint32: Final = IntDType("uint32", 32)
 uint64: Final = IntDType("uint64", 64)
+#: Stored by quantized tensors, two to a byte; no dtype of tensors of its own.
+int4: Final = IntDType("int4", 4)
 bool_: Final = BoolDType("bool", 8)
-qint8: Final = QuantizedDType(int8, float32)
+_STORAGES: Final = {d.name: d for d in (int8, uint8, int4)}
+_SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
+_SCHEMES: Final[dict[str, QuantizedDType]] = {}
+_SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+)?_(\w+)")
+qint8: Final = QuantizedDType()
 
 FLOATS: Final = (float16, bfloat16, float32, float64)
 INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
@@ -172,6 +240,11 @@ def as_dtype(dtype: Any) -> DType:
         except TypeError:
             name = repr(dtype)
     found = DTYPES.get(name)
+    if found is None and (scheme := _SCHEME_NAME.fullmatch(name)):
+        storage, mode, granularity, number, scale = scheme.groups()
+        part = {granularity.replace("channel", "axis"): int(number)} if number is not None else {}
+        if not (part and granularity == "tensor"):
+            return QuantizedDType(storage, scale, mode, granularity, **part)
     if found is None:
         raise DTypeError(f"{name} is not a dtype of backburn. {hint_for(name, DTYPES)}")
     return found

@@ -293,6 +293,8 @@ class Tensor:
         return sys.modules[__name__.partition(".")[0]]  # the package itself, which stands above this floor
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.dtype.kind == "quantized":
+            return (host.quantized_from_parts, (*host.quantized_parts(self), self.dtype, self.shape, self.backend.spec))
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
 
     def __deepcopy__(self, memo: Any) -> Self:
@@ -685,6 +687,27 @@ class QuantizedTensor(Tensor):
 
     __slots__ = ()
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of stored values, steps and zero points.
+
+        >>> import backburn as bb
+        >>> bb.zeros((8, 64)).quantize(dtype="qint4_symmetric_block32_float16").nbytes
+        288
+        """
+        return sum(part.nbytes for part in host.quantized_parts(self) if part is not None)
+
+    def error(self, original: Tensor) -> float:
+        """The largest difference between an element and that of ``original``, from which the tensor was made.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([127.0, 0.25])
+        >>> x.quantize().error(x)
+        0.25
+        """
+        wide = self.dequantize(dtype="float64").detach() - original.astype("float64").detach()
+        return float(wide.max_abs().item()) if wide.size else 0.0
+
 
 for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):
     register_class(_kind, _class)
@@ -699,8 +722,6 @@ def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:
     from backburn.backend.registry import load_backend
 
     k = load_backend(spec)
-    if dtype.startswith("q"):
-        return host.asarray(array, backend=k).quantize(dtype=dtype)
     tensor = host.asarray(array, dtype=dtype, backend=k)
     return tensor.require_grad() if require_grad else tensor
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, QuantizedDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     Scalar,
+    axis_of,
     call,
     cast,
     describe,
@@ -329,21 +330,25 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
 
 
 def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
-    """``x`` rounded to integers times one step, ``max(abs(x)) / 127``, which is stored in float32: int8 values.
+    """``x`` rounded to integers times stored steps, by the scheme that is the ``dtype`` (:class:`QuantizedDType`).
 
-    The error is at most half a step. Reshaping, permuting and broadcasting keep a tensor quantized; everything else
-    takes :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values,
-    :class:`DTypeError` for other than float tensors and for a tensor that is quantized already, and
-    :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow.
+    ``bb.qint8`` has one step for all values, ``max(abs(x)) / 127``. The error is at most half a step in every scheme.
+    Operations on the shape (reshaping, permuting, broadcasting, flipping, slicing, taking, joining) keep a tensor
+    quantized where its steps allow it; everything else takes :func:`dequantize` first. Raises
+    :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError` for other than float tensors and
+    for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError` for a scheme that does not fit
+    the shape, and :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow.
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
         >>> q.dequantize().tolist()
         [1.0, -127.0, 3.0]
+        >>> bb.zeros((4, 6)).quantize(dtype=bb.QuantizedDType("int4", granularity="channel", axis=-1)).dtype
+        qint4_symmetric_channel1_float32
     """
     y = kind_operand("quantize", x, "F")
     scheme = as_dtype(dtype)
-    if scheme.kind != "quantized":
+    if not isinstance(scheme, QuantizedDType):
         raise DTypeError(f"quantize: {scheme} is no quantized dtype; bb.qint8 is one")
     if x.dtype.kind != "float":
         raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
@@ -352,6 +357,8 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
             f"quantize: rounding has no gradient, and the tensor is on the graph: {describe((x,))}. Quantize "
             "x.detach(); x + (x.detach().quantize().dequantize() - x.detach()) passes the gradient straight through"
         )
+    if scheme.axis is not None:
+        scheme = scheme.over(axis_of("quantize", y, scheme.axis))
     return call("quantize", y, dtype=scheme)  # type: ignore[no-any-return]
 
 

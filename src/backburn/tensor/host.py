@@ -11,7 +11,7 @@ from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
-from backburn.tensor.dispatch import cast, is_tensor, levels_between, wrap
+from backburn.tensor.dispatch import cast, inner_of, is_tensor, levels_between, wrap
 
 
 def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
@@ -86,6 +86,27 @@ def _untensored(obj: Any) -> Any:
     if isinstance(obj, (list, tuple)):
         return [_untensored(o) for o in obj]
     return obj
+
+
+def quantized_parts(x: Any) -> tuple[Any, Any, Any]:
+    """The stored values, steps, and zero points or None of a quantized tensor, as host arrays."""
+    while inner_of(x.backend) is not None:
+        x = x.inner()
+    k, primitive = x.backend, x._primitive
+    parts: tuple[Any, Any, Any] = k.quantized_parts(primitive)
+    return parts
+
+
+def quantized_from_parts(
+    values: Any, scale: Any, zero: Any, dtype: Any, shape: tuple[int, ...], backend: AnyBackend | str | None = None
+) -> Any:
+    """The quantized tensor whose :func:`quantized_parts` are given, on ``backend``."""
+    target = as_backend(backend)
+    k = target
+    while (inner := inner_of(k)) is not None:
+        k = inner
+    made = wrap(k.quantized_from_parts(values, scale, zero, dtype=dtype, shape=tuple(shape)), k)
+    return to(made, target)
 
 
 def to_host(x: Any) -> Any:
@@ -178,6 +199,8 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
             f"to: the tensor is on the graph of {x.backend.spec}, which does not extend to {target.spec}: "
             f"write x.detach().to({target.spec!r})"
         )
+    if x.dtype.kind == "quantized":
+        return quantized_from_parts(*quantized_parts(x), x.dtype, x.shape, target)
     return wrap(primitive_from_numpy(to_host(x), target), target)
 
 

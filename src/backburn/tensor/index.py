@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.dtypes import DType, as_dtype, int64, promote
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from backburn.tensor.dispatch import accepted, axis_of, call, cast, describe, is_tensor, scalar_of, tensor_operand
+from backburn.tensor.dispatch import (
+    accepted,
+    axis_of,
+    call,
+    cast,
+    describe,
+    is_tensor,
+    kind_operand,
+    scalar_of,
+    tensor_operand,
+)
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import IntTensor, Tensor
@@ -72,7 +82,7 @@ def take(x: T, indices: Tensor, /, *, axis: int | None = None) -> T:
         >>> bb.take(x, bb.asarray([[0], [1]]), axis=0).shape
         (2, 1, 3)
     """
-    plain_operand("take", x)
+    kind_operand("take", x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
     return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis or 0))  # type: ignore[no-any-return]
@@ -122,7 +132,7 @@ def take_along_axis(x: T, indices: Tensor, /, *, axis: int = -1) -> T:
         >>> bb.take_along_axis(x, bb.argsort(x, axis=1), axis=1).tolist()
         [[10, 20, 30], [40, 50, 60]]
     """
-    plain_operand("take_along_axis", x)
+    kind_operand("take_along_axis", x, "FIBQ")
     chosen = indices_operand("take_along_axis", indices)
     place = axis_of("take_along_axis", x, axis)
     if chosen.ndim != x.ndim:

@@ -15,7 +15,7 @@ from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, is_tensor, wrap
+from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand, wrap
 from backburn.tensor.host import asarray
 from backburn.tensor.index import plain_operand, written_value
 
@@ -40,12 +40,12 @@ def getitem(x: T, key: Any, /) -> T:
         >>> x[1].tolist(), x[:, ::-1].tolist(), x[x > 4].tolist(), x[[1, 0], [0, 2]].tolist()
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
-    plain_operand("x[...]", x)
+    kind_operand("x[...]", x, "FIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
         return y if truth else getitem(y, slice(0, 0))
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
-        return call("masked_select", x, key)  # type: ignore[no-any-return]
+        return call("masked_select", plain_operand("x[mask]", x), key)  # type: ignore[no-any-return]
     plan = plan_of(x, key)
     y = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if not plan.positions:
@@ -54,6 +54,7 @@ def getitem(x: T, key: Any, /) -> T:
     if len(plan.axes) == 1 and plan.place == plan.axes[0]:
         y = call("take", y, plan.positions[0], axis=plan.place)
     else:
+        plain_operand("x[...] by several positions", y)
         y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
     return _shaped(y, plan.shape)  # type: ignore[no-any-return]
 

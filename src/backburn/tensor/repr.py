@@ -18,7 +18,11 @@ def tensor_repr(x: Any) -> str:
         state = ", requires_grad"
     elif x.is_tracked:
         state = ", recorded"
+    if x.dtype.kind == "quantized":
+        state += f", nbytes={x.nbytes}"
     tail = f", dtype={x.dtype}, backend={x.backend.spec}{state})"
+    if x.dtype.kind == "quantized":
+        x = x.dequantize()
     if x.size > THRESHOLD:
         return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
     values = host_text(x, prefix="Tensor(")

@@ -1,0 +1,233 @@
+"""Schemes of quantized tensors: their names, the error of rounding, how shapes are changed, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from backburn.backend import quantized
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, int8, qint8
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, NumericalInstabilityError, ShapeError
+from backburn_numpy import NumpyBackend
+
+K: Any = load_backend("numpy")
+#: NumPy with the operations that the contract writes.
+BARE: Any = object.__new__(
+    type("Bare", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("quantize", "dequantize")})
+)
+STORAGES = [("int8", "symmetric"), ("int4", "symmetric"), ("int8", "affine"), ("uint8", "affine"), ("int4", "affine")]
+SCALES = ["float32", "float16", "bfloat16"]
+
+
+@st.composite
+def schemes(draw: Any, rank: int) -> QuantizedDType:
+    storage, mode = draw(st.sampled_from(STORAGES))
+    scale = draw(st.sampled_from(SCALES))
+    granularity = draw(st.sampled_from(["tensor", "channel", "block"] if rank else ["tensor"]))
+    part: dict[str, int] = {}
+    if granularity == "channel":
+        part["axis"] = draw(st.integers(0, rank - 1))
+    if granularity == "block":
+        part["block"] = draw(st.integers(1, 5))
+    return QuantizedDType(storage, scale, mode, granularity, **part)
+
+
+@st.composite
+def tensors(draw: Any, max_dims: int = 3) -> Any:
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=max_dims, min_side=0, max_side=6))
+    largest = draw(st.sampled_from([1e-7, 1.0, 1000.0]))
+    elements = st.one_of(st.just(0.0), st.just(largest), st.floats(-largest, largest))
+    return draw(hnp.arrays(np.float64, shape, elements=elements))
+
+
+def steps(q: Any) -> Any:
+    """Each element's step in float64."""
+    wide = quantized.spread(K, q.scale.astype(np.float64), q.shape, q.dtype)
+    return np.broadcast_to(wide, q.shape)
+
+
+def check(k: Any, x: Any, scheme: QuantizedDType) -> Any:
+    q = k.quantize(x, scheme)
+    assert k.dtype(q) is scheme
+    assert q.shape == x.shape
+    assert q.scale.dtype == scheme.scale.dtype
+    assert (q.scale > 0).all()
+    error = np.abs(k.dequantize(q, float64) - x)
+    assert (error <= 0.5 * steps(q) * (1 + 1e-9)).all()
+    least, most = scheme.limits
+    stored = quantized.integers(k, q).astype(int)
+    assert ((stored >= least) & (stored <= most)).all()
+    return q
+
+
+@settings(max_examples=300)
+@given(st.data(), tensors())
+def test_the_error_is_at_most_half_a_step(data: Any, x: Any) -> None:
+    scheme = data.draw(schemes(x.ndim))
+    q = check(K, x, scheme)
+    plain = check(BARE, x, scheme)
+    for ours, theirs in ((q.values, plain.values), (q.scale, plain.scale), (q.zero, plain.zero)):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(K.dequantize(q, float32), BARE.dequantize(plain, float32), strict=True)
+
+
+@pytest.mark.parametrize(("storage", "mode"), STORAGES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_large_tensors(storage: str, mode: str, scale: str) -> None:
+    x = np.random.default_rng(0).standard_normal((130, 257)).astype(np.float32) + 0.3
+    for part in ({}, {"axis": 0}, {"axis": 1}, {"block": 32}, {"block": 1000}):
+        granularity = {"axis": "channel", "block": "block"}.get(next(iter(part), ""), "tensor")
+        scheme = QuantizedDType(storage, scale, mode, granularity, **part)
+        check(K, x, scheme)
+        check(K, x[::-1].T[::2], scheme)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0])
+def test_constant_tensors(value: float) -> None:
+    for storage, mode in STORAGES:
+        x = np.full((2, 5), value)
+        q = check(K, x, QuantizedDType(storage, "float32", mode, "block", block=3))
+        np.testing.assert_allclose(K.to_numpy(q), x, rtol=1e-6)
+
+
+def test_names_are_schemes() -> None:
+    scheme = QuantizedDType("int4", "float16", "affine", "block", block=32)
+    assert scheme.name == repr(scheme) == "qint4_affine_block32_float16"
+    assert as_dtype(scheme.name) is scheme
+    assert pickle.loads(pickle.dumps(scheme)) is scheme
+    assert QuantizedDType("int4", "float16", "affine", "block", block=32) is scheme
+    assert QuantizedDType(int8) is qint8
+    last = QuantizedDType("int8", "bfloat16", granularity="channel", axis=-1)
+    assert as_dtype("qint8_symmetric_channel-1_bfloat16") is last
+    assert scheme.limits == (-8, 7)
+    assert qint8.limits == (-127, 127)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quint8_symmetric_tensor_float32", "qint8_symmetric_channel_float32", "qint8_symmetric_block0_float32",
+        "qint8_odd_tensor_float32", "qint16_affine_tensor_float32", "qint8_affine_tensor_float64",
+        "qint8_affine_tensor3_float32",
+    ],
+)  # fmt: skip
+def test_schemes_that_do_not_exist(name: str) -> None:
+    with pytest.raises(DTypeError, match=name):
+        as_dtype(name)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("k", [K, BARE])
+def test_what_is_not_finite_is_refused(bad: float, k: Any) -> None:
+    for name in ("qint8_affine_tensor_float32", "qint4_symmetric_channel1_float16", "quint8_affine_block2_float32"):
+        with pytest.raises(NumericalInstabilityError, match=rf"\[2, 3\].*{name}.*must be finite"):
+            k.quantize(np.array([[1.0, 2.0, 3.0], [1.0, bad, 2.0]]), as_dtype(name))
+
+
+def test_schemes_that_do_not_fit_the_shape() -> None:
+    with pytest.raises(AxisError, match=r"qint8_symmetric_channel2_float32.*\[2, 3\]"):
+        K.quantize(np.ones((2, 3)), as_dtype("qint8_symmetric_channel2_float32"))
+    with pytest.raises(ShapeError, match="qint8_symmetric_block2_float32"):
+        K.quantize(np.ones(()), as_dtype("qint8_symmetric_block2_float32"))
+
+
+def test_bytes() -> None:
+    x = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    assert K.quantize(x, as_dtype("qint8_symmetric_channel0_float32")).nbytes <= 0.27 * x.nbytes
+    assert K.quantize(x, as_dtype("qint4_symmetric_block32_float16")).nbytes <= 0.15 * x.nbytes
+
+
+# ---- operations on the shape ----
+
+
+def plain_key(key: Any, shape: tuple[int, ...]) -> Any:
+    from backburn.backend.index import canonical_slice
+
+    return tuple(canonical_slice(s, n) for s, n in zip(key, shape, strict=True))
+
+
+X = np.random.default_rng(1).standard_normal((4, 3, 8)) * np.arange(1, 9)
+NAMES = [
+    f"q{storage}_{mode}_{granularity}_float32"
+    for storage, mode in STORAGES
+    for granularity in ("tensor", "channel0", "channel2", "block4", "block3")
+]
+S = slice
+MOVED: dict[str, tuple[Any, Any]] = {
+    "reshape": (lambda q: K.reshape(q, (2, 2, 3, 8)), lambda a: a.reshape(2, 2, 3, 8)),
+    "reshape one": (lambda q: K.reshape(q, (1, 4, 3, 8)), lambda a: a[None]),
+    "flatten": (lambda q: K.reshape(q, (96,)), lambda a: a.reshape(96)),
+    "permute": (lambda q: K.permute_dims(q, (1, 0, 2)), lambda a: a.transpose(1, 0, 2)),
+    "transpose": (lambda q: K.permute_dims(q, (2, 0, 1)), lambda a: a.transpose(2, 0, 1)),
+    "broadcast": (lambda q: K.broadcast_to(q, (2, 4, 3, 8)), lambda a: np.broadcast_to(a, (2, 4, 3, 8))),
+    "flip": (lambda q: K.flip(q, (0,)), lambda a: a[::-1]),
+    "flip last": (lambda q: K.flip(q, (2,)), lambda a: a[..., ::-1]),
+    "slice": (lambda q: K.slice(q, plain_key((S(3, 0, -2), S(None), S(None)), q.shape)), lambda a: a[3:0:-2]),
+    "slice blocks": (lambda q: K.slice(q, plain_key((S(None), S(1), S(4, 7)), q.shape)), lambda a: a[:, :1, 4:7]),
+    "slice none": (lambda q: K.slice(q, plain_key((S(0), S(None), S(2, 2)), q.shape)), lambda a: a[:0, :, 2:2]),
+    "take": (lambda q: K.take(q, np.array([3, -4, 3]), 0), lambda a: a[[3, 0, 3]]),
+    "take one": (lambda q: K.take(q, np.array(2), 0), lambda a: a[2]),
+    "take grid": (lambda q: K.take(q, np.array([[0, 1], [2, 0]]), 1), lambda a: a[:, [[0, 1], [2, 0]]]),
+    "take last": (lambda q: K.take(q, np.array([1, 6]), 2), lambda a: a[..., [1, 6]]),
+    "gather": (lambda q: K.gather(q, np.ones((4, 2, 8), int), 1), lambda a: a[:, [1, 1]]),
+    "concat": (lambda q: K.concat([q, q], 0), lambda a: np.concatenate([a, a])),
+    "concat last": (lambda q: K.concat([q, q], 2), lambda a: np.concatenate([a, a], 2)),
+}
+REFUSED = {
+    "channel2": {"flatten"},
+    "channel0": {"flatten", "reshape"},
+    "block4": {"flatten", "transpose", "take last", "gather"},
+    "block3": {"flatten", "transpose", "take last", "gather", "flip last", "slice blocks", "concat last"},
+    "tensor": set[str](),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("move", MOVED)
+def test_moves_are_exact_or_refused(name: str, move: str) -> None:
+    q = K.quantize(X, as_dtype(name))
+    operation, reference = MOVED[move]
+    if move in REFUSED[name.split("_")[2]]:
+        with pytest.raises(ShapeError, match=name):
+            operation(q)
+        return
+    moved = operation(q)
+    assert moved.dtype.kind == "quantized"
+    np.testing.assert_array_equal(K.to_numpy(moved), reference(K.to_numpy(q)), strict=True)
+    assert moved.shape == reference(X).shape
+    assert moved.scale.shape == quantized.scale_shape(moved.shape, moved.dtype)
+
+
+@pytest.mark.parametrize("name", ["qint8_affine_tensor_float32", "qint4_symmetric_channel1_float32"])
+def test_joining_needs_the_same_steps(name: str) -> None:
+    a, b = K.quantize(np.ones((2, 3)), as_dtype(name)), K.quantize(np.full((2, 3), 2.0), as_dtype(name))
+    with pytest.raises(ArgumentError, match=f"{name} have different steps"):
+        K.concat([a, b], 0)
+    with pytest.raises(ArgumentError, match="one scheme"):
+        K.concat([a, K.quantize(np.ones((2, 3)), as_dtype("quint8_affine_tensor_float16"))], 0)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_channel_is_kept_by_new_shapes(data: Any) -> None:
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=3))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    x = np.random.default_rng(0).standard_normal(shape)
+    q = K.quantize(x, QuantizedDType("int4", granularity="channel", axis=axis))
+    new = (*shape[:axis], 1, shape[axis], 1, *shape[axis + 1 :])
+    np.testing.assert_array_equal(K.to_numpy(K.reshape(q, new)), K.to_numpy(q).reshape(new))
+
+
+def test_parts_make_the_tensor_again() -> None:
+    for name in NAMES:
+        q = K.quantize(X, as_dtype(name))
+        again = K.quantized_from_parts(*K.quantized_parts(q), q.dtype, q.shape)
+        np.testing.assert_array_equal(K.to_numpy(again), K.to_numpy(q))

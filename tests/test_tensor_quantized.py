@@ -1,0 +1,69 @@
+"""Tensor functions on quantized tensors: schemes, shapes, what they print, pickles and places."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import AxisError, DTypeError, ShapeError
+
+X = bb.asarray(np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32))
+SCHEMES = [
+    "qint8", "qint4_symmetric_block4_float16", "quint8_affine_channel0_float32", "qint4_affine_channel-1_float32",
+]  # fmt: skip
+
+
+def made(name: str) -> bb.QuantizedTensor:
+    return X.quantize(dtype=bb.qint8 if name == "qint8" else name)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_what_stays_quantized(name: str) -> None:
+    q = made(name)
+    plain = q.numpy()
+    for got, expected in (
+        (q[2:5], plain[2:5]),
+        (q[1], plain[1]),
+        (q[:, 4:], plain[:, 4:]),
+        (q[None], plain[None]),
+        (q.flip(axis=0), plain[::-1]),
+        (q.take(bb.asarray([3, 0]), axis=0), plain[[3, 0]]),
+        (bb.concat([q, q]), np.concatenate([plain, plain])),
+        (q.reshape(1, 6, 8), plain[None]),
+    ):
+        assert type(got) is bb.QuantizedTensor
+        np.testing.assert_array_equal(got.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_copies_are_exact(name: str) -> None:
+    q = made(name)
+    for again in (pickle.loads(pickle.dumps(q)), q.to("numpy").to(q.backend), q.inner()):
+        assert again.dtype is q.dtype
+        np.testing.assert_array_equal(again.numpy(), q.numpy())
+
+
+def test_what_is_visible() -> None:
+    q = X.quantize(dtype="qint4_symmetric_block8_float16")
+    assert q.nbytes == 24 + 12
+    assert "qint4_symmetric_block8_float16" in repr(q)
+    assert "nbytes=36" in repr(q)
+    assert q.error(X) == pytest.approx(np.abs(q.numpy() - X.numpy()).max())
+    assert "..." in repr(bb.ones((100, 100)).quantize())
+    assert bb.zeros((0, 3)).quantize().error(bb.zeros((0, 3))) == 0.0
+
+
+def test_what_is_refused() -> None:
+    q = X.quantize()
+    with pytest.raises(AxisError, match=r"quantize: .*axis 2"):
+        X.quantize(dtype="qint8_symmetric_channel2_float32")
+    with pytest.raises(ShapeError, match=r"quantize: .*qint8_symmetric_block2_float32"):
+        bb.asarray(1.0).quantize(dtype="qint8_symmetric_block2_float32")
+    with pytest.raises(ShapeError, match=r"reshape: .*qint8_symmetric_channel0_float32.*dequantize"):
+        X.quantize(dtype="qint8_symmetric_channel0_float32").reshape(48)
+    for bad in (lambda: q[q.dequantize() > 0], lambda: q[[0, 1], [1, 2]], lambda: q + 1.0, lambda: q.at[0].set(1.0)):
+        with pytest.raises(DTypeError, match="dequantize"):
+            bad()
