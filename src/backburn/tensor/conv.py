@@ -1,0 +1,138 @@
+"""Tensor functions: convolutions over one, two or three axes.
+
+Inputs have the shape (examples, channels, *places). ``stride``, ``dilation`` and ``output_padding`` are a number, or
+one for each axis of places; ``padding`` is a number of zeros at all ends, one for each axis, a pair (before, after)
+for each axis, ``"valid"`` (none) or ``"same"`` (as many places as before; with stride 1). Integers become the default
+float. Every function raises :class:`ShapeError` where shapes do not fit, also for a window larger than the padded
+input, and :class:`ArgumentError` for options out of range.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backburn.tensor.dispatch import call, promoted_present, tensor_operand
+from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = ["conv", "conv_transpose", "deform_conv2d"]
+
+
+def conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> FloatTensor:
+    """The products of ``weight`` with all windows of ``x``, over as many axes as ``x`` has places.
+
+    ``weight`` has the shape (outputs, inputs / groups, *window), ``bias`` (outputs,). Along an axis,
+    ``out[i] = sum(weight[j] * padded[i * stride + j * dilation])``: the window is not flipped. With ``groups``, each
+    group of output channels sees its group of input channels only.
+
+        >>> import backburn as bb
+        >>> x, weight = bb.asarray([[[1.0, 2.0, 4.0, 8.0]]]), bb.asarray([[[1.0, -1.0]]])
+        >>> conv(x, weight).tolist()
+        [[[-1.0, -2.0, -4.0]]]
+        >>> conv(x, weight, stride=2, padding=1).tolist()
+        [[[-1.0, -2.0, 8.0]]]
+        >>> conv(x, weight, padding="same").shape
+        (1, 1, 4)
+        >>> conv(bb.ones((2, 3, 8, 8)), bb.ones((4, 3, 3, 3))).shape
+        (2, 4, 6, 6)
+    """
+    x, weight, bias = promoted_present("conv", tensor_operand("conv", x), tensor_operand("conv", weight), bias)
+    rank = places_rank("conv", x)
+    steps, spacing = each("conv", "stride", stride, rank), each("conv", "dilation", dilation, rank)
+    widths = pairs("conv", padding, _window(weight, rank), steps, spacing)
+    return call(  # type: ignore[no-any-return]
+        "conv", x, weight, bias, stride=steps, padding=widths, dilation=spacing, groups=_groups("conv", groups)
+    )
+
+
+def conv_transpose(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    output_padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> FloatTensor:
+    """Every place of ``x`` adds a window of ``weight``, ``stride`` apart: what :func:`conv` does to gradients.
+
+    ``weight`` has the shape (inputs, outputs / groups, *window). ``padding`` is cut from the ends; along an axis
+    ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding`` places come out.
+    ``output_padding`` is less than ``stride``: it says which of the lengths that :func:`conv` maps to ``n`` is meant.
+
+        >>> import backburn as bb
+        >>> x, weight = bb.asarray([[[1.0, 10.0]]]), bb.asarray([[[1.0, 2.0, 3.0]]])
+        >>> conv_transpose(x, weight).tolist()
+        [[[1.0, 12.0, 23.0, 30.0]]]
+        >>> conv_transpose(x, weight, stride=2, padding=1, output_padding=1).tolist()
+        [[[2.0, 13.0, 20.0, 30.0]]]
+    """
+    name = "conv_transpose"
+    x, weight, bias = promoted_present(name, tensor_operand(name, x), tensor_operand(name, weight), bias)
+    rank = places_rank(name, x)
+    steps, spacing = each(name, "stride", stride, rank), each(name, "dilation", dilation, rank)
+    return call(  # type: ignore[no-any-return]
+        name,
+        x,
+        weight,
+        bias,
+        stride=steps,
+        padding=pairs(name, padding, _window(weight, rank), steps, spacing),
+        output_padding=each(name, "output_padding", output_padding, rank, 0),
+        dilation=spacing,
+        groups=_groups(name, groups),
+    )
+
+
+def deform_conv2d(
+    x: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> FloatTensor:
+    """:func:`conv` over two axes whose windows read from where ``offset`` moves each of their elements.
+
+    ``offset`` (examples, sets * 2 * window, rows, columns) has for each output place pairs (down, right); each set is
+    for an equal part of the input channels. ``mask`` (examples, sets * window, rows, columns) multiplies what is read.
+    Between places ``x`` is linear, outside 0. After Zhu et al., Deformable ConvNets v2, 2019.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> right = bb.asarray([0.0, 0.5]).reshape((1, 2, 1, 1)) + bb.zeros((1, 2, 2, 2))
+        >>> deform_conv2d(x, right, bb.ones((1, 1, 1, 1))).tolist()
+        [[[[1.5, 1.0], [3.5, 2.0]]]]
+    """
+    name = "deform_conv2d"
+    x, offset, weight, mask, bias = promoted_present(name, tensor_operand(name, x), offset, weight, mask, bias)
+    steps, spacing = each(name, "stride", stride, 2), each(name, "dilation", dilation, 2)
+    widths = pairs(name, padding, _window(weight, 2), steps, spacing)
+    options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups)}
+    return call(name, x, offset, weight, mask, bias, **options)  # type: ignore[no-any-return]
+
+
+def _window(weight: Tensor, rank: int) -> tuple[int, ...]:
+    """The window of a weight, for ``padding="same"``; any where the weight has another rank, which the call refuses."""
+    return weight.shape[2:] if len(weight.shape) == rank + 2 else (1,) * rank
+
+
+def _groups(name: str, groups: int) -> int:
+    return each(name, "groups", groups, 1)[0]

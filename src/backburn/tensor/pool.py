@@ -1,0 +1,143 @@
+"""Tensor functions: pooling over one, two or three axes.
+
+Inputs have the shape (examples, channels, *places). ``size``, ``stride`` (by default the size) and ``dilation`` are a
+number, or one for each axis of places; ``padding`` is as in :func:`conv`, at most half the window, and never counts as
+an element for a maximum. With ``ceil_mode`` a last window may stick out at the end. Every function raises
+:class:`ShapeError` where no window fits and :class:`ArgumentError` for options out of range.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import call, float_operand
+from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
+
+__all__ = [
+    "adaptive_avg_pool", "adaptive_max_pool", "adaptive_max_pool_with_indices", "avg_pool", "max_pool",
+    "max_pool_with_indices",
+]  # fmt: skip
+
+
+def max_pool(
+    x: Tensor,
+    size: Sizes,
+    *,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> FloatTensor:
+    """The largest element of each window, NaN if one is; the first of several equal ones gets the whole gradient.
+
+    >>> import backburn as bb
+    >>> max_pool(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2).tolist()
+    [[[3.0, 2.0]]]
+    >>> max_pool(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2, ceil_mode=True).tolist()
+    [[[3.0, 2.0, 5.0]]]
+    """
+    found = _max_pool("max_pool", x, size, stride, padding, dilation, ceil_mode)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def max_pool_with_indices(
+    x: Tensor,
+    size: Sizes,
+    *,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> tuple[FloatTensor, IntTensor]:
+    """:func:`max_pool`, and which place each came from, counted in row-major order over all places of a channel.
+
+    >>> import backburn as bb
+    >>> values, indices = max_pool_with_indices(bb.asarray([[[[1.0, 3.0], [5.0, 2.0]]]]), 2)
+    >>> values.tolist(), indices.tolist()
+    ([[[[5.0]]]], [[[[2]]]])
+    """
+    return _max_pool("max_pool_with_indices", x, size, stride, padding, dilation, ceil_mode)  # type: ignore[no-any-return]
+
+
+def _max_pool(
+    name: str, x: Tensor, size: Sizes, stride: Sizes | None, padding: Padding, dilation: Sizes, ceil_mode: bool
+) -> Any:
+    x, options = _options(name, x, size, stride, padding, dilation)
+    return call("max_pool", x, **options, ceil_mode=bool(ceil_mode))
+
+
+def avg_pool(
+    x: Tensor,
+    size: Sizes,
+    *,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> FloatTensor:
+    """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
+
+    >>> import backburn as bb
+    >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+    [[[2.0, 6.0]]]
+    >>> avg_pool(bb.asarray([[[1.0, 3.0]]]), 2, padding=1, stride=1, count_include_pad=False).tolist()
+    [[[1.0, 2.0, 3.0]]]
+    """
+    x, options = _options("avg_pool", x, size, stride, padding, 1)
+    del options["dilation"]
+    return call("avg_pool", x, **options, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad))  # type: ignore[no-any-return]
+
+
+def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
+    """The means of ``size`` windows along each axis, as equal as may be.
+
+    Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to and without
+    ``ceil((i + 1) n / m)``.
+
+        >>> import backburn as bb
+        >>> adaptive_avg_pool(bb.asarray([[[1.0, 2.0, 3.0]]]), 2).tolist()
+        [[[1.5, 2.5]]]
+    """
+    x = float_operand("adaptive_avg_pool", x)
+    rank = places_rank("adaptive_avg_pool", x)
+    return call("adaptive_avg_pool", x, size=each("adaptive_avg_pool", "size", size, rank))  # type: ignore[no-any-return]
+
+
+def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor, IntTensor]:
+    """:func:`adaptive_max_pool`, and which place each came from, as in :func:`max_pool_with_indices`.
+
+    >>> import backburn as bb
+    >>> adaptive_max_pool_with_indices(bb.asarray([[[1.0, 2.0, 0.0]]]), 2)[1].tolist()
+    [[[1, 1]]]
+    """
+    x = float_operand("adaptive_max_pool", x)
+    rank = places_rank("adaptive_max_pool", x)
+    return call("adaptive_max_pool", x, size=each("adaptive_max_pool", "size", size, rank))  # type: ignore[no-any-return]
+
+
+def adaptive_max_pool(x: Tensor, size: Sizes) -> FloatTensor:
+    """The largest element of each window of :func:`adaptive_avg_pool`.
+
+    >>> import backburn as bb
+    >>> adaptive_max_pool(bb.asarray([[[1.0, 2.0, 0.0]]]), 2).tolist()
+    [[[2.0, 2.0]]]
+    """
+    return adaptive_max_pool_with_indices(x, size)[0]
+
+
+def _options(
+    name: str, x: Tensor, size: Sizes, stride: Sizes | None, padding: Padding, dilation: Sizes
+) -> tuple[FloatTensor, dict[str, Any]]:
+    """A float input, and the options as the contract takes them."""
+    x = float_operand(name, x)
+    rank = places_rank(name, x)
+    window, spacing = each(name, "size", size, rank), each(name, "dilation", dilation, rank)
+    steps = window if stride is None else each(name, "stride", stride, rank)
+    widths = pairs(name, padding, window, steps, spacing)
+    if any(2 * max(pair) > n for pair, n in zip(widths, window, strict=True)):
+        raise ArgumentError(f"{name}: padding is at most half the window {list(window)}, not {padding!r}")
+    return x, {"size": window, "stride": steps, "padding": widths, "dilation": spacing}

@@ -1,0 +1,128 @@
+"""Tensor functions: windows as columns, other resolutions, free positions.
+
+Inputs have the shape (examples, channels, *places); options of windows are those of :func:`conv`. Integers become the
+default float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import call, float_operand, number, promoted, tensor_operand
+from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = ["fold", "grid_sample", "interpolate", "unfold"]
+
+
+def unfold(
+    x: Tensor, size: Sizes, *, stride: Sizes = 1, padding: Padding = 0, dilation: Sizes = 1
+) -> FloatTensor:
+    """All windows of ``x`` as columns: a tensor of shape (examples, channels * window, windows).
+
+    Raises :class:`ShapeError` where no window fits.
+
+        >>> import backburn as bb
+        >>> unfold(bb.asarray([[[1.0, 2.0, 3.0]]]), 2).tolist()
+        [[[1.0, 2.0], [2.0, 3.0]]]
+    """
+    x = float_operand("unfold", x)
+    rank = places_rank("unfold", x)
+    window, steps, spacing = _window("unfold", size, stride, dilation, rank)
+    widths = pairs("unfold", padding, window, steps, spacing)
+    return call("unfold", x, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
+
+
+def fold(
+    x: Tensor,
+    places: Sequence[int],
+    size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+) -> FloatTensor:
+    """The sum of windows (examples, channels * window, windows), each laid where :func:`unfold` takes it from.
+
+    The result has the shape (examples, channels, *places). Raises :class:`ShapeError` where the windows are not those
+    of such a tensor.
+
+        >>> import backburn as bb
+        >>> fold(bb.asarray([[[1.0, 2.0], [2.0, 3.0]]]), (3,), 2).tolist()
+        [[[1.0, 4.0, 3.0]]]
+    """
+    x = float_operand("fold", x)
+    lengths = each("fold", "places", places, len(tuple(places)))
+    window, steps, spacing = _window("fold", size, stride, dilation, len(lengths))
+    widths = pairs("fold", padding, window, steps, spacing)
+    return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
+
+
+def interpolate(
+    x: Tensor,
+    size: Sizes | None = None,
+    *,
+    scale: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+) -> FloatTensor:
+    """``x`` with ``size`` places along each axis, or ``floor(scale * n)`` of ``n``.
+
+    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"`` or ``"cubic"``, the last two along each axis (bilinear,
+    bicubic). New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the
+    first and the last places lie on one another. Raises :class:`ArgumentError` unless one of ``size`` and ``scale`` is
+    given, and for unknown modes. After Keys, Cubic convolution interpolation, 1981 (a = -0.75).
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[[0.0, 4.0]]])
+        >>> interpolate(x, 4).tolist(), interpolate(x, scale=2, mode="linear").tolist()
+        ([[[0.0, 0.0, 4.0, 4.0]]], [[[0.0, 1.0, 3.0, 4.0]]])
+        >>> interpolate(x, 5, mode="linear", align_corners=True).tolist()
+        [[[0.0, 1.0, 2.0, 3.0, 4.0]]]
+    """
+    x = float_operand("interpolate", x)
+    rank = places_rank("interpolate", x)
+    if (size is None) == (scale is None):
+        raise ArgumentError("interpolate: either size or scale says how many places come out; give one of them")
+    if size is None:
+        factors = list(scale) if isinstance(scale, Sequence) else [scale] * rank
+        if len(factors) != rank:
+            raise ArgumentError(f"interpolate: scale needs one number for each of {rank} axes of places, not {scale!r}")
+        size = [math.floor(n * number("interpolate", "scale", f)) for n, f in zip(x.shape[2:], factors, strict=True)]
+    lengths = each("interpolate", "size", size, rank)
+    return call("interpolate", x, size=lengths, mode=mode, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+
+
+def grid_sample(
+    x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+) -> FloatTensor:
+    """``x`` at the positions in the last axis of ``grid`` (examples, *wanted, axes), the last axis of ``x`` first.
+
+    -1 and 1 are the outer edges of the first and the last place of an axis, or with ``align_corners`` their middles.
+    ``mode`` is ``"linear"`` or ``"nearest"``; beyond the edges ``padding`` takes 0 (``"zeros"``), the nearest place
+    (``"border"``) or ``x`` mirrored (``"reflection"``). Gradients reach ``x`` and, in mode ``"linear"``, the grid.
+    Raises :class:`ShapeError` where the grid does not fit ``x``. After Jaderberg et al., Spatial transformer networks,
+    2015.
+
+        >>> import backburn as bb
+        >>> x, grid = bb.asarray([[[1.0, 3.0]]]), bb.asarray([[[-0.5], [0.0], [3.0]]])
+        >>> grid_sample(x, grid).tolist(), grid_sample(x, grid, padding="border").tolist()
+        ([[[1.0, 2.0, 0.0]]], [[[1.0, 2.0, 3.0]]])
+    """
+    x, grid = promoted("grid_sample", tensor_operand("grid_sample", x), tensor_operand("grid_sample", grid))
+    return call("grid_sample", x, grid, mode=mode, padding=padding, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+
+
+def _window(
+    name: str, size: Sizes, stride: Sizes, dilation: Sizes, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    return (
+        each(name, "size", size, rank),
+        each(name, "stride", stride, rank),
+        each(name, "dilation", dilation, rank),
+    )

@@ -1,0 +1,151 @@
+"""Tensor functions: tables of vectors, the cells of recurrent networks, attention, linear recurrences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError
+from backburn.tensor import random
+from backburn.tensor.dispatch import (
+    accepted,
+    call,
+    cast,
+    describe,
+    is_tensor,
+    number,
+    promoted,
+    promoted_present,
+    tensor_operand,
+)
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = ["embedding", "gru_cell", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
+
+
+def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> FloatTensor:
+    """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
+
+    The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for integers that name no row,
+    :class:`DTypeError` for ids that are no integers.
+
+        >>> import backburn as bb
+        >>> embedding(bb.asarray([1, 1, 0]), bb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
+    """
+    weight, ids = tensor_operand("embedding", weight), tensor_operand("embedding", ids)
+    if ids.dtype.kind != "int":
+        raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
+    weight = cast(weight, accepted("embedding", weight.dtype, "F", (weight,)))
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise OutOfRangeError(f"embedding: padding_idx {padding_idx} names none of the {weight.shape[0]} rows")
+    return call("embedding", weight, ids, padding_idx=padding_idx)  # type: ignore[no-any-return]
+
+
+def lstm_cell(
+    projected: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> tuple[FloatTensor, FloatTensor]:
+    """One step of a long short-term memory: the new hidden state and the new cell state, each (examples, size).
+
+    ``projected`` (examples, 4 * size) is the input times its own weight, which is best computed for all steps at once,
+    and ``weight`` (size, 4 * size) that of the hidden state. With ``i, f, g, o`` the four parts of
+    ``projected + hidden @ weight + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
+    ``hidden' = sigmoid(o) * tanh(cell')``. Raises :class:`ShapeError` where shapes do not fit.
+
+        >>> import backburn as bb
+        >>> state = bb.ones((1, 2))
+        >>> hidden, cell = lstm_cell(bb.zeros((1, 8)), state, state, bb.zeros((2, 8)))
+        >>> cell.tolist()
+        [[0.5, 0.5]]
+    """
+    operands = promoted_present("lstm_cell", projected, hidden, cell, weight, bias)
+    new_hidden, new_cell, _ = call("lstm_cell", *operands)
+    return new_hidden, new_cell
+
+
+def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
+    """One step of a gated recurrent unit: the new hidden state (examples, size).
+
+    ``projected`` (examples, 3 * size) is the input times its own weight and ``weight`` (size, 3 * size) that of the
+    hidden state. With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
+    ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')``, and the result is
+    ``(1 - update) * new + update * hidden``. Raises :class:`ShapeError` where shapes do not fit.
+
+        >>> import backburn as bb
+        >>> gru_cell(bb.zeros((1, 6)), bb.ones((1, 2)), bb.zeros((2, 6))).tolist()
+        [[0.5, 0.5]]
+    """
+    return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]  # type: ignore[no-any-return]
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    generator: Any = None,
+) -> FloatTensor:
+    """``softmax(scale * query @ key.T + mask) @ value`` over the last two axes, without the matrix of all scores.
+
+    Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) give (..., queries, width);
+    leading axes must be equal. ``mask`` broadcasts to (..., queries, keys): of truth values, those that may be attended
+    to; of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that
+    may attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is
+    dropped, at random from ``generator``. Raises :class:`ShapeError` where shapes do not fit. After Vaswani et al.,
+    Attention is all you need, 2017.
+
+        >>> import backburn as bb
+        >>> query, key = bb.zeros((2, 1)), bb.asarray([[1.0], [2.0]])
+        >>> scaled_dot_product_attention(query, key, bb.asarray([[0.0], [8.0]]), causal=True).tolist()
+        [[0.0], [4.0]]
+    """
+    name = "scaled_dot_product_attention"
+    for x in (query, key, value):
+        tensor_operand(name, x)
+    if mask is not None and tensor_operand(name, mask).dtype.kind != "bool":
+        query, key, value, mask = promoted(name, query, key, value, mask)
+    else:
+        query, key, value = promoted(name, query, key, value)
+    if not 0 <= number(name, "dropout", dropout) <= 1:
+        raise ArgumentError(f"{name}: dropout is a probability, from 0 to 1, not {dropout!r}")
+    factor = 1.0 / math.sqrt(max(1, query.shape[-1] if query.shape else 1)) if scale is None else scale
+    keep = None
+    if dropout and query.ndim > 1 and key.ndim > 1:
+        shape = (*query.shape[:-1], key.shape[-2])
+        keep = random.bernoulli(shape, 1.0 - dropout, backend=query.backend, generator=generator)
+    options = {"causal": bool(causal), "scale": float(number(name, "scale", factor)), "dropout": float(dropout)}
+    return call(name, query, key, value, mask, keep, **options)  # type: ignore[no-any-return]
+
+
+def ssm_scan(
+    a: Tensor,
+    b: Tensor | float,
+    x: Tensor,
+    h0: Tensor | None = None,
+    *,
+    axis: int = 0,
+    reverse: bool = False,
+) -> FloatTensor:
+    """The states ``h[t] = a[t] h[t-1] + b[t] x[t]`` of a linear recurrence along ``axis``, from ``h0`` or from 0.
+
+    ``a``, ``b`` and ``x`` broadcast to the shape of the states, and ``h0`` to that of one state, which lacks ``axis``.
+    With ``reverse`` the recurrence runs from the end. Gradients reach all operands. Raises :class:`ShapeError` where
+    shapes do not fit, :class:`AxisError` where there is no such axis. This is the scan of diagonal state space models
+    (Gu and Dao, Mamba, 2023).
+
+        >>> import backburn as bb
+        >>> ssm_scan(bb.asarray([0.5, 0.5, 0.5]), 1.0, bb.asarray([1.0, 1.0, 0.0])).tolist()
+        [1.0, 1.5, 0.75]
+    """
+    a, b, x, h0 = promoted_present("ssm_scan", tensor_operand("ssm_scan", a), b, tensor_operand("ssm_scan", x), h0)
+    rank = max(len(t.shape) for t in (a, b, x) if is_tensor(t))
+    if not -rank <= axis < rank:
+        raise AxisError(f"ssm_scan: axis {axis} is out of range for states of {rank} dimensions. "
+                        f"Operands: {describe((a, b, x))}")  # fmt: skip
+    return call("ssm_scan", a, b, x, h0, axis=axis % rank, reverse=bool(reverse))  # type: ignore[no-any-return]

@@ -1,0 +1,74 @@
+"""Options of windows over places, as users write them and as the contract takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, TypeAlias
+
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor.dispatch import describe
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+#: One number for all axes, or one for each.
+Sizes: TypeAlias = int | Sequence[int]
+#: ``"same"``, ``"valid"``, a width for all ends, or for each axis a width or a pair (before, after).
+Padding: TypeAlias = str | int | Sequence[int | Sequence[int]]
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def places_rank(name: str, x: Tensor) -> int:
+    """The number of axes of places of ``x`` (examples, channels, *places); 1 to 3."""
+    rank = len(x.shape) - 2
+    if not 1 <= rank <= 3:
+        raise ShapeError(
+            f"{name}: the input (examples, channels, *places) has 3 to 5 axes. Operand: {describe((x,))}; "
+            "expand_dims adds an axis for a single example"
+        )
+    return rank
+
+
+def each(name: str, option: str, value: Sizes, rank: int, least: int = 1) -> tuple[int, ...]:
+    """An option with one number for each of ``rank`` axes."""
+    try:
+        numbers = (index(value),) * rank if not isinstance(value, Sequence) else tuple(map(index, value))
+    except TypeError:
+        raise ArgumentError(f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}") from None
+    if len(numbers) != rank:
+        raise ArgumentError(f"{name}: {option} needs one number for each of {rank} axes of places, not {value!r}")
+    if any(n < least for n in numbers):
+        raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}")
+    return numbers
+
+
+def pairs(
+    name: str, padding: Padding, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Pairs:
+    """``padding`` as a pair for each axis; ``"same"`` keeps the number of places, with stride 1 alone."""
+    rank = len(size)
+    if isinstance(padding, str):
+        if padding == "valid":
+            return ((0, 0),) * rank
+        if padding != "same":
+            raise ArgumentError(f"{name}: padding is 'same', 'valid' or a number of places, not {padding!r}")
+        if any(s != 1 for s in stride):
+            raise ArgumentError(
+                f"{name}: padding 'same' keeps the number of places, which strides {list(stride)} do not; give numbers"
+            )
+        totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    if not isinstance(padding, Sequence):
+        return tuple((n, n) for n in each(name, "padding", padding, rank, 0))
+    if len(padding) != rank:
+        raise ArgumentError(f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}")
+    return tuple(
+        _pair(name, p) if isinstance(p, Sequence) else (each(name, "padding", p, 1, 0) * 2)  # type: ignore[misc]
+        for p in padding
+    )
+
+
+def _pair(name: str, value: Sequence[int]) -> tuple[int, int]:
+    before, after = each(name, "padding", value, 2, 0)
+    return before, after
