@@ -6,6 +6,7 @@ results stand on recycled memory, and very large ones are computed in several th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,10 @@ Array = Any
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
     """A ufunc of one operand as an operation."""
-    keeps_dtype = _keeps_dtype(ufunc)
+    threshold = _threshold(ufunc)
 
     def operation(x: Array, /) -> Array:
-        if x.nbytes >= THRESHOLD and keeps_dtype:
+        if x.nbytes >= threshold:
             return large(ufunc, x)
         return ufunc(x, out=...)
 
@@ -33,29 +34,29 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     """A ufunc of two operands, one of which may be a Python scalar, as an operation.
 
     Beside a Python scalar a ufunc keeps the array's dtype if it is one of NumPy's own. For one of another package, such
-    as bfloat16, the scalar must be an array first.
+    as bfloat16 (two bytes), the scalar must be an array first.
     """
-    keeps_dtype = _keeps_dtype(ufunc)
+    threshold, ndarray = _threshold(ufunc), np.ndarray
 
     def operation(x: Array, y: Array, /) -> Array:
-        if x.__class__ is not y.__class__:
-            if x.__class__ is np.ndarray:
-                if x.dtype.isbuiltin != 1:
-                    y = np.asarray(y, x.dtype)
-                elif x.nbytes >= THRESHOLD and keeps_dtype:
-                    return large(ufunc, x, y)
-            elif y.dtype.isbuiltin != 1:
-                x = np.asarray(x, y.dtype)
-        elif x.nbytes >= THRESHOLD and keeps_dtype:
-            return large(ufunc, x, y)
+        if x.__class__ is y.__class__:
+            if x.nbytes >= threshold:
+                return large(ufunc, x, y)
+        elif x.__class__ is ndarray:
+            if x.itemsize == 2 and x.dtype.isbuiltin != 1:
+                y = np.asarray(y, x.dtype)
+            elif x.nbytes >= threshold:
+                return large(ufunc, x, y)
+        elif y.itemsize == 2 and y.dtype.isbuiltin != 1:
+            x = np.asarray(x, y.dtype)
         return ufunc(x, y, out=...)
 
     return operation
 
 
-def _keeps_dtype(ufunc: np.ufunc) -> bool:
-    """Whether the result has the operands' dtype, and not that of truth values."""
-    return not all(t.endswith("?") for t in ufunc.types)
+def _threshold(ufunc: np.ufunc) -> float:
+    """From how many bytes on a result stands on recycled memory: never for truth values, which are small."""
+    return math.inf if all(t.endswith("?") for t in ufunc.types) else THRESHOLD
 
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:

@@ -112,22 +112,24 @@ def reverse(
         while heap:
             node = pop(heap)[1]
             backward = node.backward
-            if node.stamp < since:
+            if backward is None or (since and node.stamp < since):
                 continue
-            g = gradients[node] if node.keep or node in keep else gradients.pop(node)
-            if backward is None:
-                continue
-            for parent, gradient in zip(node.parents, backward(k, g, node), strict=True):
+            g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
+            for parent, gradient in zip(node.parents, backward(k, g, node)):  # noqa: B905 - one for each parent
                 if gradient is None or parent is None:
                     continue
-                if gradient.__class__ is not list and gradient.shape != parent.shape:
-                    gradient = sum_to(k, gradient, parent.shape)
-                known = gradients.get(parent)
-                if known is None:
-                    gradients[parent] = gradient
-                    push(heap, (-parent.stamp, parent))
+                if gradient.__class__ is list:  # the gradients of an operation's several outputs
+                    known = gradients.get(parent)
+                    gradient = gradient if known is None else merged(k, known, gradient)
                 else:
-                    gradients[parent] = accumulate(k, known, gradient)
+                    if gradient.shape != parent.shape:
+                        gradient = sum_to(k, gradient, parent.shape)
+                    known = gradients.get(parent)
+                    if known is not None:
+                        gradient = k.add(known, gradient)
+                gradients[parent] = gradient
+                if known is None:
+                    push(heap, (-parent.stamp, parent))
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients
@@ -144,8 +146,6 @@ def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
     return result
 
 
-def accumulate(k: Any, known: Any, gradient: Any) -> Any:
-    """The sum of two gradients of one node; for an operation of several outputs, output by output."""
-    if known.__class__ is not list:
-        return k.add(known, gradient)
-    return [b if a is None else a if b is None else k.add(a, b) for a, b in zip(known, gradient, strict=True)]
+def merged(k: Any, known: list[Any], more: list[Any]) -> list[Any]:
+    """The sums of the gradients of an operation's outputs, output by output; None where nothing has flowed."""
+    return [b if a is None else a if b is None else k.add(a, b) for a, b in zip(known, more, strict=True)]

@@ -232,7 +232,6 @@ class _Source:
         lines = ["def backward(k, g, node):"]
         if self.saved:
             lines.append(f"    {', '.join(self.saved)}, = node.saved")
-        lines.append("    parents = node.parents")
         results: list[str] = []
         for index, rule in enumerate(self.rules):
             needs = [self.parents_of(o) for o in rule.operands]
@@ -253,6 +252,8 @@ class _Source:
             else:
                 results.append(f"{call} if {needs[0]} else None")
         lines.append(f"    return ({', '.join(results)},)")
+        if any("parents" in line for line in lines):
+            lines.insert(1, "    parents = node.parents")
         return "\n".join(lines) + "\n"
 
     def parents_of(self, operand: str) -> str:
