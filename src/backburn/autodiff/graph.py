@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from typing import Any, Generic
 
 from backburn.backend.contract import BK
@@ -97,7 +97,7 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
 
 
 def reverse(
-    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Container[Node] = (), since: int = 0
+    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Collection[Node] = (), since: int = 0
 ) -> dict[Node, Any]:
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 

@@ -6,7 +6,7 @@ the output. An operand's or an attribute's own name is its value, ``x_shape`` an
 without keeping it. What no rule names is not saved::
 
     gradient(Backend.mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
-    gradient(Backend.tanh, x=lambda k, g, out: k.mul(g, k.sub(1.0, k.square(out))))
+    gradient(Backend.tanh, x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))
 
 The engine undoes broadcasting, sums over uses and skips operands that need nothing, so that no rule does. A rule
 that serves several operands at once, to share work, takes their names first and returns a tuple in that order;
