@@ -152,11 +152,11 @@ def test_errors_mark_the_place(subscripts: str, count: int, place: int, words: s
 
 def test_other_errors() -> None:
     with pytest.raises(ArgumentError, match="the subscripts are a string"):
-        bb.einsum(bb.zeros(2), "i")
+        bb.einsum(bb.zeros(2), "i")  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="axes 'i' of operand 0 differ in length"):
         bb.einsum("ii", bb.zeros((1, 3)))
     with pytest.raises(DTypeError, match="einsum: takes a tensor, not int"):
-        bb.einsum("i,", bb.zeros(2), 3)
+        bb.einsum("i,", bb.zeros(2), 3)  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match="einsum: takes float and int tensors, not bool"):
         bb.einsum("i->", bb.asarray([True]))
     with pytest.raises(ArgumentError, match="einsum: the subscripts name 1 operands, and 0 are given"):

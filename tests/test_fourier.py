@@ -148,7 +148,7 @@ def test_short_time_gradients() -> None:
         (lambda x: bb.fourier.rfft(bb.asarray([True])), DTypeError, "rfft: takes float tensors, not bool"),
         (lambda x: bb.fourier.irfft(x, x[:, :2]), ShapeError, "irfft: the real and imaginary parts differ"),
         (lambda x: bb.fourier.irfft(x[:, :1], x[:, :1]), ArgumentError, "irfft: n must be given for one frequency"),
-        (lambda x: bb.fourier.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),
+        (lambda x: bb.fourier.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),  # type: ignore[arg-type]
         (lambda x: bb.fourier.stft(x, 20, center=False), ShapeError, "stft: the signal is shorter than a window of 20"),
         (lambda x: bb.fourier.stft(x, 4, window=x), ShapeError, "stft: the window has 4 points"),
         (lambda x: bb.fourier.stft(x, 4, hop=0), ArgumentError, "stft: hop is an integer of at least 1, not 0"),

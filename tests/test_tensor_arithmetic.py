@@ -156,7 +156,7 @@ class TestClip:
 
     def test_what_is_clipped_is_a_tensor(self) -> None:
         with pytest.raises(DTypeError, match=r"clip: takes a tensor, not float. bb.asarray"):
-            bb.clip(1.0, 0.0, 2.0)
+            bb.clip(1.0, 0.0, 2.0)  # type: ignore[arg-type]
 
 
 class TestLerp:

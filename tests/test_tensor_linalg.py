@@ -100,4 +100,4 @@ def test_what_tensordot_refuses() -> None:
         bb.tensordot(x, x, axes=3)
     for axes in (([0, 1], [0]), ([0, 0], [0, 0]), "ab", None):
         with pytest.raises(ArgumentError, match="tensordot"):
-            bb.tensordot(x, x, axes=axes)
+            bb.tensordot(x, x, axes=axes)  # type: ignore[arg-type]

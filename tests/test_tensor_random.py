@@ -73,7 +73,7 @@ def test_seed_and_state() -> None:
         assert random.normal(4).tolist() == first
         random.seed(2**128 - 1)
         assert random.default_generator().state() == {"key": 2**128 - 1, "offset": 0}
-        random.seed(np.int64(3))
+        random.seed(np.int64(3))  # type: ignore[arg-type]
         assert random.normal(4).tolist() == first
 
 
@@ -193,16 +193,16 @@ def test_gradients_flow_through_location_and_scale() -> None:
     [
         (lambda: random.seed(-1), ArgumentError, r"seed is an integer from 0 to 2\*\*128 - 1, not -1"),
         (lambda: random.seed(2**128), ArgumentError, "seed"),
-        (lambda: random.seed(1.5), ArgumentError, r"not 1\.5"),
+        (lambda: random.seed(1.5), ArgumentError, r"not 1\.5"),  # type: ignore[arg-type]
         (lambda: random.Generator(1, offset=-1), ArgumentError, "offset"),
         (lambda: random.Generator(1).set_state({"key": 1}), ArgumentError, "'key' and an 'offset'"),
         (lambda: random.uniform((2, -1)), ShapeError, "uniform: "),
         (lambda: random.uniform(2, dtype="int8"), DTypeError, "uniform: draws floats, not int8.*integers"),
-        (lambda: random.uniform(2, low="a"), DTypeError, "uniform: .*str"),
-        (lambda: random.normal(2, generator=3), ArgumentError, "normal: the generator .* not int"),
+        (lambda: random.uniform(2, low="a"), DTypeError, "uniform: .*str"),  # type: ignore[arg-type]
+        (lambda: random.normal(2, generator=3), ArgumentError, "normal: the generator .* not int"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 5, 5), ArgumentError, "integers: .*from 5 up to and without 5"),
         (lambda: random.integers(2, 0, 300, dtype="uint8"), ArgumentError, "integers: .*beyond uint8"),
-        (lambda: random.integers(2, 0, 2.5), DTypeError, r"integers: the bounds are integers, not 0 and 2\.5"),
+        (lambda: random.integers(2, 0, 2.5), DTypeError, r"integers: the bounds are integers, not 0 and 2\.5"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 3, dtype="float32"), DTypeError, "integers: draws integers, not float32"),
         (lambda: random.bernoulli(2, 1.5), ArgumentError, r"bernoulli: .*1\.5"),
         (lambda: random.bernoulli(2, math.nan), ArgumentError, "bernoulli: "),

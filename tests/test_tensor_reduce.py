@@ -183,7 +183,7 @@ def test_axes_that_do_not_exist(name: str) -> None:
 
 def test_axes_that_are_no_integers() -> None:
     x = bb.asarray(REAL)
-    assert bb.sum(x, axis=np.int64(1)).shape == bb.sum(x, axis=(np.int64(-1),)).shape == (2,)
+    assert bb.sum(x, axis=np.int64(1)).shape == bb.sum(x, axis=(np.int64(-1),)).shape == (2,)  # type: ignore[arg-type, call-overload]
     wrong: list[Any] = ["a", 1.5, (0, 1.5)]
     for axis in wrong:
         with pytest.raises(AxisError, match=r"sum: an axis is an integer, not .*float32\[2,3\]"):

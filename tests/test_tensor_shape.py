@@ -215,7 +215,7 @@ X = bb.zeros((2, 3))
         (lambda: bb.zeros((0, 2)).reshape(-1, 0), ShapeError, "reshape: no length for -1"),
         (lambda: X.reshape(-1, -1), ShapeError, "reshape: only one length can be -1"),
         (lambda: X.reshape(2.0, 3), ArgumentError, "reshape: a shape is one integer or several"),
-        (lambda: bb.reshape(np.zeros(2), 2), DTypeError, "reshape: takes a tensor, not ndarray"),
+        (lambda: bb.reshape(np.zeros(2), 2), DTypeError, "reshape: takes a tensor, not ndarray"),  # type: ignore[type-var]
         (lambda: X.flatten(start=2), AxisError, r"flatten: axis 2 is out of range.*float32\[2,3\]"),
         (lambda: X.flatten(start=1, end=0), AxisError, "flatten: axis 1 comes after axis 0"),
         (lambda: X.squeeze(0), ShapeError, "squeeze: axis 0 has length 2"),
@@ -233,11 +233,11 @@ X = bb.zeros((2, 3))
         (lambda: bb.meshgrid(X), ShapeError, "meshgrid: takes one-dimensional"),
         (lambda: bb.meshgrid(bb.zeros(2), indexing="yx"), ArgumentError, "meshgrid: .*'yx'"),
         (lambda: bb.concat([]), ArgumentError, "concat: .*empty"),
-        (lambda: bb.concat(X), ArgumentError, "concat: takes a list of tensors"),
+        (lambda: bb.concat(X), ArgumentError, "concat: takes a list of tensors"),  # type: ignore[arg-type]
         (lambda: bb.concat([X, bb.zeros(3)]), ShapeError, "concat: the tensors have 2 and 1 dimensions"),
         (lambda: bb.concat([X, bb.zeros((3, 2))]), ShapeError, "concat: the tensors differ in axis 1.*3 and 2"),
         (lambda: bb.concat([X, X], axis=2), AxisError, "concat: axis 2"),
-        (lambda: bb.concat([X, 1.0]), DTypeError, "concat: takes a tensor, not float"),
+        (lambda: bb.concat([X, 1.0]), DTypeError, "concat: takes a tensor, not float"),  # type: ignore[list-item]
         (lambda: bb.concat([X, X.quantize()]), DTypeError, "concat: .*dequantize"),
         (lambda: bb.stack([X, bb.zeros((3, 2))]), ShapeError, r"stack: .*\[2, 3\] and \[3, 2\]"),
         (lambda: bb.stack([X], axis=4), AxisError, "stack: axis 4 .*3 dimensions of the result"),
@@ -250,7 +250,7 @@ X = bb.zeros((2, 3))
         (lambda: X.tile(-1), ShapeError, "tile: "),
         (lambda: X.repeat([1, 2], axis=1), ShapeError, r"repeat: 2 numbers .*3 entries along axis 1 of float32\[2,3\]"),
         (lambda: X.repeat([1, -2], axis=0), ArgumentError, "repeat: "),
-        (lambda: X.repeat(1.5), ArgumentError, "repeat: "),
+        (lambda: X.repeat(1.5), ArgumentError, "repeat: "),  # type: ignore[arg-type]
         (lambda: X.pad((1, 2, 3)), ArgumentError, "pad: widths"),
         (lambda: X.pad(-1), ArgumentError, "pad: .*0 or more"),
         (lambda: X.pad(1, mode="mirror"), ArgumentError, "pad: .*'mirror'"),

@@ -9,6 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from backburn import autodiff as autodiff
+    from backburn import backend as backend
+    from backburn import data as data
+    from backburn import interop as interop
+    from backburn import io as io
+    from backburn import nn as nn
+    from backburn import optim as optim
+    from backburn import tape as tape
+    from backburn import train as train
+    from backburn import transforms as transforms
     from backburn._namespace import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -16,24 +26,29 @@ __array_api_version__ = "2024.12"
 
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
-    {"autodiff", "backend", "conformance", "data", "io", "nn", "optim", "random", "tape", "train", "transforms"}
-)
+    {
+        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "random", "tape", "train",
+        "transforms",
+    }
+)  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name != "__array_namespace_info__":
-        raise AttributeError(name)
-    import importlib
+if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are not there
 
-    namespace = importlib.import_module("backburn._namespace")
-    try:
-        value = getattr(namespace, name)
-    except AttributeError:
-        if name not in _PACKAGES:
-            raise AttributeError(f"module 'backburn' has no attribute {name!r}") from None
-        value = importlib.import_module(f"backburn.{name}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__") and name not in ("__array_namespace_info__", "__all__"):
+            raise AttributeError(name)
+        import importlib
+
+        namespace = importlib.import_module("backburn._namespace")
+        try:
+            value = getattr(namespace, name)
+        except AttributeError:
+            if name not in _PACKAGES:
+                raise AttributeError(f"module 'backburn' has no attribute {name!r}") from None
+            value = importlib.import_module(f"backburn.{name}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
