@@ -49,6 +49,9 @@ KINDS: dict[str, str] = {
 }
 #: Kinds of the backend as a whole, of no operation.
 WHOLE_KINDS = ("protocol", "trait")
+VALUE_KINDS = (
+    "value", "broadcasting", "scalars", "zero_d", "zero_size", "special", "integer_edges", "random"
+)  # fmt: skip
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import shlex
@@ -157,6 +158,12 @@ class Report:
         return text(self)
 
 
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """The distribution of every installed package, for which all metadata are read."""
+    return packages_distributions()
+
+
 def _finite(record: dict[str, Any]) -> dict[str, Any]:
     """A record without the infinities that JSON lacks."""
     error = record["error"]
@@ -202,7 +209,7 @@ def versions(backend: Any) -> Mapping[str, str]:
     level = backend
     while level is not None:
         package = type(level).__module__.partition(".")[0]
-        names += packages_distributions().get(package, [])
+        names += _distributions().get(package, [])
         # What an adapter adapts is what it imports: named where its module says so.
         names += list(getattr(sys.modules.get(type(level).__module__), "CONFORMANCE_VERSIONS", ()))
         level = getattr(level, "inner_backend", None)

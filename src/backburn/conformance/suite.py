@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
 
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.conformance.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
 from backburn.conformance.gradients import gradient_checks
-from backburn.conformance.kinds import KINDS
+from backburn.conformance.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
 from backburn.conformance.members import (
     capability_checks,
     member_checks,
@@ -56,7 +56,7 @@ def checks(
     declared = kinds_of(backend)
     found = (
         check
-        for check in _all(backend, wanted_kinds)
+        for check in _all(backend, wanted[0], wanted_kinds)
         if (wanted[0] is None or check.operation in wanted[0])
         and (wanted[1] is None or check.dtype in wanted[1])
         and (wanted_kinds is None or check.kind in wanted_kinds)
@@ -84,27 +84,31 @@ def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> 
     return set(names) if names else None
 
 
-def _all(backend: Any, kinds: set[str] | None) -> Iterator[Check]:
-    yield from member_checks(backend)
-    yield from trait_checks(backend)
-    yield from capability_checks(backend)
-    yield from round_trip_checks(backend)
-    yield from random_checks(backend)
-    yield from quantized_checks(backend)
+def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None) -> Iterator[Check]:
+    """Every check of some operations and kinds, with some more that were no trouble to make."""
+    for make in (member_checks, trait_checks, capability_checks, round_trip_checks, random_checks, quantized_checks):
+        yield from make(backend)
     for name, operation in OPERATIONS.items():
-        yield from signature_checks(backend, operation)
-        if name not in SAMPLES:
+        if ops is not None and name not in ops:
             continue
-        for make in (
-            value_checks,
-            dtype_checks,
-            shape_checks,
-            behaviour_checks,
-            bounds_checks,
-            error_checks,
-            gradient_checks,
-        ):
-            yield from make(backend, operation)
+        for of, makers in MAKERS.items():
+            if kinds is None or not kinds.isdisjoint(of):
+                for each in makers if name in SAMPLES else [m for m in makers if m is signature_checks]:
+                    yield from each(backend, operation)
+
+
+Maker = Callable[[Any, Operation], Iterator[Check]]
+#: What makes the checks of one operation, by the kinds that it makes.
+MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
+    ("signature",): (signature_checks,),
+    VALUE_KINDS: (value_checks,),
+    ("dtype",): (dtype_checks,),
+    ("shape",): (shape_checks,),
+    ("layout", "mutation", "aliasing", "determinism"): (behaviour_checks,),
+    ("bounds",): (bounds_checks,),
+    ("errors",): (error_checks,),
+    GRADIENT_KINDS: (gradient_checks,),
+}
 
 
 def _quick(found: list[Check]) -> list[Check]:

@@ -1,0 +1,399 @@
+"""Backends and gradient rules that are broken on purpose: each is caught by the check that is meant to, and no other.
+
+Of each only the operations that it breaks are checked. ``also`` are kinds that see the same fault from another side.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.autodiff import Autodiff, graph
+from backburn.autodiff.recorder import compile_operation
+from backburn.autodiff.rules import RULES, gradient
+from backburn.backend.contract import Capabilities
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES, float32
+from backburn.base.errors import BackendMismatchError
+from backburn.conformance import check_backend, checks
+from backburn.conformance.check import parts_of
+from backburn_numpy import NumpyBackend
+
+Array = Any
+K = NumpyBackend()
+
+
+def backend(**functions: Any) -> Callable[[], Any]:
+    """NumPy's backend with other functions for some operations; a property stays one."""
+
+    def make() -> Any:
+        members = {
+            name: value if isinstance(value, property) or name.startswith("conformance") else staticmethod(value)
+            for name, value in functions.items()
+        }
+        made: type[Any] = type(
+            "Broken", (NumpyBackend,), {"_instance": None, "spec": property(lambda self: "broken"), **members}
+        )
+        return made()
+
+    return make
+
+
+def differentiating(inner: Any = K, **members: Any) -> Any:
+    """An autodiff backend of somebody else's: ours, with other members."""
+    own = {"_instances": weakref.WeakValueDictionary(), "spec": property(lambda self: "broken"), **members}
+    made: type[Any] = type("BrokenAutodiff", (Autodiff,), own)
+    return made(inner)
+
+
+def rule(name: str, **rules: Any) -> Callable[[], Any]:
+    """An autodiff backend that differentiates one operation by other rules."""
+
+    def make() -> Any:
+        known = RULES.pop(name, None)
+        try:
+            gradient(name, **rules)
+            compiled = compile_operation(OPERATIONS[name])
+        finally:
+            RULES.pop(name)
+            if known is not None:
+                RULES[name] = known
+        return differentiating(**{name: compiled})
+
+    return make
+
+
+def engine(**functions: Any) -> Callable[[], Any]:
+    """An autodiff backend whose reverse pass has other parts."""
+
+    @contextmanager
+    def replaced() -> Iterator[None]:
+        known = {name: getattr(graph, name) for name in functions}
+        try:
+            for name, function in functions.items():
+                setattr(graph, name, function)
+            yield
+        finally:
+            for name, function in known.items():
+                setattr(graph, name, function)
+
+    def backward(self: Any, tensor: Any, cotangent: Any = None, *, retain_graph: bool = False) -> Any:
+        with replaced():
+            return Autodiff.backward(self, tensor, cotangent, retain_graph=retain_graph)
+
+    return lambda: differentiating(backward=backward)
+
+
+# ---- functions that are wrong ----
+
+
+def like(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A binary ufunc, or its like, as an operation with 0-d arrays for results."""
+    return lambda x, y, /: np.asarray(function(x, y), dtype=(x if hasattr(x, "dtype") else y).dtype)
+
+
+def sum_in_half(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
+    if x.dtype.kind != "f":
+        return K.sum(x, axis, keepdims)
+    return np.asarray(np.sum(x.astype(np.float16), axis=axis, keepdims=keepdims, dtype=np.float16)).astype(x.dtype)
+
+
+def atan2_in_float32(x: Array, y: Array, /) -> Array:
+    exact = K.atan2(x, y)
+    return exact.astype(np.float32).astype(exact.dtype) if exact.dtype == np.float64 else exact
+
+
+def atan2_to_float32(x: Array, y: Array, /) -> Array:
+    exact = K.atan2(x, y)
+    return exact.astype(np.float32) if exact.dtype == np.float64 else exact
+
+
+def argsort_unstable(x: Array, /, axis: int, descending: bool = False) -> Array:
+    order = np.flip(K.argsort(np.flip(x, axis), axis, descending), axis)
+    return (x.shape[axis] - 1 - np.flip(order, axis)).astype(np.int64)
+
+
+def take_wrapping(x: Array, indices: Array, /, axis: int) -> Array:
+    return K.take(x, indices % x.shape[axis] if x.shape[axis] else indices, axis)
+
+
+def take_clipping(x: Array, indices: Array, /, axis: int) -> Array:
+    length = x.shape[axis]
+    return K.take(x, np.clip(indices, -length, length - 1) if length else indices, axis)
+
+
+def isnan_in_place(x: Array, /) -> Array:
+    result = np.asarray(np.isnan(x))
+    if x.size and x.flags.writeable:
+        x[...] = np.where(result, x, x + 1)
+    return result
+
+
+def isinf_in_one_buffer(x: Array, /) -> Array:
+    buffer = BUFFERS.setdefault(x.shape, np.zeros(x.shape, bool))
+    return np.isinf(x, out=buffer)
+
+
+def signbit_in_one_buffer(x: Array, /) -> Array:
+    buffer = BUFFERS.setdefault((x.shape, "sign"), np.zeros(x.shape, bool))
+    return np.signbit(x, out=buffer)
+
+
+BUFFERS: dict[Any, Array] = {}
+
+
+def floor_of_memory(x: Array, /) -> Array:
+    """The values in the order in which they lie in memory."""
+    return np.asarray(np.floor(x.ravel(order="K").reshape(x.shape)))
+
+
+def isnan_of_scalars(x: Array, /) -> Any:
+    return np.isnan(x)[()]
+
+
+def saturating_add(x: Array, y: Array, /) -> Array:
+    result = K.add(x, y)
+    if result.dtype.kind not in "iu":
+        return result
+    ends = np.iinfo(result.dtype)  # type: ignore[type-var]
+    exact = np.add(np.asarray(x, object), np.asarray(y, object))
+    return np.asarray(np.clip(exact, ends.min, ends.max)).astype(result.dtype)
+
+
+def equal_shapes_only(x: Array, y: Array, /) -> Array:
+    if hasattr(x, "shape") and hasattr(y, "shape") and x.shape != y.shape:
+        raise ValueError("shapes differ")
+    return K.nextafter(x, y)
+
+
+def pow_of_wide_scalars(x: Array, y: Array, /) -> Array:
+    if isinstance(y, float):
+        return np.power(x, np.float64(y))
+    return K.pow(x, y)
+
+
+def argmax_keeping(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
+    return K.argmax(x, axis, True)
+
+
+def sine_of_the_day(x: Array, /) -> Array:
+    if x.dtype != np.float64:
+        return K.sin(x)
+    DAYS.append(1)
+    return np.asarray(np.sin(x) * (1 + len(DAYS) % 2 * np.finfo(x.dtype).eps)).astype(x.dtype)
+
+
+DAYS: list[int] = []
+
+
+def truncated_matmul(x: Array, y: Array, /) -> Array:
+    inner = min(x.shape[-1], y.shape[-2 if y.ndim > 1 else 0])
+    return K.matmul(x[..., :inner], y[..., :inner, :] if y.ndim > 1 else y[:inner])
+
+
+def elu_of_two(x: Array, /, alpha: float = 2.0) -> Array:
+    return K.elu(x, alpha)
+
+
+def quantize_downwards(x: Array, /, dtype: Any = DTYPES["qint8_symmetric_tensor_float32"]) -> Any:
+    step = float(np.abs(x).max(initial=0.0)) / 127 or 1.0
+    return K.quantize((np.floor(x / step) * step).astype(x.dtype), dtype)
+
+
+def reshape_of_floats(x: Array, /, shape: Any) -> Array:
+    return K.reshape(K.dequantize(x) if not isinstance(x, np.ndarray) else x, shape)
+
+
+def random_bits_of_low_keys(key: int, offset: int, shape: Any) -> Array:
+    return K.random_bits(key % 2**64, offset, shape)
+
+
+def few(*names: str) -> Any:
+    """Capabilities with some dtypes alone."""
+    every = K.capabilities.dtypes
+    return property(lambda self: Capabilities({d: u for d, u in every.items() if d.name in names}))
+
+
+def prod_of_nothing_is_zero(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
+    return K.prod(x, axis, keepdims) if x.size else K.sum(x, axis, keepdims)
+
+
+# ---- autodiff backends that are wrong ----
+
+
+def without_sum(k: Any, gradient: Any, shape: Any) -> Any:
+    return gradient
+
+
+def last_use_wins() -> Any:
+    """Where gradients of several uses meet, the last stays."""
+    passes: list[int] = []
+
+    def add(x: Any, y: Any, /) -> Any:
+        return y if passes else K.add(x, y)
+
+    def backward(self: Any, tensor: Any, cotangent: Any = None, *, retain_graph: bool = False) -> Any:
+        passes.append(1)
+        try:
+            return Autodiff.backward(self, tensor, cotangent, retain_graph=retain_graph)
+        finally:
+            passes.pop()
+
+    return differentiating(backend(add=add)(), backward=backward)
+
+
+def stale() -> Any:
+    """Gradients of the first graph, for whatever leaf of the same shape."""
+    seen: list[Any] = []
+
+    def backward(self: Any, tensor: Any, cotangent: Any = None, *, retain_graph: bool = False) -> Any:
+        gradients = Autodiff.backward(self, tensor, cotangent, retain_graph=retain_graph)
+        seen.append(gradients)
+        return seen[0]
+
+    return differentiating(backward=backward)
+
+
+def leaking() -> Any:
+    """Keeps whatever ``tanh`` returns."""
+    kept: list[Any] = []
+
+    def tanh(self: Any, x: Any, /) -> Any:
+        kept.append(Autodiff.tanh(self, x))
+        return kept[-1]
+
+    return differentiating(tanh=tanh)
+
+
+def always_tracked() -> Any:
+    def tanh(self: Any, x: Any, /) -> Any:
+        result = Autodiff.tanh(self, x)
+        return result if self.is_tracked(result) else self.set_require_grad(result, True)
+
+    return differentiating(tanh=tanh)
+
+
+def rounding_when_recorded() -> Any:
+    def tanh(self: Any, x: Any, /) -> Any:
+        return Autodiff.mul(self, Autodiff.tanh(self, x), 1.001) if self.is_tracked(x) else Autodiff.tanh(self, x)
+
+    return differentiating(tanh=tanh)
+
+
+def square_when_reused() -> Any:
+    def hypot(self: Any, x: Any, y: Any, /) -> Any:
+        return Autodiff.detach(self, Autodiff.hypot(self, x, y)) if x is y else Autodiff.hypot(self, x, y)
+
+    return differentiating(hypot=hypot)
+
+
+def method(**members: Any) -> Callable[[], Any]:
+    return lambda: differentiating(**members)
+
+
+@dataclass
+class Fault:
+    """A backend, the operations that are checked, the kind of check meant to catch it, and those that may too."""
+
+    make: Callable[[], Any]
+    ops: str
+    kind: str
+    also: set[str] = field(default_factory=set)
+
+
+GRADIENTS = {"gradient", "second_gradient", "recorded", "untracked", "fan_out", "release"}
+VALUES = {"value", "broadcasting", "scalars", "zero_d", "special", "integer_edges"}
+FAULTS = {
+    "swapped operands": Fault(backend(sub=like(lambda x, y: np.subtract(y, x))), "sub", "value", VALUES),
+    "wrong sign": Fault(backend(atan2=like(lambda x, y: -np.arctan2(x, y))), "atan2", "value", VALUES),
+    "an approximation": Fault(backend(tanh=lambda x, /: np.asarray(np.tanh(x) * 1.0001).astype(x.dtype)), "tanh", "value", {"zero_d", "special", "gradient", "second_gradient"}),
+    "accumulates in half precision": Fault(backend(sum=sum_in_half), "sum", "value", {"special", "zero_d"}),
+    "computes float64 in float32": Fault(backend(atan2=atan2_in_float32), "atan2", "value", VALUES),
+    "float64 becomes float32": Fault(backend(atan2=atan2_to_float32), "atan2", "dtype", VALUES | GRADIENTS),
+    "a wide scalar widens": Fault(backend(pow=pow_of_wide_scalars), "pow", "dtype", {"gradient"}),
+    "NaN swallowed": Fault(backend(maximum=like(np.fmax)), "maximum", "special"),
+    "the sign of zero lost": Fault(backend(neg=lambda x, /: np.asarray(0 - x)), "neg", "special"),
+    "rounds half up": Fault(backend(round=lambda x, /: np.asarray(np.floor(x + 0.5)).astype(x.dtype)), "round", "value", {"special"}),
+    "quotients truncated": Fault(backend(floor_divide=like(lambda x, y: np.trunc(np.true_divide(x, y)) if np.asarray(x).dtype.kind == "f" or np.asarray(y).dtype.kind == "f" else K.floor_divide(x, y))), "floor_divide", "value", VALUES),
+    "integers saturate": Fault(backend(add=saturating_add), "add", "integer_edges"),
+    "no broadcasting": Fault(backend(nextafter=equal_shapes_only), "nextafter", "broadcasting", {"shape", "special", "zero_size", "layout", "aliasing", "mutation", "determinism"}),
+    "the product of nothing is 0": Fault(backend(prod=prod_of_nothing_is_zero), "prod", "zero_size"),
+    "a dimension too many": Fault(backend(argmax=argmax_keeping), "argmax", "shape", {"value", "special", "zero_size", "integer_edges", "signature"}),
+    "unstable sort": Fault(backend(argsort=argsort_unstable), "argsort", "value", {"special", "integer_edges", "round_trip"}),
+    "an index wraps around": Fault(backend(take=take_wrapping), "take", "bounds", {"zero_size"}),
+    "an index is clipped": Fault(backend(take=take_clipping), "take", "bounds", {"zero_size"}),
+    "mutates its input": Fault(backend(isnan=isnan_in_place), "isnan", "mutation"),
+    "reuses its output": Fault(backend(isinf=isinf_in_one_buffer, signbit=signbit_in_one_buffer), "isinf,signbit", "aliasing"),
+    "reads memory in order": Fault(backend(floor=floor_of_memory), "floor", "layout"),
+    "NumPy scalars for 0-d": Fault(backend(isnan=isnan_of_scalars), "isnan", "zero_d", {"special"}),
+    "shares the host's memory": Fault(backend(from_numpy=lambda array: array), "from_numpy,to_numpy", "round_trip", {"aliasing", "mutation"}),
+    "hands out its memory": Fault(backend(to_numpy=lambda x, /: x), "to_numpy", "round_trip", {"quantized", "dtype", "aliasing"}),
+    "another answer each time": Fault(backend(sin=sine_of_the_day), "sin", "determinism"),
+    "accepts shapes that do not fit": Fault(backend(matmul=truncated_matmul), "matmul", "errors"),
+    "another default": Fault(backend(elu=elu_of_two), "elu", "signature", VALUES | {"recorded"}),
+    "options in another order": Fault(backend(hardtanh=lambda x, /, high=1.0, low=-1.0: K.hardtanh(x, low, high)), "hardtanh", "signature"),
+    "rounds down as it quantizes": Fault(backend(quantize=quantize_downwards), "quantize", "quantized", {"value", "zero_d"}),
+    "reshaping dequantizes": Fault(backend(reshape=reshape_of_floats), "reshape", "quantized"),
+    "half of the key ignored": Fault(backend(random_bits=random_bits_of_low_keys), "random_bits", "random"),
+    "an undeclared dtype works": Fault(backend(capabilities=few("float32", "int64", "bool")), "full,cast,from_numpy", "capabilities"),
+    "the default dtype is undeclared": Fault(backend(capabilities=few("float64", "int64", "bool"), full=K.full), "backend", "protocol"),
+    "dtype of anything": Fault(backend(dtype=lambda x, /: K.dtype(x) if hasattr(x, "dtype") else float32), "backend", "protocol"),
+    "gradient of the wrong sign": Fault(rule("sub", x=lambda g: g, y=lambda g: g), "sub", "gradient", {"second_gradient"}),
+    "gradients swapped": Fault(rule("div", x=lambda k, g, out, y: k.neg(k.mul(k.div(g, y), out)), y=lambda k, g, y: k.div(g, y)), "div", "gradient", {"second_gradient"}),
+    "a factor forgotten": Fault(rule("square", x=lambda k, g, x: k.mul(g, x)), "square", "gradient", {"second_gradient"}),
+    "gradient in another dtype": Fault(rule("sin", x=lambda k, g, x: k.cast(k.mul(g, k.cos(x)), DTYPES["float64"])), "sin", "gradient"),
+    "broadcasting not undone": Fault(engine(sum_to=without_sum), "add", "gradient", {"fan_out", "untracked", "second_gradient"}),
+    "all to the first of a tie": Fault(rule("maximum", x=lambda k, g, x, y: k.where(k.less(x, y), 0.0, g), y=lambda k, g, x, y: k.where(k.less(x, y), g, 0.0)), "maximum", "convention"),
+    "relu'(0) = 1": Fault(rule("relu", x=lambda k, g, x: k.where(k.less(x, 0.0), 0.0, g)), "relu", "convention"),
+    "the rule of a rule is wrong": Fault(rule("cos", x=lambda k, g, x: k.mul(g, k.sin(x))), "sin", "second_gradient"),
+    "the last use wins": Fault(last_use_wins, "mul", "fan_out", {"reuse"}),
+    "stale gradients": Fault(stale, "backend", "trait"),
+    "the graph leaks": Fault(leaking, "tanh", "release"),
+    "results are always tracked": Fault(always_tracked, "tanh", "untracked"),
+    "recording changes the result": Fault(rounding_when_recorded, "tanh", "recorded", {"gradient", "second_gradient", "untracked"}),
+    "no gradient where a tensor is used twice": Fault(square_when_reused, "hypot", "reuse"),
+    "grad_remove forgets to remove": Fault(method(grad_remove=Autodiff.grad), "backend", "trait"),
+    "grad_replace replaces nothing": Fault(method(grad_replace=lambda self, tensor, grads, grad: None), "backend", "trait"),
+    "grad answers in the outer backend": Fault(method(grad=lambda self, t, g: self.from_inner(Autodiff.grad(self, t, g))), "backend", "trait"),
+    "detach does nothing": Fault(method(detach=lambda self, x: x), "backend", "trait"),
+    "backward of anything": Fault(method(backward=lambda self, tensor, cotangent=None, *, retain_graph=False: Autodiff.backward(self, tensor) if self.is_tracked(tensor) else None), "backend", "trait"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_caught_by_its_check(name: str) -> None:
+    fault = FAULTS[name]
+    report = check_backend(fault.make(), ops=fault.ops.split(","))
+    found = {parts_of(r.id)[2] for r in report.failures}
+    assert fault.kind in found, f"{fault.kind} saw nothing; {found} did"
+    assert found <= fault.also | {fault.kind}, {r.id: r.message for r in report.failures}
+    assert not report.ok
+
+
+def test_the_same_operations_pass_unbroken() -> None:
+    names = {n for fault in FAULTS.values() for n in fault.ops.split(",")}
+    report = check_backend(K, ops=names)
+    assert report.ok, str(report)
+    covered = {parts_of(r.id)[2] for r in report.results}
+    assert {fault.kind for fault in FAULTS.values()} <= covered
+
+
+def test_there_is_a_fault_for_every_kind_of_check() -> None:
+    kinds = {c.kind for c in checks(K)}
+    assert kinds - {f.kind for f in FAULTS.values()} <= {"scalars"}
+
+
+def test_an_autodiff_backend_of_other_types_than_its_inner_one_is_refused() -> None:
+    with pytest.raises(BackendMismatchError, match="share device, float type and int type"):
+        check_backend(differentiating(float_dtype=property(lambda self: DTYPES["float64"])), ops=["add"])
+
+
+def test_an_autodiff_backend_of_somebody_elses_passes() -> None:
+    report = check_backend(differentiating(), ops=["backend", "mul", "sum", "max"])
+    assert report.ok, str(report)
