@@ -1,0 +1,56 @@
+"""On a CUDA device: the contract through the example backend over PyTorch, the one backend so far that has one.
+
+There is no CUDA backend of our own in this release, so that nothing here says anything about its speed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backburn.backend.table import OPERATIONS
+from backburn.conformance import SAMPLES, Sample, SampleSet
+from backburn.conformance.checks import check_value, dtypes_of
+from backburn.conformance.derivatives import check_derivative, leaves
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "backends" / "backburn_torch"
+
+
+def why_not() -> str | None:
+    """Why PyTorch cannot use a CUDA device here; None where it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed"
+    import torch
+
+    return None if torch.cuda.is_available() else "PyTorch sees no CUDA device"
+
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@pytest.fixture(scope="module")
+def base() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        return importlib.import_module("backburn_torch").TorchBackend(device=0)
+
+
+@pytest.mark.parametrize("samples", SAMPLES.values(), ids=SAMPLES)
+def test_values_on_the_device(samples: SampleSet, base: Any) -> None:
+    for sample in samples.cases:
+        for dtype in dtypes_of(samples, sample, base):
+            check_value(samples, sample, base, dtype)
+
+
+@pytest.mark.parametrize("samples", SAMPLES.values(), ids=SAMPLES)
+def test_first_derivatives_on_the_device(samples: SampleSet, base: Any) -> None:
+    def smooth(sample: Sample) -> bool:
+        return OPERATIONS[samples.name].differentiable and bool(leaves(sample)) and sample.smooth >= 1
+
+    for sample in [s for s in samples.cases if smooth(s)][:1]:
+        check_derivative(samples.name, sample, base, 1, 1e-6 * samples.gradient_tolerance)
