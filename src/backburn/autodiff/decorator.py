@@ -44,6 +44,12 @@ class Gradients(Generic[BK]):
 
     ``len`` counts them. It holds no thread, no context and nothing that changes besides its own entries: it may be
     made in one thread and read in another. It belongs to one ``backend``; :meth:`Autodiff.grad` reads it.
+
+        >>> import backburn as bb
+        >>> w = bb.asarray([1.0, 2.0]).require_grad()
+        >>> gradients = (w * w).sum().backward()
+        >>> len(gradients), w.grad(gradients).tolist()
+        (1, [2.0, 4.0])
     """
 
     __slots__ = ("_by_node", "backend")

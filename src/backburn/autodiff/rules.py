@@ -50,6 +50,15 @@ def gradient(
 
     Raises ValueError when the operation, an operand or something that a rule takes does not exist, or when an operand
     has a rule already.
+
+        >>> import backburn as bb
+        >>> @bb.operation()
+        ... def doctest_half(k, x, /):
+        ...     '''Half of each element.'''
+        ...     return k.mul(x, 0.5)
+        >>> bb.gradient(doctest_half, x=lambda k, g: k.mul(g, 0.5))
+        >>> bb.grad(doctest_half)(3.0).item()
+        0.5
     """
     name = operation if isinstance(operation, str) else operation.__name__
     entry = OPERATIONS[name]

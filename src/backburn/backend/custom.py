@@ -44,6 +44,17 @@ def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callab
 
     It takes the operands and attributes, without the backend, and must compute what the body computes: the conformance
     samples of the operation tell.
+
+        >>> import backburn as bb
+        >>> @bb.operation()
+        ... def doctest_double(k, x, /):
+        ...     '''Twice each element.'''
+        ...     return k.mul(x, 2.0)
+        >>> @bb.implement(doctest_double, type(bb.load_backend("numpy")))
+        ... def numpy_double(x, /):
+        ...     return x + x
+        >>> doctest_double(bb.asarray([1.0, 2.0], backend="numpy")).tolist()
+        [2.0, 4.0]
     """
     name = operation if isinstance(operation, str) else operation.__name__
     if name not in table.OPERATIONS:
