@@ -106,7 +106,7 @@ def _blocks(windows: Array) -> Iterator[tuple[slice, slice, slice]]:
     """Keys of the first three axes that cut the windows into blocks of about :data:`COLUMNS` elements."""
     if not windows.size:
         return
-    examples, channels, rows = windows.shape[:3]
+    examples, _, rows = windows.shape[:3]
     one = windows.size // examples
     if one <= COLUMNS:
         step = max(1, COLUMNS // one)

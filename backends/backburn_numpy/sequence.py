@@ -38,7 +38,7 @@ def scaled_dot_product_attention(
     def part(start: int, stop: int) -> None:
         for block in _blocks(start, stop, q.shape[1], keys.shape[1], causal):
             b, rows, seen = block
-            weights, dropped = _weights(q, keys, block, *options)
+            _, dropped = _weights(q, keys, block, *options)
             np.copyto(out[b, rows], np.matmul(dropped, values[b, seen]), casting="same_kind")
 
     for_parts(part, len(q), _worth(q, keys))
@@ -82,7 +82,7 @@ def scaled_dot_product_attention_backward(
     return tuple(
         t.reshape(like.shape).astype(query.dtype, copy=False)
         for t, like in ((of_query, query), (of_key, key), (of_value, value))
-    )  # type: ignore[return-value]
+    )
 
 
 def _stacked(x: Array) -> Array:
@@ -102,7 +102,7 @@ def _by_batch(x: Array | None, query: Array) -> Array | None:
 
 def _worth(q: Array, keys: Array) -> int:
     """How many matrices are worth a second thread."""
-    return max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1]))
+    return int(max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1])))
 
 
 def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:

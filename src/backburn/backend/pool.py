@@ -271,7 +271,8 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             ones = [1] * (2 * rank)
             ones[axis], ones[rank + axis] = len(by_axis), length
             at.append(self.reshape(column(self, flat, 0, 1, int64), tuple(ones)))
-        index = self.reshape(self.broadcast_to(_flat_places(self, at, places), (*size, *longest)), (count, math.prod(longest)))
+        flat_index = self.broadcast_to(_flat_places(self, at, places), (*size, *longest))
+        index = self.reshape(flat_index, (count, math.prod(longest)))
         lines = self.take(self.reshape(x, (*shape[:2], math.prod(places))), index, 2)
         value, chosen = self.max_with_indices(lines, 3, True)
         spread = self.broadcast_to(self.reshape(index, (1, 1, *index.shape)), lines.shape)

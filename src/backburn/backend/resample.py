@@ -162,7 +162,8 @@ def linear_sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros
 
 def _read(k: Any, lines: Any, at: list[Any], places: Shape, weight: Any, zeros: bool) -> Any:
     """``weight`` (None: 1) times the elements of ``lines`` at whole positions, 0 or the nearest outside."""
-    index = inside = None
+    index: Any = None
+    inside: Any = None
     for position, n in zip(at, places, strict=True):
         whole = k.cast(k.minimum(k.maximum(position, 0.0), float(n - 1)), int64)
         whole = k.minimum(k.maximum(whole, 0), n - 1)  # NaN becomes any number

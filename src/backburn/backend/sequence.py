@@ -111,10 +111,8 @@ def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, sca
     """What each query takes of each value before dropout; all 0 for a query that may attend to nothing."""
     scores = k.mul(k.matmul(query, transposed(k, key)), scale)
     if mask is not None:
-        if k.dtype(mask).kind == "bool":
-            scores = k.where(mask, scores, -math.inf)
-        else:
-            scores = k.add(scores, widened(k, mask))
+        is_bool = k.dtype(mask).kind == "bool"
+        scores = k.where(mask, scores, -math.inf) if is_bool else k.add(scores, widened(k, mask))
     if causal:
         rows, places = scores.shape[-2:]
         row, place = k.arange(0, rows, 1, int64), k.arange(0, places, 1, int64)

@@ -68,8 +68,10 @@ def conv_transpose(
     out = np.zeros((len(x), full.shape[1], *uncut))
     for offset in itertools.product(*map(range, size)):
         part = np.moveaxis(np.tensordot(full[(..., *offset)], x, (0, 1)), 0, 1)
-        out[(..., *places(offset, given, stride, dilation))] += part
-    out = out[(..., *(slice(b, n - a) for n, (b, a) in zip(uncut, padding, strict=True)))]
+        target: Any = (..., *places(offset, given, stride, dilation))
+        out[target] += part
+    cut: Any = (..., *(slice(b, n - a) for n, (b, a) in zip(uncut, padding, strict=True)))
+    out = out[cut]
     return out if bias is None else out + bias.reshape(-1, *[1] * len(size))
 
 
@@ -85,7 +87,8 @@ def weight_backward(
         seen = padded[(..., *places(offset, counts, stride, dilation))]
         for g in range(groups):
             rows, columns = slice(g * outputs, (g + 1) * outputs), slice(g * inputs, (g + 1) * inputs)
-            result[(rows, slice(None), *offset)] = np.tensordot(grad[:, rows], seen[:, columns], (axes, axes))
+            place: Any = (rows, slice(None), *offset)
+            result[place] = np.tensordot(grad[:, rows], seen[:, columns], (axes, axes))
     return result
 
 

@@ -106,10 +106,11 @@ samples(
 )
 
 
-def value_at(x: Array, place: tuple[int, ...]) -> Array:
+def value_at(x: Array, place: Any) -> Array:
     """The channels of ``x`` (channels, *places) at a place, 0 outside."""
     inside = all(0 <= p < n for p, n in zip(place, x.shape[1:], strict=True))
-    return np.asarray(x[(slice(None), *place)]) if inside else np.zeros(len(x))
+    key: Any = (slice(None), *place)
+    return np.asarray(x[key]) if inside else np.zeros(len(x))
 
 
 def linear_at(x: Array, position: Any) -> Array:
@@ -189,7 +190,7 @@ def deform_conv2d(
     # Each window once, side by side: an ordinary convolution with strides of a window.
     laid = seen.transpose(0, 1, 2, 4, 3, 5).reshape(examples, channels, counts[0] * size[0], counts[1] * size[1])
     none = ((0, 0), (0, 0))
-    return conv(laid, weight, bias, stride=size, padding=none, dilation=(1, 1), groups=groups)
+    return np.asarray(conv(laid, weight, bias, stride=size, padding=none, dilation=(1, 1), groups=groups))
 
 
 def square(stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def weights_of(query: Array, key: Array, mask: Array | None, causal: bool, scale
     if mask is not None:
         scores = np.where(mask, scores, -INF) if mask.dtype == bool else scores + mask
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -INF)
+        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -INF)
     powers = np.exp(scores - np.max(scores, -1, keepdims=True, initial=-1e300))
     total = powers.sum(-1, keepdims=True)
     return np.where(total == 0, 0.0, powers / np.where(total == 0, 1, total))

@@ -20,10 +20,33 @@ from backburn.nn.activation import (
     Softmax,
     Tanh,
 )
+from backburn.nn.attention import MultiHeadAttention, TransformerEncoderLayer
 from backburn.nn.containers import Function, ModuleList, Sequential
+from backburn.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from backburn.nn.linear import Embedding, Linear
 from backburn.nn.module import Module, parameter
 from backburn.nn.normalization import BatchNorm, LayerNorm, RMSNorm
+from backburn.nn.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    Upsample,
+)
+from backburn.nn.quantized import LoRALinear, QuantizedLinear, add_adapters, quantize_model
+from backburn.nn.recurrent import GRU, LSTM
 
 __all__ = [
     "Module", "parameter", "Sequential", "ModuleList", "Function",
@@ -31,5 +54,10 @@ __all__ = [
     "Identity", "Flatten", "Dropout",
     "ReLU", "LeakyReLU", "ELU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax",
     "LayerNorm", "RMSNorm", "BatchNorm",
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
+    "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
+    "QuantizedLinear", "quantize_model", "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backburn.base.errors import ArgumentError, DTypeError
+from backburn.base.errors import ArgumentError
 from backburn.tensor import random
 from backburn.tensor.activate import (
     celu,
@@ -35,7 +35,22 @@ from backburn.tensor.activate import (
     threshold,
 )  # fmt: skip
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, call, describe, explain, float_operand, promoted, tensor_operand
+from backburn.tensor.conv import conv, conv_transpose, deform_conv2d
+from backburn.tensor.criteria import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    ctc_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    hinge_loss,
+    huber_loss,
+    kl_div_loss,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    triplet_margin_loss,
+)  # fmt: skip
+from backburn.tensor.dispatch import axis_of, call, explain, float_operand, promoted, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
 from backburn.tensor.normalize import (
@@ -50,6 +65,17 @@ from backburn.tensor.normalize import (
     softmax,
     softmin,
 )  # fmt: skip
+from backburn.tensor.pool import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    adaptive_max_pool_with_indices,
+    avg_pool,
+    max_pool,
+    max_pool_with_indices,
+)  # fmt: skip
+from backburn.tensor.quantized import fake_quantize, quantized_linear
+from backburn.tensor.resample import fold, grid_sample, interpolate, unfold
+from backburn.tensor.sequence import embedding, gru_cell, lstm_cell, scaled_dot_product_attention, ssm_scan
 
 __all__ = [
     "linear", "embedding", "dropout", "flatten",
@@ -58,7 +84,13 @@ __all__ = [
     "softshrink", "hardshrink", "threshold",
     "softmax", "log_softmax", "softmin",
     "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss",
+    "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
+    "adaptive_max_pool", "adaptive_max_pool_with_indices", "interpolate", "grid_sample", "unfold", "fold",
+    "lstm_cell", "gru_cell", "scaled_dot_product_attention", "ssm_scan",
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
+    "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss",
+    "fake_quantize", "quantized_linear",
 ]  # fmt: skip
 
 
@@ -80,17 +112,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
         except Exception as error:
             explain("linear", operands, {}, error)
     return call("linear", *promoted("linear", *operands))  # type: ignore[no-any-return]
-
-
-def embedding(ids: Tensor, weight: Tensor) -> FloatTensor:
-    """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
-
-    Raises :class:`OutOfRangeError` for integers that name no row, :class:`DTypeError` for ids that are no integers.
-    """
-    weight, ids = tensor_operand("embedding", weight), tensor_operand("embedding", ids)
-    if ids.dtype.kind != "int":
-        raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
-    return call("take", weight, ids, axis=0)  # type: ignore[no-any-return]
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:

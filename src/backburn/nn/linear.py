@@ -47,8 +47,8 @@ class Linear(Module):
 class Embedding(Module):
     """A table of ``count`` vectors of length ``size``, looked up by integers of any shape.
 
-    ``weight`` has the shape (count, size) and begins normal with variance 1. Integers out of range raise
-    :class:`OutOfRangeError`.
+    ``weight`` has the shape (count, size) and begins normal with variance 1, or 0 in the row ``padding_idx``, which
+    gets no gradient. Integers out of range raise :class:`OutOfRangeError`.
 
     >>> import backburn as bb
     >>> Embedding(10, 4)(bb.asarray([[1, 2, 9]])).shape
@@ -57,10 +57,16 @@ class Embedding(Module):
 
     weight: FloatTensor
 
-    def __init__(self, count: int, size: int) -> None:
+    def __init__(self, count: int, size: int, padding_idx: int | None = None) -> None:
         sizes("Embedding", count=count, size=size)
-        self.weight = parameter(init.normal((count, size)))
+        first = init.normal((count, size))
+        if padding_idx is not None:
+            if not -count <= padding_idx < count:
+                raise ArgumentError(f"Embedding: padding_idx {padding_idx} names none of {count} rows")
+            first = first.at[padding_idx].set(0.0)
+        self.padding_idx = padding_idx
+        self.weight = parameter(first)
 
     def forward(self, ids: Tensor) -> FloatTensor:
         """The vectors, of the shape of ``ids`` and an axis of ``size`` more."""
-        return functional.embedding(ids, self.weight)
+        return functional.embedding(ids, self.weight, self.padding_idx)

@@ -143,9 +143,10 @@ def ssm_scan(
         >>> ssm_scan(bb.asarray([0.5, 0.5, 0.5]), 1.0, bb.asarray([1.0, 1.0, 0.0])).tolist()
         [1.0, 1.5, 0.75]
     """
-    a, b, x, h0 = promoted_present("ssm_scan", tensor_operand("ssm_scan", a), b, tensor_operand("ssm_scan", x), h0)
-    rank = max(len(t.shape) for t in (a, b, x) if is_tensor(t))
+    operands = promoted_present("ssm_scan", tensor_operand("ssm_scan", a), b, tensor_operand("ssm_scan", x), h0)
+    rank = max(len(t.shape) for t in operands[:3] if is_tensor(t))
     if not -rank <= axis < rank:
-        raise AxisError(f"ssm_scan: axis {axis} is out of range for states of {rank} dimensions. "
-                        f"Operands: {describe((a, b, x))}")  # fmt: skip
-    return call("ssm_scan", a, b, x, h0, axis=axis % rank, reverse=bool(reverse))  # type: ignore[no-any-return]
+        raise AxisError(
+            f"ssm_scan: axis {axis} is out of range for states of {rank} dimensions. Operands: {describe(operands)}"
+        )
+    return call("ssm_scan", *operands, axis=axis % rank, reverse=bool(reverse))  # type: ignore[no-any-return]

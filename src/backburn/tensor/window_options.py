@@ -59,16 +59,13 @@ def pairs(
             )
         totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    if not isinstance(padding, Sequence):
+    if isinstance(padding, int):
         return tuple((n, n) for n in each(name, "padding", padding, rank, 0))
     if len(padding) != rank:
         raise ArgumentError(f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}")
-    return tuple(
-        _pair(name, p) if isinstance(p, Sequence) else (each(name, "padding", p, 1, 0) * 2)  # type: ignore[misc]
-        for p in padding
-    )
+    return tuple(_pair(name, p) for p in padding)
 
 
-def _pair(name: str, value: Sequence[int]) -> tuple[int, int]:
+def _pair(name: str, value: Sizes) -> tuple[int, int]:
     before, after = each(name, "padding", value, 2, 0)
     return before, after

@@ -1,0 +1,215 @@
+"""Layers that pool and resize, without parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from backburn.base.errors import ShapeError
+from backburn.nn import functional
+from backburn.nn.module import Module
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import describe
+from backburn.tensor.window_options import Padding, Sizes, each
+
+
+class _Pool(Module):
+    RANK: ClassVar[int]
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim != self.RANK + 2:
+            raise ShapeError(
+                f"{type(self).__name__}: the input (examples, channels, *places) has {self.RANK + 2} axes, not "
+                f"{x.ndim}: {describe((x,))}"
+            )
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self,
+        size: Sizes,
+        stride: Sizes | None = None,
+        padding: Padding = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        name = type(self).__name__
+        self.size = each(name, "size", size, self.RANK)
+        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        self.padding = padding
+        self.dilation = each(name, "dilation", dilation, self.RANK)
+        self.ceil_mode = ceil_mode
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The largest elements, of shape (examples, channels, *windows)."""
+        self._check(x)
+        return functional.max_pool(
+            x, self.size, stride=self.stride, padding=self.padding, dilation=self.dilation, ceil_mode=self.ceil_mode
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The largest element of each window over one axis, ``size`` apart by default; see :func:`functional.max_pool`.
+
+    >>> import backburn as bb
+    >>> MaxPool1d(2)(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]])).tolist()
+    [[[3.0, 2.0]]]
+    """
+
+    RANK = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window over two axes, like :class:`MaxPool1d`.
+
+    >>> import backburn as bb
+    >>> MaxPool2d(3, stride=2, padding=1)(bb.zeros((1, 4, 9, 9))).shape
+    (1, 4, 5, 5)
+    """
+
+    RANK = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The largest element of each window over three axes, like :class:`MaxPool1d`.
+
+    >>> import backburn as bb
+    >>> MaxPool3d(2)(bb.zeros((1, 1, 4, 4, 4))).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    RANK = 3
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self,
+        size: Sizes,
+        stride: Sizes | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        self.size = each(name, "size", size, self.RANK)
+        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The means, of shape (examples, channels, *windows)."""
+        self._check(x)
+        return functional.avg_pool(
+            x,
+            self.size,
+            stride=self.stride,
+            padding=self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+        )
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window over one axis, ``size`` apart by default; see :func:`functional.avg_pool`.
+
+    >>> import backburn as bb
+    >>> AvgPool1d(2)(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]])).tolist()
+    [[[2.0, 1.0]]]
+    """
+
+    RANK = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window over two axes, like :class:`AvgPool1d`.
+
+    >>> import backburn as bb
+    >>> AvgPool2d(2)(bb.zeros((1, 4, 9, 8))).shape
+    (1, 4, 4, 4)
+    """
+
+    RANK = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window over three axes, like :class:`AvgPool1d`.
+
+    >>> import backburn as bb
+    >>> AvgPool3d(2)(bb.zeros((1, 1, 4, 4, 4))).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    RANK = 3
+
+
+class _AdaptiveAvgPool(_Pool):
+    def __init__(self, size: Sizes) -> None:
+        self.size = each(type(self).__name__, "size", size, self.RANK)
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The means, of shape (examples, channels, *size)."""
+        self._check(x)
+        return functional.adaptive_avg_pool(x, self.size)
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The means of ``size`` windows of nearly equal length over one axis; see :func:`functional.adaptive_avg_pool`.
+
+    >>> import backburn as bb
+    >>> AdaptiveAvgPool1d(1)(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]])).tolist()
+    [[[1.5]]]
+    """
+
+    RANK = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The means of ``size`` windows along each of two axes, like :class:`AdaptiveAvgPool1d`.
+
+    >>> import backburn as bb
+    >>> AdaptiveAvgPool2d((1, 2))(bb.zeros((1, 4, 9, 8))).shape
+    (1, 4, 1, 2)
+    """
+
+    RANK = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The means of ``size`` windows along each of three axes, like :class:`AdaptiveAvgPool1d`.
+
+    >>> import backburn as bb
+    >>> AdaptiveAvgPool3d(2)(bb.zeros((1, 1, 4, 5, 6))).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    RANK = 3
+
+
+class Upsample(Module):
+    """The input (examples, channels, *places) in another resolution; see :func:`functional.interpolate`.
+
+    Either ``size`` or ``scale`` says how many places come out.
+
+    >>> import backburn as bb
+    >>> Upsample(scale=2)(bb.asarray([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
+    """
+
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> None:
+        self.size = size
+        self.scale = scale
+        self.mode = mode
+        self.align_corners = align_corners
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The interpolated input."""
+        return functional.interpolate(
+            x, self.size, scale=self.scale, mode=self.mode, align_corners=self.align_corners
+        )

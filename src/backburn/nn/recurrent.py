@@ -1,0 +1,152 @@
+"""Recurrent layers. The input's projection is one product for all steps; each step then is one operation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from backburn.base.errors import ShapeError
+from backburn.nn import functional, init
+from backburn.nn.linear import sizes
+from backburn.nn.module import Module, parameter
+from backburn.tensor import create, shape
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import describe
+
+
+class _Layer(Module):
+    """The weights of one layer in one direction."""
+
+    def __init__(self, inputs: int, size: int, gates: int, bias: bool) -> None:
+        bound = 1.0 / math.sqrt(size)
+        self.input_weight = parameter(init.uniform((inputs, gates * size), bound))
+        self.weight = parameter(init.uniform((size, gates * size), bound))
+        self.input_bias = parameter(init.uniform((gates * size,), bound)) if bias else None
+        self.bias = parameter(init.uniform((gates * size,), bound)) if bias else None
+
+
+class _Recurrent(Module):
+    """Layers over layers of cells, each in one direction or two."""
+
+    GATES: ClassVar[int]
+    STATES: ClassVar[int]
+
+    def __init__(
+        self,
+        inputs: int,
+        size: int,
+        layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        name = type(self).__name__
+        sizes(name, inputs=inputs, size=size, layers=layers)
+        functional.check_probability(name, dropout)
+        self.inputs = inputs
+        self.size = size
+        self.batch_first = batch_first
+        self.dropout = dropout
+        self.directions = 2 if bidirectional else 1
+        lengths = [inputs] + [size * self.directions] * (layers - 1)
+        self.layers = [_Layer(n, size, self.GATES, bias) for n in lengths for _ in range(self.directions)]
+
+    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The states after a step; the first of them is what comes out."""
+        raise NotImplementedError
+
+    def _run(self, x: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+        """The outputs of the last layer, and the last states of all layers and directions."""
+        name = type(self).__name__
+        if x.ndim != 3 or x.shape[2] != self.inputs:
+            axes = "examples, steps" if self.batch_first else "steps, examples"
+            raise ShapeError(f"{name}: the input has the shape ({axes}, {self.inputs}), not {describe((x,))}")
+        if self.batch_first:
+            x = shape.swapaxes(x, 0, 1)
+        if not x.shape[0]:
+            raise ShapeError(f"{name}: there is no step in {describe((x,))}")
+        expected = (len(self.layers), x.shape[1], self.size)
+        if states is None:
+            zeros = create.zeros(expected, dtype=self.layers[0].weight.dtype, backend=x.backend)
+            states = (zeros,) * self.STATES
+        for state in states:
+            if state.shape != expected:
+                raise ShapeError(f"{name}: a first state has the shape {list(expected)}, not {describe((state,))}")
+        last: list[tuple[Any, ...]] = []
+        for index in range(0, len(self.layers), self.directions):
+            if index:
+                x = functional.dropout(x, self.dropout, training=self.training)
+            outputs = []
+            for backwards in range(self.directions):
+                number = index + backwards
+                first = tuple(state[number] for state in states)
+                found, after = self._direction(self.layers[number], x, first, bool(backwards))
+                outputs.append(found)
+                last.append(after)
+            x = outputs[0] if len(outputs) == 1 else shape.concat(outputs, axis=2)
+        stacked = tuple(shape.stack([after[i] for after in last], axis=0) for i in range(self.STATES))
+        return shape.swapaxes(x, 0, 1) if self.batch_first else x, stacked
+
+    def _direction(self, layer: Any, x: Tensor, states: tuple[Any, ...], backwards: bool) -> Any:
+        projected = shape.unstack(functional.linear(x, layer.input_weight, layer.input_bias), axis=0)
+        outputs = []
+        for step in reversed(projected) if backwards else projected:
+            states = self._step(layer, step, states)
+            outputs.append(states[0])
+        return shape.stack(outputs[::-1] if backwards else outputs, axis=0), states
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over the steps of an input (steps, examples, inputs).
+
+    Called with ``x`` and, if wanted, the first hidden and cell states, each (layers * directions, examples, size); it
+    returns the outputs (steps, examples, directions * size) and the last states. With ``batch_first`` the examples come
+    first in input and output. ``dropout`` acts between layers in training mode. Each layer has an ``input_weight``
+    (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, uniform between plus and minus ``1 / sqrt(size)``;
+    their four parts are input gate, forget gate, candidate and output gate. After Hochreiter and Schmidhuber (1997)
+    and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
+
+    >>> import backburn as bb
+    >>> outputs, (hidden, cell) = LSTM(3, 4, layers=2)(bb.zeros((5, 2, 3)))
+    >>> outputs.shape, hidden.shape, cell.shape
+    ((5, 2, 4), (2, 2, 4), (2, 2, 4))
+    """
+
+    GATES = 4
+    STATES = 2
+
+    def forward(
+        self, x: Tensor, states: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[FloatTensor, tuple[FloatTensor, FloatTensor]]:
+        """The outputs, and the last hidden and cell states."""
+        outputs, (hidden, cell) = self._run(x, states)
+        return outputs, (hidden, cell)
+
+    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, cell = states
+        return functional.lstm_cell(projected, hidden, cell, layer.weight, layer.bias)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units over the steps of an input (steps, examples, inputs), like :class:`LSTM`.
+
+    There is one state, and the parts of the weights are three: reset gate, update gate and candidate. After Cho et al.
+    (2014).
+
+    >>> import backburn as bb
+    >>> outputs, hidden = GRU(3, 4, bidirectional=True)(bb.zeros((5, 2, 3)))
+    >>> outputs.shape, hidden.shape
+    ((5, 2, 8), (2, 2, 4))
+    """
+
+    GATES = 3
+    STATES = 1
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
+        """The outputs, and the last hidden state."""
+        outputs, (last,) = self._run(x, None if state is None else (state,))
+        return outputs, last
+
+    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (functional.gru_cell(projected, states[0], layer.weight, layer.bias),)

@@ -1,0 +1,374 @@
+"""Tensor functions: more losses, as compositions of the other functions; see :mod:`backburn.tensor.loss`.
+
+Predictions and targets have one shape and never broadcast, which raises :class:`ShapeError`. ``reduction`` is
+``"mean"``, ``"sum"`` or ``"none"`` (a loss for each element, or for each example where the docstring says so); others
+raise :class:`ArgumentError`. 16-bit floats are computed in float32 and cast back.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from backburn.base.dtypes import DType, float32, int64
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.tensor.dispatch import call, cast, describe, number, promoted, tensor_operand
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "ctc_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div_loss", "poisson_nll_loss",
+    "smooth_l1_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+#: Probabilities and variances below count as this: their logarithms and quotients stay finite in float32.
+TINY = 1e-37
+
+
+def _operands(name: str, *given: Any) -> tuple[list[Any], DType]:
+    """Float operands of one dtype, 16-bit ones in float32, and the dtype of the result. The first is a tensor."""
+    tensor_operand(name, given[0])
+    present = iter(promoted(name, *(x for x in given if x is not None), kinds="F"))
+    values = [None if x is None else next(present) for x in given]
+    dtype: DType = values[0].dtype  # type: ignore[union-attr]
+    if dtype.bits == 16:
+        values = [cast(x, float32) if hasattr(x, "dtype") else x for x in values]
+    return values, dtype
+
+
+def _same_shape(name: str, *operands: Any) -> None:
+    shapes = {x.shape for x in operands if x is not None}
+    if len(shapes) > 1:
+        raise ShapeError(f"{name}: predictions and targets must have one shape. Operands: {describe(operands)}")
+
+
+def _reduce(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
+    """The losses, their mean or their sum, in ``dtype``."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ArgumentError(f"{name}: the reduction is one of none, mean, sum, not {reduction!r}")
+    if reduction != "none":
+        losses = call(reduction, losses, axis=tuple(range(losses.ndim)), keepdims=False)
+    return cast(losses, dtype)
+
+
+def _relu(x: Any) -> Any:
+    """``max(x, 0)``, with derivative 0 at 0."""
+    return call("relu", x)
+
+
+def _log(x: Any) -> Any:
+    """The logarithm, of :data:`TINY` for what is smaller."""
+    return call("log", call("clamp", x, TINY, None))
+
+
+# ---- distances ----
+
+
+def _huber(difference: Any, delta: float) -> Any:
+    """``x**2 / 2`` up to ``delta`` and linear beyond, in a form that has no corner at 0."""
+    inside = call("clamp", difference, -delta, delta)
+    return inside * (difference - inside * 0.5)
+
+
+def _threshold(name: str, option: str, value: float) -> float:
+    if not number(name, option, value) > 0:
+        raise ArgumentError(f"{name}: {option} is a number above 0, not {value!r}")
+    return float(value)
+
+
+def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """``d**2 / 2`` for differences ``d`` up to ``delta``, else ``delta * (|d| - delta / 2)``. After Huber (1964).
+
+    >>> import backburn as bb
+    >>> huber_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), reduction="none").tolist()
+    [0.5, 3.5]
+    """
+    name = "huber_loss"
+    (x, targets), dtype = _operands(name, x, targets)
+    _same_shape(name, x, targets)
+    return _reduce(name, _huber(x - targets, _threshold(name, "delta", delta)), reduction, dtype)  # type: ignore[no-any-return]
+
+
+def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """``d**2 / (2 * beta)`` for differences ``d`` up to ``beta``, else ``|d| - beta / 2``. After Girshick (2015).
+
+    >>> import backburn as bb
+    >>> smooth_l1_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), beta=2.0, reduction="none").tolist()
+    [0.25, 3.0]
+    """
+    name = "smooth_l1_loss"
+    (x, targets), dtype = _operands(name, x, targets)
+    _same_shape(name, x, targets)
+    beta = _threshold(name, "beta", beta)
+    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)  # type: ignore[no-any-return]
+
+
+# ---- margins ----
+
+
+def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """``max(0, margin - x * target)`` for targets -1 and 1: the loss of support vector machines.
+
+    >>> import backburn as bb
+    >>> hinge_loss(bb.asarray([0.5, 2.0]), bb.asarray([-1, 1]), reduction="none").tolist()
+    [1.5, 0.0]
+    """
+    (x, targets), dtype = _operands("hinge_loss", x, targets)
+    _same_shape("hinge_loss", x, targets)
+    margin = number("hinge_loss", "margin", margin)
+    return _reduce("hinge_loss", _relu(margin - x * targets), reduction, dtype)  # type: ignore[no-any-return]
+
+
+def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """The distance ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.
+
+    >>> import backburn as bb
+    >>> hinge_embedding_loss(bb.asarray([0.25, 0.25]), bb.asarray([1, -1]), reduction="none").tolist()
+    [0.25, 0.75]
+    """
+    name = "hinge_embedding_loss"
+    (x, targets), dtype = _operands(name, x, targets)
+    _same_shape(name, x, targets)
+    losses = call("where", targets > 0, x, _relu(number(name, "margin", margin) - x))
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def cosine_embedding_loss(
+    x: Tensor, y: Tensor, targets: Tensor, *, margin: float = 0.0, axis: int = -1, reduction: str = "mean"
+) -> FloatTensor:
+    """``1 - cos(x, y)`` along ``axis`` where the target is 1, ``max(0, cos(x, y) - margin)`` where it is -1.
+
+    One loss for each pair of vectors; ``targets`` has the shape of ``x`` without ``axis``. The cosine of a zero vector
+    is 0.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([[1.0, 0.0], [1.0, 0.0]]), bb.asarray([[2.0, 0.0], [0.0, 3.0]])
+        >>> cosine_embedding_loss(x, y, bb.asarray([1, 1]), reduction="none").tolist()
+        [0.0, 1.0]
+    """
+    name = "cosine_embedding_loss"
+    (x, y), dtype = _operands(name, x, y)
+    _same_shape(name, x, y)
+    cosine = (_unit(x, axis) * _unit(y, axis)).sum(axis=axis)
+    if tensor_operand(name, targets).shape != cosine.shape:
+        raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
+    losses = call("where", targets > 0, 1.0 - cosine, _relu(cosine - number(name, "margin", margin)))
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def _unit(x: Any, axis: int) -> Any:
+    return call("normalize", x, axis=(axis % max(1, x.ndim),), ord=2.0, eps=1e-8)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    ord: float = 2.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> FloatTensor:
+    """``max(0, |anchor - positive| - |anchor - negative| + margin)``, with norms of order ``ord`` over the last axis.
+
+    One loss for each triplet. With ``swap``, the negative is as far as the nearer of anchor and positive. After
+    Schroff, Kalenichenko and Philbin, FaceNet, 2015.
+
+        >>> import backburn as bb
+        >>> a, p, n = bb.asarray([[0.0]]), bb.asarray([[2.0]]), bb.asarray([[2.5]])
+        >>> triplet_margin_loss(a, p, n).item()
+        0.5
+    """
+    name = "triplet_margin_loss"
+    (anchor, positive, negative), dtype = _operands(name, anchor, positive, negative)
+    _same_shape(name, anchor, positive, negative)
+    if not anchor.ndim:
+        raise ShapeError(f"{name}: distances are over the last axis, and there is none: {describe((anchor,))}")
+
+    def distance(x: Any, y: Any) -> Any:
+        return (x - y).norm(axis=-1, ord=number(name, "ord", ord))
+
+    far = distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    losses = _relu(distance(anchor, positive) - far + number(name, "margin", margin))
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+# ---- likelihoods ----
+
+
+def binary_cross_entropy(
+    x: Tensor, targets: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
+) -> FloatTensor:
+    """``-target * log(x) - (1 - target) * log(1 - x)`` of probabilities, times ``weight``.
+
+    Probabilities nearer to 0 than 1e-37 count as that. :func:`binary_cross_entropy_with_logits` is exact everywhere.
+
+        >>> import backburn as bb
+        >>> losses = binary_cross_entropy(bb.asarray([0.5, 1.0]), bb.asarray([1.0, 1.0]), reduction="none")
+        >>> losses.numpy().round(2).tolist()
+        [0.6899999976158142, 0.0]
+    """
+    name = "binary_cross_entropy"
+    (x, targets, weight), dtype = _operands(name, x, targets, weight)
+    _same_shape(name, x, targets)
+    small = x < 0.5
+    # log1p is exact for small x; for large ones the difference from 1 is.
+    other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x))
+    losses = targets * -_log(x) + (1.0 - targets) * -other
+    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    *,
+    pos_weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> FloatTensor:
+    """:func:`binary_cross_entropy` of ``sigmoid(x)``, without overflow or cancellation.
+
+    ``(1 - target) * softplus(x) + pos_weight * target * softplus(-x)``, times ``weight``. Both weights broadcast.
+
+        >>> import backburn as bb
+        >>> logits = bb.asarray([0.0, 1000.0, -1000.0])
+        >>> losses = binary_cross_entropy_with_logits(logits, bb.asarray([1.0, 1.0, 1.0]), reduction="none")
+        >>> losses.numpy().round(2).tolist()
+        [0.6899999976158142, 0.0, 1000.0]
+    """
+    name = "binary_cross_entropy_with_logits"
+    (x, targets, weight, pos_weight), dtype = _operands(name, x, targets, weight, pos_weight)
+    _same_shape(name, x, targets)
+    positive = targets if pos_weight is None else targets * pos_weight
+    losses = (1.0 - targets) * call("softplus", x) + positive * call("softplus", -x)
+    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reduction: str = "mean") -> FloatTensor:
+    """``target * (log(target) - x)`` for logarithms of probabilities ``x``: its sum is the divergence of the two.
+
+    With ``log_target`` the targets are logarithms too. A target of 0 counts for nothing. ``reduction="batchmean"``
+    divides the sum by the length of the first axis. After Kullback and Leibler (1951).
+
+        >>> import backburn as bb
+        >>> x, targets = bb.asarray([[0.5, 0.5]]).log(), bb.asarray([[1.0, 0.0]])
+        >>> kl_div_loss(x, targets, reduction="sum").numpy().round(2).item()
+        0.6899999976158142
+    """
+    name = "kl_div_loss"
+    (x, targets), dtype = _operands(name, x, targets)
+    _same_shape(name, x, targets)
+    probability: Any
+    logarithm: Any
+    if log_target:
+        probability, logarithm = targets.exp(), targets
+    else:
+        probability, logarithm = targets, call("where", targets == 0, 1.0, targets).log()
+    zero = probability == 0
+    losses = call("where", zero, 0.0, probability * call("where", zero, 0.0, logarithm - x))
+    if reduction == "batchmean":
+        if not x.ndim:
+            raise ShapeError(f"{name}: batchmean divides by the length of the first axis: {describe((x,))}")
+        return cast(losses.sum() * (1.0 / max(1, x.shape[0])), dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def poisson_nll_loss(
+    x: Tensor,
+    targets: Tensor,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> FloatTensor:
+    """``exp(x) - target * x``: minus the log-likelihood of counts whose expected value has the logarithm ``x``.
+
+    Without ``log_input``, ``x`` is the expected value: ``x - target * log(x + eps)``. ``full`` adds the logarithm of
+    the factorial by Stirling's formula for targets above 1.
+
+        >>> import backburn as bb
+        >>> poisson_nll_loss(bb.asarray([0.0]), bb.asarray([2.0])).item()
+        1.0
+    """
+    name = "poisson_nll_loss"
+    (x, targets), dtype = _operands(name, x, targets)
+    _same_shape(name, x, targets)
+    losses = x.exp() - targets * x if log_input else x - targets * (x + number(name, "eps", eps)).log()
+    if full:
+        large = targets > 1
+        count = call("where", large, targets, 1.0)
+        stirling = count * count.log() - count + (count * (2 * math.pi)).log() * 0.5
+        losses = losses + call("where", large, stirling, 0.0)
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def gaussian_nll_loss(
+    x: Tensor,
+    targets: Tensor,
+    variance: Tensor,
+    *,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> FloatTensor:
+    """``(log(variance) + (x - target)**2 / variance) / 2``, and with ``full`` ``log(2 pi) / 2`` more.
+
+    ``variance`` has the shape of ``x``; below ``eps`` it counts as that, with gradient 0. After Nix and Weigend (1994).
+
+        >>> import backburn as bb
+        >>> gaussian_nll_loss(bb.asarray([1.0]), bb.asarray([3.0]), bb.asarray([1.0])).item()
+        2.0
+    """
+    name = "gaussian_nll_loss"
+    (x, targets, variance), dtype = _operands(name, x, targets, variance)
+    _same_shape(name, x, targets, variance)
+    bounded = call("where", variance > _threshold(name, "eps", eps), variance, float(eps))
+    losses = (bounded.log() + (x - targets).square() / bounded) * 0.5
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    *,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> FloatTensor:
+    """Minus the logarithm of the probability of all alignments of label sequences with steps in time.
+
+    ``log_probs`` (steps, examples, classes) are logarithms of probabilities, ``targets`` (examples, labels) integers,
+    of which each example has as many as its length says. An alignment gives each step a label or ``blank``; with equal
+    neighbours merged and blanks left out it reads as the target. One loss for each example; the mean is over losses
+    divided by their number of labels. Where there is no alignment the loss is infinite, or 0 with ``zero_infinity``,
+    and the gradient 0. Raises :class:`OutOfRangeError` for labels that are no class. After Graves et al., Connectionist
+    temporal classification, 2006.
+
+        >>> import backburn as bb
+        >>> log_probs = bb.full((2, 1, 2), 0.5).log()
+        >>> lengths = bb.asarray([2]), bb.asarray([1])
+        >>> ctc_loss(log_probs, bb.asarray([[1]]), *lengths, reduction="none").exp().numpy().round(2).tolist()
+        [1.3300000429153442]
+    """
+    name = "ctc_loss"
+    integers = [tensor_operand(name, t) for t in (targets, input_lengths, target_lengths)]
+    if any(t.dtype.kind != "int" for t in integers):
+        raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
+    targets, input_lengths, target_lengths = (cast(t, int64) for t in integers)
+    (log_probs,), dtype = _operands(name, log_probs)
+    losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=int(blank))
+    if zero_infinity:
+        losses = call("where", losses == math.inf, 0.0, losses)
+    if reduction == "mean":
+        losses = losses / cast(target_lengths.maximum(1), losses.dtype)
+    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
