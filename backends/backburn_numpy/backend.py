@@ -29,6 +29,7 @@ from backburn_numpy import (
     optimize,
     pool,
     quantize,
+    quantized_products,
     random,
     reduce,
     scan,
@@ -68,6 +69,7 @@ FAMILIES = (
     random,
     optimize,
     quantize,
+    quantized_products,
 )
 
 

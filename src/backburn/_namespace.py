@@ -64,6 +64,7 @@ from backburn.tensor.einsum import einsum
 from backburn.tensor.products import corrcoef, cov, kron
 from backburn.tensor.sets import bincount, histogram, isin, unique_all, unique_counts, unique_inverse, unique_values
 from backburn.tensor.normalize import log_softmax, softmax
+from backburn.tensor.quantized import quantized_linear, quantized_matmul
 from backburn.transforms import (
     check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient, value_and_grad,
     vjp,

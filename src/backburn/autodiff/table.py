@@ -16,6 +16,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     loss,
     normalize,
     pool,
+    quantized_products,
     reduce,
     scan,
     sequence,

@@ -25,6 +25,7 @@ from backburn.backend.loss import Loss
 from backburn.backend.normalize import Normalize
 from backburn.backend.optimize import Optimize
 from backburn.backend.pool import Pool
+from backburn.backend.quantized_products import QuantizedProducts
 from backburn.backend.random import Random
 from backburn.backend.reduce import Reduce
 from backburn.backend.resample import Resample
@@ -72,6 +73,7 @@ class Backend(
     ShapeOperations[F, I, B, Q],
     Index[F, I, B, Q],
     LinearAlgebra[F, I, B, Q],
+    QuantizedProducts[F, I, B, Q],
     Convolution[F, I, B, Q],
     Pool[F, I, B, Q],
     Resample[F, I, B, Q],

@@ -28,3 +28,13 @@ samples(
     case(np.zeros(3)),
     case(np.array([0.5, -1.5, 2.5, 127.0])),
 )
+
+samples(
+    "fake_quantize",
+    quantized,
+    case(real(3, 4), smooth=0, gradients=(np.ones((3, 4)),)),
+    case(real(3, 4), dtype=qint8, smooth=0, gradients=(np.ones((3, 4)),)),
+    case(real(), smooth=0, gradients=(np.ones(()),)),
+    case(real(0, 3), smooth=0, gradients=(np.ones((0, 3)),)),
+    case(np.array([0.5, -1.5, 2.5, 127.0]), smooth=0, gradients=(np.ones(4),)),
+)

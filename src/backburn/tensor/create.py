@@ -7,16 +7,15 @@ the default backend. What cannot be done raises :class:`ArgumentError` (numbers 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, QuantizedDType, as_dtype, bool_, float32, qint8
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     Scalar,
-    axis_of,
     call,
     cast,
     describe,
@@ -30,6 +29,7 @@ from backburn.tensor.dispatch import (
     tensor_operand,
 )
 from backburn.tensor.host import to
+from backburn.tensor.quantized import fake_quantize, scheme_for
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
@@ -329,7 +329,11 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
     return y if device is None else to(y, device)  # type: ignore[no-any-return]
 
 
-def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
+@overload
+def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor: ...
+@overload
+def quantize(x: Tensor, /, *, dtype: Any = qint8, straight_through: Literal[True]) -> FloatTensor: ...
+def quantize(x: Tensor, /, *, dtype: Any = qint8, straight_through: bool = False) -> QuantizedTensor | FloatTensor:
     """``x`` rounded to integers times stored steps, by the scheme that is the ``dtype`` (:class:`QuantizedDType`).
 
     ``bb.qint8`` has one step for all values, ``max(abs(x)) / 127``. The error is at most half a step in every scheme.
@@ -337,7 +341,9 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
     quantized where its steps allow it; everything else takes :func:`dequantize` first. Raises
     :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError` for other than float tensors and
     for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError` for a scheme that does not fit
-    the shape, and :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow.
+    the shape, and :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow. With
+    ``straight_through`` the result is the float tensor of the rounded values (:func:`fake_quantize`), whose gradient
+    passes as if nothing had been rounded.
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
@@ -347,18 +353,16 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor:
         qint4_symmetric_channel1_float32
     """
     y = kind_operand("quantize", x, "F")
-    scheme = as_dtype(dtype)
-    if not isinstance(scheme, QuantizedDType):
-        raise DTypeError(f"quantize: {scheme} is no quantized dtype; bb.qint8 is one")
+    scheme = scheme_for("quantize", y, dtype)
     if x.dtype.kind != "float":
         raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
+    if straight_through:
+        return fake_quantize(y, dtype=scheme)
     if y.is_tracked:
         raise NotDifferentiableError(
             f"quantize: rounding has no gradient, and the tensor is on the graph: {describe((x,))}. Quantize "
-            "x.detach(); x + (x.detach().quantize().dequantize() - x.detach()) passes the gradient straight through"
+            "x.detach(); straight_through=True passes the gradient as if nothing had been rounded"
         )
-    if scheme.axis is not None:
-        scheme = scheme.over(axis_of("quantize", y, scheme.axis))
     return call("quantize", y, dtype=scheme)  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,149 @@
+"""Products with quantized operands, and rounding to the values of a scheme.
+
+A weight is never expanded whole: rows of it are, one block after another. Products of two quantized matrices add
+integers up exactly where the steps allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from backburn.backend import shapes
+from backburn.backend.kinds import Kinds, quantizable
+from backburn.backend.quantized import centred
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, qint8
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+#: Elements of a weight that are expanded at a time.
+BLOCK = 1 << 18
+
+#: Float32 holds every integer up to this.
+EXACT = 1 << 24
+
+
+def linear_shape(x: Shape, weight: Shape, bias: Shape | None = None, *, transposed: bool = False) -> Shape:
+    """The shape of :meth:`QuantizedProducts.q_linear`."""
+    if len(weight) != 2:
+        raise ShapeError(f"the weight must have two axes, not {len(weight)}")
+    inputs, outputs = weight[::-1] if transposed else weight
+    if not x or x[-1] != inputs:
+        raise ShapeError(f"axis -1 of the input is {x[-1] if x else 'missing'} and the weight takes {inputs} inputs")
+    if bias is not None and bias != (outputs,):
+        raise ShapeError(f"the bias must have the {outputs} outputs of the weight, not the shape {list(bias)}")
+    return (*x[:-1], outputs)
+
+
+def product_shape(x: Shape, y: Shape, **_: Any) -> Shape:
+    """The shape of a product of two matrices."""
+    if len(x) != 2 or len(y) != 2:
+        raise ShapeError(f"both operands must have two axes, not {len(x)} and {len(y)}")
+    return shapes.matmul(x, y)
+
+
+def row_blocks(shape: Shape) -> Iterator[slice]:
+    """Ranges of the rows of a weight that are expanded at a time."""
+    height = max(1, BLOCK // max(1, shape[1]))
+    return (slice(start, min(start + height, shape[0]), 1) for start in range(0, shape[0], height))
+
+
+def depth(x: QuantizedDType, y: QuantizedDType) -> int:
+    """How many products of stored values float32 adds up exactly."""
+    most = 1
+    for scheme in (x, y):
+        low, high = scheme.limits
+        most *= high if scheme.mode == "symmetric" else high - low
+    return EXACT // most
+
+
+def is_integral(x: Any, y: Any) -> bool:
+    """Whether no step of either matrix lies along the axis that a product adds up."""
+    return all(q.dtype.granularity == "tensor" or q.dtype.axis == axis for q, axis in ((x, 0), (y, 1)))
+
+
+class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """Products with quantized operands."""
+
+    @operation(kinds="F", shape=linear_shape, differentiable=True, like=("x",))
+    def q_linear(self: Any, x: F, weight: Q, bias: F | None = None, /, transposed: bool = False) -> F:
+        """``x @ weight + bias`` for a quantized ``weight``; with ``transposed``, its shape is (outputs, inputs).
+
+        The weight is a constant; gradients flow to ``x`` and ``bias``. 16-bit floats are added up in float32. (Dettmers
+        et al. (2023), *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS.)
+        """
+        given: Any = x
+        rows: Any = weight
+        dtype = self.dtype(given)
+        wide = float64 if dtype is float64 else float32
+        x = self.cast(given, wide)
+        parts: list[Any] = []
+        total: Any = None
+        for block in row_blocks(rows.shape):
+            part = self.dequantize(_rows(self, rows, block), wide)
+            if transposed:
+                parts.append(self.matmul(x, self.permute_dims(part, (1, 0))))
+            else:
+                piece = self.matmul(self.slice(x, (*_whole(given.shape[:-1]), block)), part)
+                total = piece if total is None else self.add(total, piece)
+        if transposed and parts:
+            total = self.concat(parts, len(given.shape) - 1)
+        if total is None:
+            total = self.zeros(linear_shape(given.shape, rows.shape, transposed=transposed), wide)
+        if bias is not None:
+            total = self.add(total, self.cast(bias, wide))
+        result: F = self.cast(total, dtype)
+        return result
+
+    @operation(kinds="Q", shape=product_shape, result="dtype")
+    def q_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32) -> F:
+        """The product of two quantized matrices, of a float ``dtype``.
+
+        Where no step lies along the axis that is added up (one step for all values, or for each row of ``x`` and each
+        column of ``y``), integers are added up exactly, in parts that float32 holds, and the steps multiply their sums.
+        Else rows of ``y`` are dequantized one block after another.
+        """
+        return product(self, x, y, dtype)  # type: ignore[no-any-return]
+
+    @operation(kinds="F", shape=quantizable, differentiable=True)
+    def fake_quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> F:
+        """The values that ``x`` has after it was quantized, in its own dtype.
+
+        The gradient passes as if nothing had been rounded. (Bengio, Leonard and Courville (2013), *Estimating or
+        Propagating Gradients Through Stochastic Neurons*, arXiv:1308.3432.)
+        """
+        result: F = self.dequantize(self.quantize(x, dtype), self.dtype(x))
+        return result
+
+
+def _whole(shape: Shape) -> tuple[slice, ...]:
+    return tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape)
+
+
+def _rows(k: Any, x: Any, rows: slice) -> Any:
+    return k.slice(x, (rows, *_whole(x.shape[1:])))
+
+
+def product(k: Any, x: Any, y: Any, dtype: DType) -> Any:
+    """The body of :meth:`QuantizedProducts.q_matmul`."""
+    rows, columns = product_shape(x.shape, y.shape)
+    inner = x.shape[1]
+    if not inner:
+        return k.zeros((rows, columns), dtype)
+    if not is_integral(x, y):
+        return k.cast(k.q_linear(k.dequantize(x, float64), y), dtype)
+    size = max(1, min(depth(x.dtype, y.dtype), BLOCK // max(1, columns)))
+    total: Any = None
+    for start in range(0, inner, size):
+        block = slice(start, min(start + size, inner), 1)
+        left = k.cast(centred(k, k.slice(x, (*_whole((rows,)), block))), float32)
+        right = k.cast(centred(k, _rows(k, y, block)), float32)
+        sums = k.cast(k.matmul(left, right), float64)
+        total = sums if total is None else k.add(total, sums)
+    for q, shape in ((x, (rows, 1)), (y, (1, columns))):
+        scale = k.cast(q.scale, float64)
+        total = k.mul(total, k.reshape(scale, shape) if q.dtype.axis is not None else scale)
+    return k.cast(total, dtype)

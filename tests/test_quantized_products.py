@@ -1,0 +1,112 @@
+"""Products with quantized operands: exact sums of integers, blocks of weights, gradients of the float operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.autodiff import Autodiff
+from backburn.backend import quantized_products
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import as_dtype, float16, float32, float64
+from backburn.base.errors import ShapeError
+from backburn_numpy import NumpyBackend
+
+K: Any = load_backend("numpy")
+BARE: Any = object.__new__(type("Bare", (NumpyBackend,), {"q_linear": OPERATIONS["q_linear"].body}))
+RANDOM = np.random.default_rng(0)
+SCHEMES = [
+    f"q{storage}_{granularity}_float32"
+    for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine")
+    for granularity in ("tensor", "channel0", "channel1", "block5")
+]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
+def test_linear_is_the_product_with_the_dequantized(
+    name: str, transposed: bool, k: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized_products, "BLOCK", 24)  # three rows at a time
+    w = RANDOM.standard_normal((7, 8))
+    q = k.quantize(w, as_dtype(name))
+    exact = k.dequantize(q, float64).T if transposed else k.dequantize(q, float64)
+    bias = RANDOM.standard_normal(exact.shape[1])
+    for shape in ((), (3,), (2, 3), (0, 3)):
+        x = RANDOM.standard_normal((*shape, exact.shape[0]))
+        np.testing.assert_allclose(k.q_linear(x, q, bias, transposed), x @ exact + bias, rtol=1e-12, atol=1e-12)
+        for dtype in (float32, float16):
+            got = k.q_linear(x.astype(dtype.dtype), q, None, transposed)
+            assert k.dtype(got) is dtype
+            np.testing.assert_allclose(got, x @ exact, rtol=0, atol=2e-5 if dtype is float32 else 3e-2)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_flow_to_the_input_and_the_bias(transposed: bool) -> None:
+    outer: Any = Autodiff(K)
+    w = K.quantize(RANDOM.standard_normal((4, 3)), as_dtype("qint4_symmetric_block2_float32"))
+    exact = K.dequantize(w, float64).T if transposed else K.dequantize(w, float64)
+    x, b = (
+        outer.set_require_grad(outer.from_inner(RANDOM.standard_normal(s)), True)
+        for s in ((5, exact.shape[0]), (exact.shape[1],))
+    )
+    g = outer.backward(outer.sum(outer.square(outer.q_linear(x, w, b, transposed)), (0, 1)))
+    y = outer.inner(x) @ exact + outer.inner(b)
+    np.testing.assert_allclose(outer.grad(x, g), 2 * y @ exact.T, atol=1e-10)
+    np.testing.assert_allclose(outer.grad(b, g), 2 * y.sum(0), atol=1e-10)
+
+
+def test_second_derivatives() -> None:
+    outer: Any = Autodiff(Autodiff(K))
+    w = K.quantize(RANDOM.standard_normal((4, 3)))
+    exact = K.dequantize(w, float64)
+    inner = outer.inner_backend
+    leaf = inner.set_require_grad(inner.from_inner(RANDOM.standard_normal((2, 4))), True)
+    x = outer.set_require_grad(outer.from_inner(leaf), True)
+    y = outer.square(outer.q_linear(x, w))
+    first = outer.grad(x, outer.backward(outer.sum(y, (0, 1))))
+    second = inner.grad(leaf, inner.backward(inner.sum(first, (0, 1))))
+    np.testing.assert_allclose(second, np.full((2, 4), 2.0) @ exact @ exact.T, atol=1e-10)
+
+
+@pytest.mark.parametrize("left", ["qint8_symmetric_tensor_float32", "quint8_affine_channel0_float32"])
+@pytest.mark.parametrize("right", ["qint8_symmetric_channel1_float16", "qint4_affine_tensor_float32"])
+def test_integers_are_added_up_exactly(left: str, right: str) -> None:
+    x, y = RANDOM.uniform(-9, 9, (3, 5000)), RANDOM.uniform(-9, 9, (5000, 4))
+    x[0], y[:, 0] = 9.0, 9.0  # the largest sums there are
+    a, b = K.quantize(x, as_dtype(left)), K.quantize(y, as_dtype(right))
+    exact = K.dequantize(a, float64) @ K.dequantize(b, float64)
+    np.testing.assert_allclose(K.q_matmul(a, b, float64), exact, rtol=1e-13, atol=1e-9)
+    assert K.dtype(K.q_matmul(a, b)) is float32
+
+
+def test_integer_sums_beyond_float32() -> None:
+    a = K.quantize(np.full((1, 4097), 127.0))
+    assert float(K.q_matmul(a, K.permute_dims(a, (1, 0)), float64)[0, 0]) == 4097 * 127**2
+
+
+@pytest.mark.parametrize("name", ["qint8_symmetric_block3_float32", "qint4_symmetric_channel0_float32"])
+def test_products_along_steps(name: str) -> None:
+    a, b = K.quantize(RANDOM.standard_normal((3, 8))), K.quantize(RANDOM.standard_normal((8, 4)), as_dtype(name))
+    exact = K.dequantize(a, float64) @ K.dequantize(b, float64)
+    np.testing.assert_allclose(K.q_matmul(a, b, float64), exact, rtol=1e-10, atol=1e-12)
+
+
+def test_products_of_nothing() -> None:
+    empty = K.quantize(np.zeros((2, 0)))
+    np.testing.assert_array_equal(K.q_matmul(empty, K.permute_dims(empty, (1, 0))), np.zeros((2, 2)))
+    np.testing.assert_array_equal(K.q_linear(np.zeros((2, 0)), K.permute_dims(empty, (1, 0))), np.zeros((2, 2)))
+
+
+def test_shapes_that_do_not_fit() -> None:
+    rule: Any = OPERATIONS["q_linear"].shape
+    with pytest.raises(ShapeError, match="takes 3 inputs"):
+        rule((2, 4), (3, 5))
+    with pytest.raises(ShapeError, match="5 outputs"):
+        rule((2, 3), (3, 5), (3,))
+    with pytest.raises(ShapeError, match="two axes"):
+        OPERATIONS["q_matmul"].shape((3,), (3, 2))  # type: ignore[misc]
