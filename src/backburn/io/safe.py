@@ -18,9 +18,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from backburn.backend.quantized import scale_shape
+from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import put_together, take_apart
+from backburn.tensor.classes import QuantizedTensor
+from backburn.tensor.host import quantized_from_parts, quantized_parts
 
 #: The version of the files that this release writes, and the only one that it reads.
 FORMAT_VERSION = 1
@@ -31,9 +35,12 @@ STATE = "backburn state"
 
 @dataclass(frozen=True)
 class Saved:
-    """What a model file holds: ``state``, the model's arrays by name, and ``about``, what was written beside them."""
+    """What a model file holds: ``state``, the model's arrays by name, and ``about``, what was written beside them.
 
-    state: dict[str, NDArray[Any]]
+    Quantized tensors are tensors in ``state`` too, on the default backend, as they were stored.
+    """
+
+    state: dict[str, Any]
     about: dict[str, Any] = field(default_factory=dict)
 
 
@@ -42,8 +49,9 @@ def save_model(
 ) -> None:
     """Write a model's ``state_dict()`` to a safetensors file, and ``about``: plain values such as the configuration.
 
-    The file is written whole or not at all. Raises :class:`DTypeError` for what cannot be saved (objects, quantized
-    tensors) and OSError where the file cannot be written.
+    The file is written whole or not at all. Of a quantized tensor the stored values are saved under its name, and its
+    steps and zero points under the name and ``.scale`` or ``.zero``; the metadata name its scheme and shape. Raises
+    :class:`DTypeError` for what cannot be saved (objects) and OSError where the file cannot be written.
 
         >>> import tempfile, backburn as bb
         >>> path = tempfile.mkdtemp() + "/model.safetensors"
@@ -52,10 +60,20 @@ def save_model(
         Saved(state={'weight': array([1., 2.], dtype=float32)}, about={'epoch': 3})
     """
     arrays: dict[str, NDArray[Any]] = {}
-    take_apart(dict(state), "", arrays)
-    if len(arrays) != len(state):
+    plain = {name: x for name, x in state.items() if not isinstance(x, QuantizedTensor)}
+    take_apart(plain, "", arrays)
+    if len(arrays) != len(plain):
         raise FileFormatError("save_model: a state holds tensors by name and nothing else; save_state takes trees")
-    _write(path, MODEL, arrays, dict(about or {}))
+    schemes: dict[str, Any] = {}
+    for name, x in state.items():
+        if isinstance(x, QuantizedTensor):
+            schemes[name] = {"scheme": x.dtype.name, "shape": list(x.shape)}
+            for part, array in zip(_part_names(name), quantized_parts(x), strict=True):
+                if part in arrays:
+                    raise FileFormatError(f"save_model: {part!r} is both a tensor and a part of {name!r}")
+                if array is not None:
+                    arrays[part] = array
+    _write(path, MODEL, arrays, dict(about or {}), schemes)
 
 
 def load_model(path: str | os.PathLike[str]) -> Saved:
@@ -64,10 +82,40 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
     Nothing in the file is executed. Raises :class:`FileFormatError`, which names the file and what is wrong with it,
     for one that is corrupt, truncated, foreign or of another version; FileNotFoundError where there is none.
     """
-    arrays, document = _read(path, MODEL)
+    arrays, document, schemes = _read(path, MODEL)
     if not isinstance(document, dict):
         raise FileFormatError(f"{Path(path)}: its document is no table")
-    return Saved(arrays, document)
+    state: dict[str, Any] = dict(arrays)
+    for name, about in schemes.items():
+        try:
+            state[name] = _quantized(name, about, state)
+        except (BackburnError, KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(f"{Path(path)}: the quantized tensor {name!r} is damaged ({error})") from error
+    return Saved(state, document)
+
+
+def _part_names(name: str) -> tuple[str, str, str]:
+    """Under what names the parts of a quantized tensor are saved."""
+    return name, f"{name}.scale", f"{name}.zero"
+
+
+def _quantized(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
+    """A quantized tensor of its parts, which are taken out of ``arrays``."""
+    scheme, shape = as_dtype(about["scheme"]), tuple(int(n) for n in about["shape"])
+    if not isinstance(scheme, QuantizedDType):
+        raise FileFormatError(f"{scheme} is no scheme")
+    values, scale, zero = (arrays.pop(part, None) for part in _part_names(name))
+    if values is None or scale is None:
+        raise FileFormatError("its values or its steps are missing")
+    steps = scale_shape(shape, scheme)
+    stored = (*(shape or (1,))[:-1], -(-(shape or (1,))[-1] // 2)) if scheme.is_packed else shape
+    expected = "uint8" if scheme.is_packed else scheme.storage.name
+    if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != (stored, expected, steps, scheme.scale.name):
+        raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
+    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and zero.shape != steps):
+        raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
+    made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
+    return made
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
@@ -79,28 +127,32 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
 
 def load_state(path: str | os.PathLike[str]) -> Any:
     """Read what :func:`save_state` wrote; tensors are NumPy arrays, tuples are lists. Raises as :func:`load_model`."""
-    arrays, document = _read(path, STATE)
+    arrays, document, _ = _read(path, STATE)
     try:
         return put_together(document, arrays)
     except FileFormatError as error:
         raise FileFormatError(f"{Path(path)}: {error}") from None
 
 
-def _write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], document: Any) -> None:
+def _write(
+    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]], document: Any, schemes: Any = None
+) -> None:
     from safetensors.numpy import save
 
     header = {
         "format": kind,
         "version": FORMAT_VERSION,
         "document": document,
-        "sha256": _digest(arrays, document),
+        "sha256": _digest(arrays, [document, schemes] if schemes else document),
     }
+    if schemes:
+        header["quantized"] = schemes
     # One entry, for the library writes several in an order that changes from run to run.
     write_atomically(path, save(dict(arrays), metadata={KEY: json.dumps(header, sort_keys=True)}))
 
 
-def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any]:
-    """The arrays and the document of a file, after every check."""
+def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
+    """The arrays, the document and the quantized tensors' schemes of a file, after every check."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -116,9 +168,10 @@ def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[An
         raise FileFormatError(f"{path}: no safetensors file, or a damaged one ({error})") from error
     except Exception as error:  # a hostile header may trip the reader anywhere; whatever it says, the file is refused
         raise FileFormatError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
-    if _digest(arrays, header["document"]) != header["sha256"]:
+    document, schemes = header["document"], header.get("quantized", {})
+    if _digest(arrays, [document, schemes] if schemes else document) != header["sha256"]:
         raise FileFormatError(f"{path}: the file is damaged: its content does not have the checksum that it names")
-    return arrays, header["document"]
+    return arrays, document, schemes
 
 
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:

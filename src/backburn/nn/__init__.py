@@ -33,7 +33,6 @@ from backburn.nn.conv import (
 from backburn.nn.linear import Embedding, Linear
 from backburn.nn.module import Module, parameter
 from backburn.nn.normalization import BatchNorm, LayerNorm, RMSNorm
-from backburn.nn.quantized import LoRALinear, QuantizedLinear, add_adapters, quantize_model
 from backburn.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -59,7 +58,6 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
-    "QuantizedLinear", "quantize_model", "LoRALinear", "add_adapters",
     "QuantizedLinear", "quantize_model", "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip

@@ -65,7 +65,6 @@ from backburn.tensor.normalize import (
     softmax,
     softmin,
 )  # fmt: skip
-from backburn.tensor.quantized import fake_quantize, quantized_linear
 from backburn.tensor.pool import (
     adaptive_avg_pool,
     adaptive_max_pool,
@@ -91,7 +90,6 @@ __all__ = [
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
     "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss",
-    "fake_quantize", "quantized_linear",
     "fake_quantize", "quantized_linear",
 ]  # fmt: skip
 

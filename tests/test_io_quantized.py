@@ -1,0 +1,71 @@
+"""Quantized models on disk: stored as they are, loaded without being expanded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import FileFormatError
+from backburn.io import load_model, save_model
+from backburn.nn import Linear, ReLU, Sequential, quantize_model
+
+SCHEMES = [
+    "qint8_symmetric_channel0_float32", "qint4_symmetric_block32_float16", "qint4_affine_block7_bfloat16",
+    "quint8_affine_tensor_float32",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_model_comes_back_bit_by_bit(tmp_path: Path, scheme: str) -> None:
+    if "bfloat16" in scheme:
+        pytest.importorskip("ml_dtypes")
+    model = Sequential(Linear(65, 33), ReLU(), Linear(33, 10))
+    saved = quantize_model(model, scheme)
+    other = quantize_model(Sequential(Linear(65, 33), ReLU(), Linear(33, 10)), scheme)
+    save_model(tmp_path / "m.safetensors", saved.state_dict(), about={"epoch": 1})
+    loaded = load_model(tmp_path / "m.safetensors")
+    assert loaded.about == {"epoch": 1}
+    weight = loaded.state["0.weight"]
+    assert type(weight) is bb.QuantizedTensor
+    assert weight.dtype == scheme
+    assert set(loaded.state) == set(saved.state_dict())
+    other.load_state_dict(loaded.state)
+    x = bb.asarray(np.random.default_rng(0).standard_normal((3, 65)).astype(np.float32))
+    np.testing.assert_array_equal(other(x).numpy(), saved(x).numpy())
+
+
+@pytest.mark.parametrize(("scheme", "share"), [(SCHEMES[0], 0.27), (SCHEMES[1], 0.15)])
+def test_bytes_on_disk(tmp_path: Path, scheme: str, share: float) -> None:
+    weight = bb.asarray(np.random.default_rng(0).standard_normal((256, 512)).astype(np.float32))
+    sizes = []
+    for name, x in (("full", weight), ("quantized", weight.quantize(dtype=scheme))):
+        save_model(tmp_path / name, {"weight": x})
+        sizes.append(os.path.getsize(tmp_path / name))
+    assert sizes[1] <= share * sizes[0]
+
+
+def test_parts_that_do_not_fit(tmp_path: Path) -> None:
+    from backburn.io import safe
+
+    q = bb.ones((2, 3)).quantize()
+    with pytest.raises(FileFormatError, match=r"'w.scale' is both a tensor and a part of 'w'"):
+        save_model(tmp_path / "m", {"w": q, "w.scale": bb.ones(())})
+    good = {"scheme": "qint8_symmetric_tensor_float32", "shape": [2, 3]}
+    arrays: dict[str, Any] = {"w": np.zeros((2, 3), np.int8), "w.scale": np.ones((), np.float32)}
+    for about, parts in (
+        ({**good, "shape": [3, 2]}, arrays),
+        ({**good, "scheme": "float32"}, arrays),
+        ({**good, "scheme": "qint8_affine_tensor_float32"}, arrays),
+        ({"shape": [2, 3]}, arrays),
+        (good, {"w": arrays["w"]}),
+    ):
+        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        with pytest.raises(FileFormatError, match="the quantized tensor 'w' is damaged"):
+            load_model(tmp_path / "m")
+    safe._write(tmp_path / "m", safe.MODEL, arrays, {}, {"w": good})
+    np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), np.zeros((2, 3)))
