@@ -148,6 +148,7 @@ class Backend(
         return (load_backend, (self.spec,))
 
 
+#: Any backend, where the types of its primitives do not matter.
 AnyBackend: TypeAlias = Backend[Any, Any, Any, Any]
 BK = TypeVar("BK", bound=AnyBackend)
 BK_co = TypeVar("BK_co", bound=AnyBackend, covariant=True)
@@ -233,6 +234,7 @@ class AutodiffBackend(Backend[F, I, B, Q], Protocol[F, I, B, Q, BK_co, G]):
         return missing("q_from_inner")
 
 
+#: What a backend that differentiates has beside the contract.
 AUTODIFF_METHODS = (
     "backward", "grad", "grad_remove", "grad_replace",
     "inner", "int_inner", "bool_inner", "q_inner",

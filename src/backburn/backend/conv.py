@@ -1,6 +1,6 @@
 """Convolutions over one, two or three axes, and the gradient of their weights.
 
-``x`` has the shape (examples, channels, *places). ``stride`` and ``dilation`` have one number for each of the last
+``x`` has the shape ``(examples, channels, *places)``. ``stride`` and ``dilation`` have one number for each of the last
 axes, ``padding`` a pair: how many zeros are put before and after. What is called convolution here does not flip the
 weight, as everywhere in deep learning. 16-bit floats are added up in float32.
 
@@ -199,7 +199,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> F:
         """The products of ``weight`` with all windows of ``x``, plus ``bias``.
 
-        ``weight`` has the shape (outputs, inputs / groups, *window) and ``bias`` (outputs,); output channels of a
+        ``weight`` has the shape ``(outputs, inputs / groups, *window)`` and ``bias`` (outputs,); output channels of a
         group see the input channels of theirs. Along each axis, with ``n`` places and a window of ``m``:
         ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for as many ``i`` as fit.
         """
@@ -230,7 +230,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> F:
         """What a convolution with ``weight`` does to gradients, plus ``bias``: each place of ``x`` adds a window.
 
-        ``weight`` has the shape (inputs, outputs / groups, *window). Along each axis
+        ``weight`` has the shape ``(inputs, outputs / groups, *window)``. Along each axis
         ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding`` places come out of ``n``, from which
         ``padding`` is cut; ``output_padding``, below ``stride``, says which of the lengths that the convolution maps
         to ``n`` is meant.

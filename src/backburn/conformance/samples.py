@@ -55,6 +55,7 @@ class SampleSet:
     dtypes: tuple[str, ...] = ("float64", "float32", "float16")
 
 
+#: The samples of each operation, by its name.
 SAMPLES: dict[str, SampleSet] = {}
 
 

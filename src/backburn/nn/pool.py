@@ -41,7 +41,7 @@ class _MaxPool(_Pool):
         self.ceil_mode = ceil_mode
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The largest elements, of shape (examples, channels, *windows)."""
+        """The largest elements, of shape ``(examples, channels, *windows)``."""
         self._check(x)
         return functional.max_pool(
             x, self.size, stride=self.stride, padding=self.padding, dilation=self.dilation, ceil_mode=self.ceil_mode
@@ -98,7 +98,7 @@ class _AvgPool(_Pool):
         self.count_include_pad = count_include_pad
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The means, of shape (examples, channels, *windows)."""
+        """The means, of shape ``(examples, channels, *windows)``."""
         self._check(x)
         return functional.avg_pool(
             x,
@@ -148,7 +148,7 @@ class _AdaptiveAvgPool(_Pool):
         self.size = each(type(self).__name__, "size", size, self.RANK)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The means, of shape (examples, channels, *size)."""
+        """The means, of shape ``(examples, channels, *size)``."""
         self._check(x)
         return functional.adaptive_avg_pool(x, self.size)
 
@@ -187,7 +187,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
 
 
 class Upsample(Module):
-    """The input (examples, channels, *places) in another resolution; see :func:`functional.interpolate`.
+    """The input ``(examples, channels, *places)`` in another resolution; see :func:`functional.interpolate`.
 
     Either ``size`` or ``scale`` says how many places come out.
 

@@ -1,5 +1,7 @@
 """Optimizers: they replace the parameters of a model by better ones.
 
+A loop of training::
+
     optimizer = Adam(lr=1e-3)
     for images, labels in batches:
         loss = cross_entropy(model(images), labels)

@@ -1,6 +1,6 @@
 """Tensor functions: convolutions over one, two or three axes.
 
-Inputs have the shape (examples, channels, *places). ``stride``, ``dilation`` and ``output_padding`` are a number, or
+Inputs have the shape `(examples, channels, *places)`. ``stride``, ``dilation`` and ``output_padding`` are a number, or
 one for each axis of places; ``padding`` is a number of zeros at all ends, one for each axis, a pair (before, after)
 for each axis, ``"valid"`` (none) or ``"same"`` (as many places as before; with stride 1). Integers become the default
 float. Every function raises :class:`ShapeError` where shapes do not fit, also for a window larger than the padded
@@ -32,7 +32,7 @@ def conv(
 ) -> FloatTensor:
     """The products of ``weight`` with all windows of ``x``, over as many axes as ``x`` has places.
 
-    ``weight`` has the shape (outputs, inputs / groups, *window), ``bias`` (outputs,). Along an axis,
+    ``weight`` has the shape ``(outputs, inputs / groups, *window)``, ``bias`` (outputs,). Along an axis,
     ``out[i] = sum(weight[j] * padded[i * stride + j * dilation])``: the window is not flipped. With ``groups``, each
     group of output channels sees its group of input channels only.
 
@@ -69,7 +69,7 @@ def conv_transpose(
 ) -> FloatTensor:
     """Every place of ``x`` adds a window of ``weight``, ``stride`` apart: what :func:`conv` does to gradients.
 
-    ``weight`` has the shape (inputs, outputs / groups, *window). ``padding`` is cut from the ends; along an axis
+    ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; along an axis
     ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding`` places come out.
     ``output_padding`` is less than ``stride``: it says which of the lengths that :func:`conv` maps to ``n`` is meant.
 

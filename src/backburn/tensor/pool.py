@@ -1,6 +1,6 @@
 """Tensor functions: pooling over one, two or three axes.
 
-Inputs have the shape (examples, channels, *places). ``size``, ``stride`` (by default the size) and ``dilation`` are a
+Inputs have the shape `(examples, channels, *places)`. ``size``, ``stride`` (by default the size) and ``dilation`` are a
 number, or one for each axis of places; ``padding`` is as in :func:`conv`, at most half the window, and never counts as
 an element for a maximum. With ``ceil_mode`` a last window may stick out at the end. Every function raises
 :class:`ShapeError` where no window fits and :class:`ArgumentError` for options out of range.

@@ -1,6 +1,6 @@
 """Tensor functions: windows as columns, other resolutions, free positions.
 
-Inputs have the shape (examples, channels, *places); options of windows are those of :func:`conv`. Integers become the
+Inputs have the shape `(examples, channels, *places)`; options of windows are those of :func:`conv`. Integers become the
 default float.
 """
 
@@ -49,7 +49,7 @@ def fold(
 ) -> FloatTensor:
     """The sum of windows (examples, channels * window, windows), each laid where :func:`unfold` takes it from.
 
-    The result has the shape (examples, channels, *places). Raises :class:`ShapeError` where the windows are not those
+    The result has the shape `(examples, channels, *places)`. Raises :class:`ShapeError` where the windows are not those
     of such a tensor.
 
         >>> import backburn as bb
@@ -101,7 +101,7 @@ def interpolate(
 def grid_sample(
     x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> FloatTensor:
-    """``x`` at the positions in the last axis of ``grid`` (examples, *wanted, axes), the last axis of ``x`` first.
+    """``x`` at the positions in the last axis of ``grid`` ``(examples, *wanted, axes)``, the last axis of ``x`` first.
 
     -1 and 1 are the outer edges of the first and the last place of an axis, or with ``align_corners`` their middles.
     ``mode`` is ``"linear"`` or ``"nearest"``; beyond the edges ``padding`` takes 0 (``"zeros"``), the nearest place

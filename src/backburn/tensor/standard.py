@@ -15,10 +15,15 @@ from backburn.tensor.defaults import as_backend, default_backend, default_dtype
 ARRAY_API_VERSION: Final = "2024.12"
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
 
+#: Euler's number, the base of the natural logarithm.
 e: Final = math.e
+#: The ratio of a circle's circumference to its diameter.
 pi: Final = math.pi
+#: Positive infinity.
 inf: Final = math.inf
+#: What is not a number.
 nan: Final = math.nan
+#: A new axis in an index: ``x[:, newaxis]``.
 newaxis: Final = None
 
 _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
