@@ -30,7 +30,8 @@ class TestComparison:
     def test_function_operator_and_numpy_agree(self, name: str) -> None:
         compare = COMPARISONS[name]
         for dtype in ("float64", "float32", "int64", "int8"):
-            x, y = (X.astype(dtype), Y.astype(dtype)) if dtype.startswith("f") else (I.astype(dtype), I[0].astype(dtype))
+            a, b = (X, Y) if dtype.startswith("f") else (I, I[0])
+            x, y = a.astype(dtype), b.astype(dtype)
             got = getattr(bb, name)(bb.asarray(x), bb.asarray(y))
             assert isinstance(got, bb.BoolTensor)
             np.testing.assert_array_equal(got.numpy(), compare(x, y), strict=True)

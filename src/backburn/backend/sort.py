@@ -26,6 +26,7 @@ def _twice(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
 
 
 def topmost(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    """The shapes of ``count`` values along ``axis`` and of their places."""
     length = x[check_axis(axis, len(x))]
     if not 0 <= count <= length:
         raise ArgumentError(f"axis {axis} has {length} elements, of which {count} cannot be taken")

@@ -23,12 +23,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """One call: ``operands`` are arrays (float64 ones are cast to the dtype under test), Python scalars, None, or lists
-    of arrays; ``attributes`` are the options in their canonical form.
+    """One call of an operation.
 
-    ``smooth`` is how many derivatives exist at this point, for comparison with central differences (0: none; the
+    ``operands`` are arrays (float64 ones are cast to the dtype under test), Python scalars, None, or lists of arrays;
+    ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for comparison with central differences (0: none; the
     first derivative by convention is then given in ``gradients``, one array or None for each operand, for a cotangent
-    of ones). ``exact`` says that the result has no rounding.
+    of ones).
     """
 
     operands: tuple[Any, ...]
