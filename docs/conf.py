@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.doctest",
     "sphinx.ext.napoleon",
     "public_api",
+    "operation_table",
 ]
 exclude_patterns = ["_build", "_ext"]
 
