@@ -10,7 +10,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
-from backburn_numpy import blocks, threads
+from backburn_numpy import NumpyBackend, blocks, threads
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
@@ -116,3 +116,10 @@ def test_products() -> None:
     np.testing.assert_allclose(
         BASE.matmul(x[:, None], x.transpose(0, 2, 1)), x[:, None].astype(np.float64) @ x.transpose(0, 2, 1), 1e-3, 1e-4
     )
+
+
+@pytest.mark.parametrize("name", ["equal", "less", "less_equal"])
+def test_large_comparisons_are_truth_values(name: str) -> None:
+    x = np.ones((512, 512))
+    for other in (0.5, x):
+        assert getattr(NumpyBackend(), name)(x, other).dtype == np.bool_

@@ -82,7 +82,7 @@ def test_the_error_is_at_most_half_a_step(data: Any, x: Any) -> None:
 @pytest.mark.parametrize(("storage", "mode"), STORAGES)
 @pytest.mark.parametrize("scale", SCALES)
 def test_large_tensors(storage: str, mode: str, scale: str) -> None:
-    x = np.random.default_rng(0).standard_normal((130, 257)).astype(np.float32) + 0.3
+    x = np.random.default_rng(0).standard_normal((520, 257)).astype(np.float32) + 0.3
     for part in ({}, {"axis": 0}, {"axis": 1}, {"block": 32}, {"block": 1000}):
         granularity = {"axis": "channel", "block": "block"}.get(next(iter(part), ""), "tensor")
         scheme = QuantizedDType(storage, scale, mode, granularity, **part)
@@ -231,3 +231,10 @@ def test_parts_make_the_tensor_again() -> None:
         q = K.quantize(X, as_dtype(name))
         again = K.quantized_from_parts(*K.quantized_parts(q), q.dtype, q.shape)
         np.testing.assert_array_equal(K.to_numpy(again), K.to_numpy(q))
+
+
+def test_many_steps() -> None:
+    """Steps beyond the size from which NumPy's results stand on recycled memory."""
+    x = np.random.default_rng(2).standard_normal((2048, 64)).astype(np.float32)
+    check(K, x, as_dtype("qint4_symmetric_block1_float16"))
+    check(K, x, as_dtype("qint8_affine_block2_float32"))

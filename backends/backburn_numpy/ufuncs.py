@@ -56,7 +56,8 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
 
 def _threshold(ufunc: np.ufunc) -> float:
     """From how many bytes on a result stands on recycled memory: never for truth values, which are small."""
-    return math.inf if all(t.endswith("?") for t in ufunc.types) else THRESHOLD
+    # Comparisons of Python objects, which no tensor holds, give objects.
+    return math.inf if all(t.endswith(("?", "O")) for t in ufunc.types) else THRESHOLD
 
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
