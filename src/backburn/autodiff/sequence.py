@@ -116,7 +116,7 @@ def attention(
     of_mask = None
     if needs[3]:
         weights = attention_weights(k, query, key, mask, causal, scale)
-        of_mask = scores_gradient(k, g, value, weights, keep, dropout)
+        of_mask = k.cast(scores_gradient(k, g, value, weights, keep, dropout), k.dtype(mask))
     return of_query, of_key, of_value, of_mask
 
 
