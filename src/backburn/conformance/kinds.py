@@ -102,6 +102,8 @@ def why_none(kind: str, operation: Operation) -> str:
         return "no sample of int64 values"
     if "axis" in operation.attributes and kind == "zero_d":
         return "needs dimensions"
+    if kind == "zero_d" and operation.name.endswith("_backward"):
+        return "takes what its forward operation gave"
     if kind in ("zero_d", "zero_size") and operation.lists and operation.shape is None:
         return "hands over whatever to_numpy does"
     if kind == "zero_d" and operation.shape is broadcast:

@@ -137,7 +137,7 @@ def html(report: Report) -> str:
         '<html lang="en"><head><meta charset="utf-8">',
         f"<title>Conformance: {escape(report.header['spec'])}</title><style>{_STYLE}</style></head><body>",
         f"<h1>Conformance: {escape(report.header['spec'])}</h1>",
-        '<p class="badge"><span>conformance</span>'
+        '<p class="badge"><span>conformance</span>',
         f'<span class="{verdict[0]}">{escape(report.score)}, {verdict[1]}</span></p>',
         (
             f"<p>{', '.join(f'{n} {s}' for s, n in report.counts.items() if n)} in {report.seconds:.1f} s. "

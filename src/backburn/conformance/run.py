@@ -139,7 +139,7 @@ def described(failure: BaseException) -> str:
     words = " ".join(str(failure).split())
     if isinstance(failure, AssertionError):
         return words or "an assertion failed"
-    return f"raised {type(failure).__name__}: {words}"
+    return f"raised {type(failure).__name__}: {words}" if words else f"raised {type(failure).__name__}"
 
 
 def _result(outcome: Mapping[str, Any], expected: Mapping[str, str]) -> Result:

@@ -1,0 +1,412 @@
+"""The conformance suite itself: its checks and their ids, the three front ends, reports, and whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import float32
+from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, ConfigError
+from backburn.cli import main
+from backburn.conformance import KINDS, Result, check_backend, checks, parametrize_with_checks, read_expected
+from backburn.conformance.check import parts_of
+from backburn.conformance.derivatives import leaves
+from backburn.conformance.kinds import holes, unexplained
+from backburn.conformance.report import Report
+from backburn.conformance.suite import QUICK_CHECKS, QUICK_SHAPES
+from backburn.conformance.template import write_template
+from backburn.conformance.terminal import text
+
+NUMPY = load_backend("numpy")
+ALL = list(checks(NUMPY))
+
+#: A backend for a worker process: NumPy's, with faults.
+MODULE = """
+import os, sys, time
+import numpy as np
+from backburn_numpy import NumpyBackend
+
+
+class Faulty(NumpyBackend):
+    _instance = None
+    spec = property(lambda self: "faulty")
+
+
+def crash(x, /):
+    print("the last words", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+def hang(x, /):
+    time.sleep(1000)
+
+
+def exhaust(x, /):
+    raise MemoryError
+
+
+def wrong(x, /):
+    print("this must not come between the answers", flush=True)
+    return np.asarray(np.sin(x) + 1)
+
+
+def leave(x, /):
+    raise SystemExit(0)
+
+
+for name, function in {"sin": wrong, "cos": crash, "tan": hang, "exp": exhaust, "log": leave}.items():
+    setattr(Faulty, name, staticmethod(function))
+
+quiet = Faulty()
+
+
+def failing():
+    raise RuntimeError("no licence")
+
+
+class Half:
+    spec = "half"
+    def add(self, x, y): ...
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "faulty_backend.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "faulty_backend", raising=False)
+    return "faulty_backend:Faulty"
+
+
+# ---- the checks ----
+
+
+def test_there_are_enough_checks_and_their_ids_are_unique() -> None:
+    ids = [c.id for c in ALL]
+    assert len(set(ids)) == len(ids) >= 5000
+    for check in ALL:
+        assert parts_of(check.id) == (check.operation, check.dtype, check.kind, check.index)
+        assert check.kind in KINDS
+        assert check.title
+
+
+def test_checks_are_the_same_in_every_process() -> None:
+    program = "from backburn.conformance import checks; from backburn.backend import load_backend\n"
+    program += "print(sum(c.seed for c in checks(load_backend('numpy'), quick=True)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240)
+    assert int(done.stdout) == sum(c.seed for c in checks(NUMPY, quick=True))
+
+
+def test_quick_has_every_kind_and_every_operation_with_a_value() -> None:
+    quick = list(checks(NUMPY, quick=True))
+    assert len(quick) <= QUICK_CHECKS
+    assert {c.kind for c in quick} == {c.kind for c in ALL}
+    assert {c.operation for c in quick} >= {c.operation for c in ALL if c.kind == "value"}
+    shapes: dict[str, set[Any]] = {}
+    for check in quick:
+        if check.sample is not None:
+            shapes.setdefault(check.operation, set()).add(tuple(np.shape(a) for a in leaves(check.sample)))
+    assert max(map(len, shapes.values())) <= QUICK_SHAPES
+
+
+def test_every_hole_has_a_reason() -> None:
+    found = holes({(c.operation, c.kind) for c in ALL})
+    assert not [pair for pair, reason in found.items() if unexplained(reason)]
+    assert {c.kind for c in ALL} == set(KINDS)
+
+
+def test_numpy_passes() -> None:
+    report = check_backend(NUMPY)
+    assert report.ok, text(report, matrices=False)
+    assert len(report.results) == len(ALL)
+
+
+@pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "autodiff(null)"])
+def test_what_ships_passes(spec: str) -> None:
+    report = check_backend(spec, quick=spec != "null")
+    assert report.ok, text(report, matrices=False)
+    assert len(report.results) > 500
+
+
+def test_filters_select_and_refuse_what_does_not_exist() -> None:
+    found = list(checks(NUMPY, ops=["tanh", "sum"], dtypes=["float32"], kinds=["value", "gradient"]))
+    assert {c.operation for c in found} == {"tanh", "sum"}
+    assert {c.dtype for c in found} == {"float32"}
+    assert {c.kind for c in found} == {"value", "gradient"}
+    for wrong, hint in (
+        ({"ops": ["softmaxx"]}, "softmax"),
+        ({"dtypes": ["flaot32"]}, "float32"),
+        ({"kinds": ["valeu"]}, "value"),
+    ):
+        with pytest.raises(ArgumentError, match=f"Did you mean '{hint}'"):
+            checks(NUMPY, **wrong)  # type: ignore[arg-type]
+
+
+# ---- one check goes wrong, and the rest goes on ----
+
+
+def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
+    names = ["sin", "cos", "tan", "exp", "log", "tanh"]
+    report = check_backend(faulty, ops=names, kinds=["shape"], jobs=2, timeout=3)
+    by_operation: dict[str, list[Result]] = {}
+    for result in report.results:
+        by_operation.setdefault(parts_of(result.id)[0], []).append(result)
+    assert set(by_operation) == set(names)
+    words = {n: {r.message for r in results} for n, results in by_operation.items()}
+    assert words["cos"] == {"the process died (exit status 3: the last words)"}
+    assert words["tan"] == {"took more than 3 s and was stopped"}
+    assert words["exp"] == {"raised MemoryError"}
+    assert words["log"] == {"raised SystemExit: 0"}
+    assert words["sin"] == words["tanh"] == {""}
+
+
+def test_workers_answer_as_this_process_does(faulty: str) -> None:
+    here = check_backend(faulty, ops=["sin", "add"], kinds=["value"])
+    there = check_backend(faulty, ops=["sin", "add"], kinds=["value"], jobs=1)
+    assert here.failures
+    assert [(r.id, r.status, r.message, r.smallest) for r in here.results] == [
+        (r.id, r.status, r.message, r.smallest) for r in there.results
+    ]
+
+
+def test_a_failure_names_its_smallest_input_and_how_to_see_it_again(faulty: str, capsys) -> None:
+    report = check_backend(faulty, ops=["sin"], kinds=["value"], dtypes=["float32"])
+    (first, *_) = report.failures
+    assert re.fullmatch(r"k\.sin\(array\(\[[^,]*\], dtype=float32\)\)", first.smallest)
+    assert report.reproduction(first) == f"backburn conformance {faulty} --only {first.id}"
+    assert main(["conformance", faulty, "--only", first.id, "--in-process"]) == 1
+    out = capsys.readouterr().out
+    assert first.smallest in out
+    assert "0 of 1 checks" in out
+
+
+# ---- expected failures ----
+
+
+def test_expected_failures_are_strict() -> None:
+    (check,) = checks(NUMPY, ops=["neg"], kinds=["special"], dtypes=["float32"])
+    report = check_backend(NUMPY, {check.id: "it fails"}, ops=["neg"])
+    assert [(r.id, r.status) for r in report.failures] == [(check.id, "xpassed")]
+    report = check_backend(NUMPY, {"neg-float31-special-6": "a slip of the pen"}, ops=["neg"])
+    assert not report.ok
+    assert report.unmatched == ["neg-float31-special-6"]
+    assert "no check has this id" in str(report)
+    with pytest.raises(ArgumentError, match="not of the form"):
+        check_backend(NUMPY, {"neg": "no id"})
+
+
+def test_expected_failures_carry_their_reason(faulty: str) -> None:
+    report = check_backend(faulty, {"sin-*-value-*": "the sine is wrong"}, ops=["sin"], kinds=["value"])
+    assert report.ok
+    assert report.counts["xfailed"] == len(report.results) > 0
+    assert report.matrix()["sin"]["float32"] == "xfail"
+    for page in (str(report), report.to_markdown(), report.to_html()):
+        assert "the sine is wrong" in page
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("add-float32-value-0\n", "line 1: expected 'ID: reason'"),
+        ("# a comment\n\nadd: wrong\n", "line 3: 'add' is not of the form"),
+        ("add-any-value-0: a\nadd-any-value-0: b\n", "line 2: add-any-value-0 stands there twice"),
+        ("add-float32-value-0:\n", "line 1: expected 'ID: reason'"),
+    ],
+)
+def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str, words: str, tmp_path, capsys) -> None:
+    path = tmp_path / "expected.txt"
+    path.write_text(lines)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        read_expected(path)
+    assert main(["conformance", "numpy", "--quick", "--xfail", str(path)]) == 2
+    assert f"backburn: {path}, {words}" in capsys.readouterr().err
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        read_expected(path)
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["quantum"], "no backend is called 'quantum'"),
+        (["numpy(("], ""),
+        (["no_such_module:Backend"], "could not be imported (ModuleNotFoundError"),
+        (["backburn_numpy:Nothing"], "could not be made (AttributeError"),
+        (["faulty_backend:failing"], "could not be made (RuntimeError: no licence)"),
+        (["faulty_backend:Half"], "    sum(x, /, axis, keepdims=False)\n"),
+        (["numpy", "--ops", "softmaxx"], "there is no operation 'softmaxx'. Did you mean 'softmax'?"),
+        (["numpy", "--only", "add-float32-value-999"], "numpy has no check add-float32-value-999"),
+        (["numpy", "--only", "nonsense"], "is not of the form operation-dtype-kind-index"),
+        (["numpy", "--xfail", "not_there.txt"], "not_there.txt: No such file"),
+        (["numpy", "--ops", "add", "--kinds", "bounds"], "nothing to check"),
+        (["--new", "no-name", "folder"], "cannot name a backend"),
+        ([], "name a backend"),
+    ],
+)
+def test_bad_input_is_one_message_and_status_2(arguments: list[str], words: str, faulty: str, capsys) -> None:
+    for more in ([], ["--in-process"]):
+        assert main(["conformance", *arguments, *more]) == 2
+        err = capsys.readouterr().err
+        assert words in err
+        assert err.startswith("backburn: ")
+        assert "Traceback" not in err
+
+
+def test_missing_operations_are_listed_with_their_signatures(faulty: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        check_backend("faulty_backend:Half")
+    listed = str(caught.value).splitlines()[1:]
+    required = [n for n, o in OPERATIONS.items() if o.required and n != "add"]
+    assert [line.split("(")[0].strip() for line in listed] == ["device", "capabilities", "dtype", *required]
+    with pytest.raises(ArgumentError, match="is the class"):
+        check_backend(type(NUMPY))
+    with pytest.raises(ArgumentError, match="pass its spec"):
+        check_backend(NUMPY, jobs=2)
+
+
+def test_a_backend_that_ends_the_process_as_it_loads_is_refused(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "deadly_backend.py").write_text("import os; os._exit(7)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BackendUnavailableError, match="exit status 7"):
+        check_backend("deadly_backend:Backend", jobs=1)
+
+
+@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--timeout", "-1"], ["--jobs", "many"]])
+def test_wrong_options_show_the_usage(arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["conformance", "numpy", *arguments])
+    assert caught.value.code == 2
+    assert "usage: backburn conformance" in capsys.readouterr().err
+
+
+# ---- reports ----
+
+
+def test_the_command_writes_all_reports(tmp_path: Path, capsys) -> None:
+    paths = {name: tmp_path / f"report.{name}" for name in ("json", "markdown", "html")}
+    options = [word for name, path in paths.items() for word in (f"--{name}", str(path))]
+    assert main(["conformance", "numpy", "--ops", "tanh,take", *options]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^PASS  numpy: (\d+) of \1 checks \(100 %\); \1 passed; [\d.]+ s$", out, re.MULTILINE)
+    for words in ("deterministic", "CRC-32", "float64", "python 3.", "worst error in units of tolerance"):
+        assert words in out
+    data = json.loads(paths["json"].read_text())
+    assert data["ok"]
+    assert data["counts"]["passed"] == len(data["results"]) > 50
+    assert float(data["matrix"]["tanh"]["float32"]) <= 1
+    page = paths["html"].read_text()
+    assert "http" not in page
+    assert "<script" not in page
+    assert page.count("<tr>") > 4
+    assert "| tanh |" in paths["markdown"].read_text()
+
+
+def test_equal_runs_give_equal_pages() -> None:
+    first, second = (check_backend("numpy", ops=["tanh"]).to_markdown() for _ in range(2))
+    assert first == second
+
+
+def test_a_report_shows_failures_and_widened_tolerances() -> None:
+    wide: Any = type(
+        "Wide",
+        (type(NUMPY),),
+        {
+            "_instance": None,
+            "conformance_tolerances": {"tanh": 2e6, "float16": 2.0},
+            "tanh": staticmethod(lambda x, /: np.asarray(np.tanh(x.astype(np.float32))).astype(x.dtype)),
+        },
+    )()
+    report = check_backend(wide, ops=["tanh"], kinds=["value"])
+    assert report.ok
+    assert "tanh x 2e+06" in str(report)
+    assert "tanh by 2e+06" in report.to_markdown()
+    failing = Report(
+        "mine", report.header, [Result("tanh-float32-value-0", "t", "failed", 3.0, "wrong | wrong", "k.tanh(1)")]
+    )
+    assert failing.matrix() == {"tanh": {"float32": "FAIL"}}
+    assert failing.score == "0 of 1 checks (0.0 %)"
+    for page in (str(failing), failing.to_markdown(), failing.to_html()):
+        assert "backburn conformance mine --only tanh-float32-value-0" in page
+        assert "k.tanh(1)" in page
+
+
+def test_progress_is_told() -> None:
+    seen: list[tuple[str, int, int]] = []
+    report = check_backend(
+        "numpy", ops=["neg"], jobs=2, progress=lambda r, done, total: seen.append((r.id, done, total))
+    )
+    assert len(seen) == len(report.results)
+    assert seen[-1][1:] == (len(seen), len(seen))
+
+
+# ---- pytest ----
+
+
+@parametrize_with_checks("numpy", ops=["hypot"], kinds=["value", "fan_out"])
+def test_as_pytest_tests(check: Callable[[], float]) -> None:
+    assert check() <= 1
+
+
+def test_the_decorator_marks_expected_failures_and_refuses_unknown_ones() -> None:
+    (check, *_) = checks(NUMPY, ops=["hypot"], kinds=["value"])
+    mark = parametrize_with_checks(NUMPY, {check.id: "because"}, ops=["hypot"], kinds=["value"])
+    (marked,) = [p for p in mark.args[1] if p.marks]
+    assert marked.id == check.id
+    assert marked.marks[0].kwargs == {"reason": "because", "strict": True}
+    with pytest.raises(ArgumentError, match="no check of numpy has"):
+        parametrize_with_checks(NUMPY, {"hypot-float31-value-0": "because"})
+
+
+# ---- a new package ----
+
+
+def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypatch) -> None:
+    assert main(["conformance", "--new", "abacus", str(tmp_path)]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert not [path for path in written if re.search("@(name|Class)@", path.read_text())]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = check_backend("backburn_abacus:AbacusBackend", read_expected(tmp_path / "expected-failures.txt"))
+    assert report.ok, text(report, matrices=False)
+    assert len(report.results) > 5000
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    with pytest.raises(ArgumentError, match="is there already"):
+        write_template("abacus", tmp_path)
+
+
+# ---- the null backend ----
+
+
+def test_null_knows_shapes_and_memory_without_values() -> None:
+    k: Any = load_backend("autodiff(null)")
+    inner = k.inner_backend
+    inner.memory_cleanup()
+    before = inner.memory_stats()["in_use"]
+    x = k.set_require_grad(k.zeros((1000, 784), float32), True)
+    w = k.set_require_grad(k.zeros((784, 10), float32), True)
+    y = k.matmul(x, w)
+    assert inner.memory_stats()["in_use"] - before == 4 * (1000 * 784 + 784 * 10 + 1000 * 10)
+    gradients = k.backward(y)
+    assert k.grad(w, gradients).shape == (784, 10)
+    del x, w, y, gradients
+    assert inner.memory_stats()["in_use"] == before
+    assert inner.memory_stats()["peak"] > before
+    with pytest.raises(BackburnError, match="depends on values"):
+        inner.nonzero(inner.zeros((2,), float32))
