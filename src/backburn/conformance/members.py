@@ -358,7 +358,8 @@ def moving(operation: Operation) -> tuple[int, Sample | None]:
             floats = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in (first, *others)]
             if (
                 floats[0]
-                and first.size > 1
+                and first is not None
+                and np.size(first) > 1
                 and not any(floats[1:])
                 and operation.name not in ("quantize", "dequantize")
             ):

@@ -71,7 +71,7 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many checks ended in each status."""
-        counts = dict.fromkeys(("passed", "failed", "xfailed", "xpassed"), 0)
+        counts: dict[str, int] = {"passed": 0, "failed": 0, "xfailed": 0, "xpassed": 0}
         for result in self.results:
             counts[result.status] += 1
         return counts

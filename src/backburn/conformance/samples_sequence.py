@@ -161,7 +161,7 @@ samples(
             real(*operands[0].shape[:-1], operands[2].shape[-1], seed=5),
             *operands,
             *(None,) * (5 - len(operands)),
-            attention(*operands, **options),
+            attention(*operands, **options),  # pyright: ignore[reportArgumentType] - each call has its operands
             smooth=2,
             **options,
         )

@@ -38,7 +38,7 @@ def summary(module: Any, buffers: frozenset[str]) -> str:
             return 0
         if is_tensor(value):
             lines.append(f"{start}{short_type(value)}{_role(value, path in buffers)}")
-            return 0 if path in buffers else int(value.size)
+            return 0 if path in buffers or value is None else int(value.size)
         if kind is None:
             lines.append(f"{start}{value!r}")
             return 0
