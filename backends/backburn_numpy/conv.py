@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.conv import Pairs, convolved_transposed, places_of, reach_of, window_counts
+from backburn.backend.conv import Pairs, convolved, convolved_transposed, places_of, reach_of
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
@@ -35,8 +35,11 @@ def conv(
     dilation: Shape = (1,),
     groups: int = 1,
 ) -> Array:
-    counts = window_counts(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    out = empty((x.shape[0], weight.shape[0], *counts), x.dtype)
+    shape = convolved(
+        x.shape, weight.shape, None if bias is None else bias.shape,
+        stride=stride, padding=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
+    out = empty(shape, x.dtype)
     windows = _windows(wide(x), weight.shape[2:], stride, padding, dilation)
     _convolve(windows, _by_group(wide(weight), groups), bias, out)
     return out
@@ -54,7 +57,7 @@ def conv_transpose(
     groups: int = 1,
 ) -> Array:
     shape = convolved_transposed(
-        x.shape, weight.shape, None,
+        x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip
     size, out = weight.shape[2:], empty(shape, x.dtype)

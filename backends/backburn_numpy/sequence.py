@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.sequence import attended
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
@@ -30,8 +31,9 @@ def scaled_dot_product_attention(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> Array:
+    masks = (None if t is None else t.shape for t in (mask, keep))
+    shape = attended(query.shape, key.shape, value.shape, *masks)
     q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
-    shape = (*query.shape[:-1], value.shape[-1])
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
     options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
 
@@ -94,10 +96,10 @@ def _by_batch(x: Array | None, query: Array) -> Array | None:
     """A mask with one leading axis, of length 1 where it is the same for all."""
     if x is None:
         return None
-    x = x.reshape((1,) * (query.ndim - x.ndim) + x.shape)
-    if any(n != 1 for n in x.shape[:-2]):
-        x = np.broadcast_to(x, (*query.shape[:-2], *x.shape[-2:]))
-    return _stacked(x)
+    mask: Array = x.reshape((1,) * (query.ndim - x.ndim) + x.shape)
+    if any(n != 1 for n in mask.shape[:-2]):
+        mask = np.broadcast_to(mask, (*query.shape[:-2], *mask.shape[-2:]))
+    return _stacked(mask)
 
 
 def _worth(q: Array, keys: Array) -> int:

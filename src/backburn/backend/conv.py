@@ -203,8 +203,10 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         group see the input channels of theirs. Along each axis, with ``n`` places and a window of ``m``:
         ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for as many ``i`` as fit.
         """
-        (examples, channels, *places), (outputs, _, *size) = shape_of(x), shape_of(weight)
-        counts, dtype = window_counts(tuple(places), tuple(size), stride, padding, dilation), self.dtype(x)
+        dtype, (examples, channels), of_bias = self.dtype(x), shape_of(x)[:2], None if bias is None else shape_of(bias)
+        options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        _, outputs, *windows = convolved(shape_of(x), shape_of(weight), of_bias, **options)
+        counts = tuple(windows)
         padded, wide = zero_padded(self, widened(self, x), padding), widened(self, weight)
         total = None
         for offset in offsets(wide.shape[2:]):
@@ -236,8 +238,10 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         to ``n`` is meant.
         """
         dtype, (examples, channels), given = self.dtype(x), shape_of(x)[:2], shape_of(x)[2:]
+        of_bias = None if bias is None else shape_of(bias)
         options: dict[str, Any] = {"stride": stride, "padding": padding, "output_padding": output_padding}
-        shape = convolved_transposed(shape_of(x), shape_of(weight), None, **options, dilation=dilation, groups=groups)
+        options |= {"dilation": dilation, "groups": groups}
+        shape = convolved_transposed(shape_of(x), shape_of(weight), of_bias, **options)
         outputs, lengths = shape[1], shape[2:]
         uncut = tuple(n + before + after for n, (before, after) in zip(lengths, padding, strict=True))
         columns = self.reshape(widened(self, x), (examples, groups, channels // groups, math.prod(given)))

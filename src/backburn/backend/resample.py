@@ -313,7 +313,8 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Deformable ConvNets v2, 2019.
         """
         shape, dtype, size = shape_of(x), self.dtype(x), shape_of(weight)[2:]
-        out = _deformed(shape, shape_of(offset), shape_of(weight), None, None,
+        given = (None if t is None else shape_of(t) for t in (mask, bias))
+        out = _deformed(shape, shape_of(offset), shape_of(weight), *given,
                         stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
         (examples, channels, height, width), counts = shape, out[2:]
         window, count = math.prod(size), math.prod(counts)

@@ -153,6 +153,8 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
         by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
         """
+        of_bias = None if bias is None else shape_of(bias)
+        _lstm(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
         dtype = self.dtype(projected)
         total = self.add(widened(self, projected), self.matmul(widened(self, hidden), widened(self, weight)))
         total = total if bias is None else self.add(total, widened(self, bias))
@@ -172,6 +174,8 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``hidden' = (1 - update) * new + update * hidden``. The second result is (reset, update, new, n') side by side.
         After Cho et al. (2014).
         """
+        of_bias = None if bias is None else shape_of(bias)
+        _gru(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
         dtype, old = self.dtype(projected), widened(self, hidden)
         recurrent = self.matmul(old, widened(self, weight))
         recurrent = recurrent if bias is None else self.add(recurrent, widened(self, bias))
@@ -203,6 +207,8 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         query that may attend to nothing gets 0. ``keep`` tells which weights are not dropped: these are divided by
         ``1 - dropout``. After Vaswani et al., Attention is all you need, 2017.
         """
+        given = (None if t is None else shape_of(t) for t in (mask, keep))
+        attended(*map(shape_of, (query, key, value)), *given)
         dtype, wide = self.dtype(query), [widened(self, t) for t in (query, key, value)]
         weights = attention_weights(self, wide[0], wide[1], mask, causal, scale)
         result: F = self.cast(self.matmul(dropped(self, weights, keep, dropout), wide[2]), dtype)

@@ -1,0 +1,531 @@
+"""Convolutions, pooling, resampling, recurrent cells and attention of tensors, and their modules, against torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
+from backburn.nn import functional as layers
+
+GENERATOR = np.random.default_rng(0)
+HALF: Any = 1.5
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+
+
+def normal(*shape: int) -> Any:
+    return GENERATOR.normal(size=shape)
+
+
+def agrees(ours: Any, theirs: Any, *arrays: Any) -> None:
+    """Values and gradients of two functions of float64 arrays, for a fixed uneven cotangent."""
+    import torch
+
+    x = [bb.asarray(a, dtype="float64").require_grad() for a in arrays]
+    y = [torch.from_numpy(np.array(a, np.float64)).requires_grad_() for a in arrays]
+    got, expected = ours(*x), theirs(*y)
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-10)
+    weight = np.cos(np.arange(got.size, dtype=np.float64)).reshape(got.shape)
+    gradients = (got * bb.asarray(weight)).sum().backward()
+    (expected * torch.from_numpy(weight)).sum().backward()
+    for a, b in zip(x, y, strict=True):
+        gradient = a.grad(gradients)
+        assert gradient is not None
+        assert b.grad is not None
+        np.testing.assert_allclose(gradient.numpy(), b.grad.numpy(), rtol=1e-7, atol=1e-9)
+
+
+# ---- convolutions ----
+
+CONVOLUTIONS = [
+    ((2, 4, 9), (6, 4, 3), {}),
+    ((2, 4, 9), (6, 2, 3), {"stride": 2, "padding": 1, "groups": 2}),
+    ((2, 3, 10), (4, 3, 3), {"stride": 3, "padding": 2, "dilation": 2}),
+    ((2, 3, 7, 8), (4, 3, 3, 2), {"stride": (2, 3), "padding": (1, 0), "dilation": (1, 2)}),
+    ((3, 4, 7, 7), (4, 1, 3, 3), {"padding": "same", "groups": 4}),
+    ((2, 3, 7, 8), (4, 3, 2, 2), {"padding": "same", "dilation": 3}),
+    ((1, 2, 5, 6, 4), (3, 2, 2, 3, 2), {"stride": (1, 2, 3), "padding": 1}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
+@pytest.mark.parametrize(("shape", "window", "options"), CONVOLUTIONS)
+def test_convolutions(torch: Any, shape: Any, window: Any, options: dict[str, Any]) -> None:
+    theirs = getattr(torch.nn.functional, f"conv{len(shape) - 2}d")
+    ours = lambda x, w, b: layers.conv(x, w, b, **options)
+    # Where the padding is uneven, both pad the end more.
+    agrees(ours, lambda x, w, b: theirs(x, w, b, **options), normal(*shape), normal(*window), normal(window[0]))
+
+
+TRANSPOSED = [
+    ((2, 4, 5), (4, 3, 3), {}),
+    ((2, 4, 5), (4, 2, 3), {"stride": 3, "padding": 1, "output_padding": 2, "groups": 2}),
+    ((2, 3, 4), (3, 2, 3), {"padding": 3, "dilation": 2}),
+    ((2, 3, 4, 3), (3, 2, 3, 2), {"stride": (2, 1), "padding": (1, 0), "output_padding": (1, 0)}),
+    ((1, 2, 3, 2, 3), (2, 2, 2, 3, 2), {"stride": 2, "padding": (0, 1, 1)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "window", "options"), TRANSPOSED)
+def test_transposed_convolutions(torch: Any, shape: Any, window: Any, options: dict[str, Any]) -> None:
+    theirs = getattr(torch.nn.functional, f"conv_transpose{len(shape) - 2}d")
+    outputs = window[1] * options.get("groups", 1)
+    agrees(
+        lambda x, w, b: layers.conv_transpose(x, w, b, **options),
+        lambda x, w, b: theirs(x, w, b, **options),
+        normal(*shape), normal(*window), normal(outputs),
+    )  # fmt: skip
+
+
+def test_blocks_of_large_convolutions(torch: Any) -> None:
+    """Several blocks of examples, and several blocks of one example, in float32."""
+    for shape, window in (((40, 8, 40, 40), (4, 8, 3, 3)), ((2, 20, 90, 90), (2, 20, 3, 3))):
+        x, w = (normal(*s).astype(np.float32) for s in (shape, window))
+        for stride in (1, 2):
+            a, b = bb.asarray(x).require_grad(), bb.asarray(w).require_grad()
+            c, d = torch.from_numpy(x).requires_grad_(), torch.from_numpy(w).requires_grad_()
+            got, expected = layers.conv(a, b, stride=stride, padding=1), torch.conv2d(c, d, stride=stride, padding=1)
+            np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-3, atol=1e-4)
+            gradients = got.square().mean().backward()
+            expected.square().mean().backward()
+            for ours, theirs in ((a, c), (b, d)):
+                np.testing.assert_allclose(ours.grad(gradients).numpy(), theirs.grad.numpy(), rtol=1e-2, atol=1e-5)
+
+
+def test_padding_of_convolutions() -> None:
+    x, w = bb.asarray(normal(1, 2, 5)), bb.asarray(normal(3, 2, 2))
+    by_pairs = layers.conv(x, w, padding=((1, 2),))
+    padded = layers.conv(bb.pad(x, ((0, 0), (0, 0), (1, 2))), w)
+    np.testing.assert_allclose(by_pairs.numpy(), padded.numpy())
+    np.testing.assert_allclose(layers.conv(x, w, padding="valid").numpy(), layers.conv(x, w).numpy())
+    assert layers.conv(x, w, padding="same").shape == (1, 3, 5)
+    assert layers.conv(bb.asarray([[[1, 2]]]), bb.asarray([[[1.0]]], dtype="float64")).dtype is bb.float64
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (
+            lambda x, w: layers.conv(x, w[:, :1]),
+            ShapeError,
+            r"conv: axis 1 of the input has 2 channels.*float64\[1,2,5\]",
+        ),
+        (
+            lambda x, w: layers.conv(x[:, :, :1], w),
+            ShapeError,
+            "conv: a window that reaches over 2 elements does not fit",
+        ),
+        (
+            lambda x, w: layers.conv(x, w, dilation=5),
+            ShapeError,
+            "reaches over 6 elements does not fit into axis 2 of 5",
+        ),
+        (lambda x, w: layers.conv(x, w, padding="full"), ArgumentError, "padding is 'same', 'valid' or"),
+        (lambda x, w: layers.conv(x, w, padding="same", stride=2), ArgumentError, "keeps the number of places"),
+        (lambda x, w: layers.conv(x, w, padding=-1), ArgumentError, "conv: padding is 0 or more"),
+        (lambda x, w: layers.conv(x, w, stride=0), ArgumentError, "conv: stride is 1 or more"),
+        (lambda x, w: layers.conv(x, w, stride=(1, 1)), ArgumentError, "stride needs one number for each of 1 axes"),
+        (lambda x, w: layers.conv(x, w, dilation=HALF), ArgumentError, "conv: dilation is an integer"),
+        (lambda x, w: layers.conv(x, w, groups=3), ShapeError, "do not form 3 groups"),
+        (lambda x, w: layers.conv(x, w, bb.asarray([1.0])), ShapeError, "the bias must have the 3 output channels"),
+        (lambda x, w: layers.conv(x[0], w), ShapeError, r"has 3 to 5 axes.*expand_dims"),
+        (lambda x, w: layers.conv(x, w[0]), ShapeError, "the weight as many"),
+        (lambda x, w: layers.conv(x > 0, w > 0), DTypeError, "conv: takes float tensors, not bool"),
+        (lambda x, w: layers.conv_transpose(x, w), ShapeError, "conv_transpose: axis 1 of the input has 2 channels"),
+        (
+            lambda x, w: layers.conv_transpose(x, bb.ones((2, 1, 2)), output_padding=1),
+            ArgumentError,
+            "from 0 to stride - 1",
+        ),
+        (
+            lambda x, w: layers.conv_transpose(x[:, :, :1], bb.ones((2, 1, 2)), padding=1),
+            ShapeError,
+            "nothing of axis 2 of 1 is left",
+        ),
+    ],
+)
+def test_convolutions_that_are_refused(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(bb.asarray(normal(1, 2, 5)), bb.asarray(normal(3, 2, 2)))
+
+
+# ---- pooling ----
+
+POOLS = [
+    ((2, 3, 9), 3, {}),
+    ((2, 3, 9), 3, {"stride": 2, "padding": 1}),
+    ((2, 3, 10), 3, {"stride": 4, "ceil_mode": True}),
+    ((1, 2, 7, 8), (2, 3), {"stride": (2, 1), "padding": (1, 0)}),
+    ((1, 2, 7, 8), (4, 3), {"stride": 3, "padding": (2, 1), "ceil_mode": True}),
+    ((1, 2, 5, 4, 5), 2, {"stride": (1, 2, 3)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "size", "options"), POOLS)
+def test_pools(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> None:
+    rank, x = len(shape) - 2, normal(*shape)
+    largest = getattr(torch.nn.functional, f"max_pool{rank}d")
+    agrees(lambda x: layers.max_pool(x, size, **options), lambda x: largest(x, size, **options), x)
+    indices = layers.max_pool_with_indices(bb.asarray(x), size, **options)[1]
+    np.testing.assert_array_equal(
+        indices.numpy(), largest(torch.from_numpy(x), size, return_indices=True, **options)[1].numpy()
+    )
+    mean = getattr(torch.nn.functional, f"avg_pool{rank}d")
+    for include in (True, False):
+        more = {**options, "count_include_pad": include}
+        agrees(lambda x, o=more: layers.avg_pool(x, size, **o), lambda x, o=more: mean(x, size, **o), x)
+
+
+def test_dilated_pools_and_ties(torch: Any) -> None:
+    x = np.round(normal(2, 2, 9, 10))
+    options: dict[str, Any] = {"stride": 2, "padding": 1, "dilation": (2, 3)}
+    theirs = torch.nn.functional.max_pool2d(torch.from_numpy(x), 3, return_indices=True, **options)
+    ours = layers.max_pool_with_indices(bb.asarray(x), 3, **options)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize(("shape", "size"), [((2, 3, 10), 4), ((1, 2, 7, 5), (3, 2)), ((1, 2, 3, 4, 5), (2, 4, 3))])
+def test_adaptive_pools(torch: Any, shape: Any, size: Any) -> None:
+    rank, x = len(shape) - 2, normal(*shape)
+    mean = getattr(torch.nn.functional, f"adaptive_avg_pool{rank}d")
+    agrees(lambda x: layers.adaptive_avg_pool(x, size), lambda x: mean(x, size), x)
+    largest = getattr(torch.nn.functional, f"adaptive_max_pool{rank}d")
+    agrees(lambda x: layers.adaptive_max_pool(x, size), lambda x: largest(x, size), x)
+    indices = layers.adaptive_max_pool_with_indices(bb.asarray(x), size)[1]
+    np.testing.assert_array_equal(indices.numpy(), largest(torch.from_numpy(x), size, return_indices=True)[1].numpy())
+
+
+def test_pools_that_are_refused() -> None:
+    x = bb.asarray(normal(1, 1, 4))
+    with pytest.raises(ShapeError, match=r"max_pool: a window that reaches over 5 elements .*float64\[1,1,4\]"):
+        layers.max_pool(x, 5)
+    with pytest.raises(ArgumentError, match="max_pool: padding is at most half the window"):
+        layers.max_pool(x, 2, padding=2)
+    with pytest.raises(ShapeError, match="lies in the padding alone"):
+        layers.max_pool(x[:, :, :1], 2, padding=1, dilation=2)
+    with pytest.raises(ArgumentError, match="avg_pool: size is 1 or more"):
+        layers.avg_pool(x, 0)
+    with pytest.raises(ArgumentError, match="adaptive_avg_pool: size needs one number"):
+        layers.adaptive_avg_pool(x, (1, 2))
+    with pytest.raises(ShapeError, match="there is nothing to pool"):
+        layers.adaptive_max_pool(x[:, :, :0], 1)
+
+
+# ---- resampling ----
+
+
+@pytest.mark.parametrize(
+    ("mode", "align", "shape", "size"),
+    [
+        ("nearest", False, (2, 3, 7), (5,)),
+        ("nearest-exact", False, (2, 3, 7), (10,)),
+        ("linear", False, (2, 3, 7), (4,)),
+        ("linear", True, (2, 3, 7), (12,)),
+        ("linear", False, (1, 2, 5, 7), (8, 3)),
+        ("linear", True, (1, 2, 3, 4, 5), (5, 2, 7)),
+        ("cubic", False, (1, 2, 5, 7), (8, 3)),
+        ("cubic", True, (1, 2, 5, 7), (3, 9)),
+    ],
+)
+def test_interpolation(torch: Any, mode: str, align: bool, shape: Any, size: Any) -> None:
+    names = {("linear", 4): "bilinear", ("linear", 5): "trilinear", ("cubic", 4): "bicubic"}
+    theirs: dict[str, Any] = {"mode": names.get((mode, len(shape)), mode)}
+    if not mode.startswith("nearest"):
+        theirs["align_corners"] = align
+    agrees(
+        lambda x: layers.interpolate(x, size, mode=mode, align_corners=align),
+        lambda x: torch.nn.functional.interpolate(x, size, **theirs),
+        normal(*shape),
+    )
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 3, 4, 3)])
+def test_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
+    grid = GENERATOR.uniform(-1.9, 1.9, (shape[0], *(3,) * (len(shape) - 2), len(shape) - 2))
+    sample = torch.nn.functional.grid_sample
+    agrees(
+        lambda x, g: layers.grid_sample(x, g, padding=padding, align_corners=align),
+        lambda x, g: sample(x, g, mode="bilinear", padding_mode=padding, align_corners=align),
+        normal(*shape), grid,
+    )  # fmt: skip
+    got = layers.grid_sample(bb.asarray(np.ones(shape)), bb.asarray(grid), mode="nearest", padding=padding).numpy()
+    theirs = sample(torch.ones(shape, dtype=torch.float64), torch.from_numpy(grid), "nearest", padding, False).numpy()
+    np.testing.assert_array_equal(got, theirs)
+
+
+def test_unfold_and_fold(torch: Any) -> None:
+    options: dict[str, Any] = {"stride": (2, 1), "padding": 1, "dilation": (1, 2)}
+    x = normal(2, 3, 6, 7)
+    agrees(lambda x: layers.unfold(x, (3, 2), **options), lambda x: torch.nn.functional.unfold(x, (3, 2), **options), x)
+    columns = layers.unfold(bb.asarray(x), (3, 2), **options).numpy()
+    agrees(
+        lambda x: layers.fold(x, (6, 7), (3, 2), **options),
+        lambda x: torch.nn.functional.fold(x, (6, 7), (3, 2), **options),
+        columns,
+    )
+
+
+def test_deformable_convolution_without_deformation_is_a_convolution() -> None:
+    x, w, b = bb.asarray(normal(2, 4, 5, 6)), bb.asarray(normal(6, 2, 3, 3)), bb.asarray(normal(6))
+    options: dict[str, Any] = {"stride": 2, "padding": 1, "groups": 2}
+    plain = layers.conv(x, w, b, **options)
+    offset = bb.zeros((2, 18, *plain.shape[2:]), dtype=bb.float64)
+    np.testing.assert_allclose(
+        layers.deform_conv2d(x, offset, w, None, b, **options).numpy(), plain.numpy(), atol=1e-12
+    )
+    with pytest.raises(ShapeError, match=r"deform_conv2d: the offset must have the shape"):
+        layers.deform_conv2d(x, offset[:, :10], w, **options)
+
+
+def test_resampling_that_is_refused() -> None:
+    x = bb.asarray(normal(1, 1, 4))
+    for options, error, words in (
+        ({}, ArgumentError, "either size or scale"),
+        ({"size": 3, "mode": "bilinear"}, ArgumentError, "the mode is one of nearest"),
+        ({"size": 3, "align_corners": True}, ArgumentError, "align_corners has no meaning"),
+        ({"scale": (1, 2)}, ArgumentError, "scale needs one number"),
+        ({"scale": 0.1}, ArgumentError, "size is 1 or more"),
+    ):
+        with pytest.raises(error, match=rf"interpolate: {words}"):
+            layers.interpolate(x, **options)
+    with pytest.raises(ShapeError, match=r"grid_sample: the grid .* float64\[1,3\]"):
+        layers.grid_sample(x, bb.asarray(normal(1, 3)))
+    with pytest.raises(ArgumentError, match="grid_sample: the padding is one of"):
+        layers.grid_sample(x, bb.asarray(normal(1, 3, 1)), padding="wrap")
+    with pytest.raises(ShapeError, match=r"fold: .* is not"):
+        layers.fold(x, (4,), 2)
+
+
+# ---- embedding and scans ----
+
+
+def test_embedding(torch: Any) -> None:
+    ids = GENERATOR.integers(0, 7, (4, 5))
+    table = normal(7, 3)
+    for padding in (None, 2, -1):
+        agrees(
+            lambda w, p=padding: layers.embedding(bb.asarray(ids), w, p),
+            lambda w, p=padding: torch.nn.functional.embedding(torch.from_numpy(ids), w, padding_idx=p),
+            table,
+        )
+    with pytest.raises(OutOfRangeError, match=r"embedding: .*float64\[7,3\]"):
+        layers.embedding(bb.asarray([7]), bb.asarray(table))
+    with pytest.raises(OutOfRangeError, match="padding_idx 7 names none of the 7 rows"):
+        layers.embedding(bb.asarray([1]), bb.asarray(table), 7)
+    layer = nn.Embedding(5, 2, padding_idx=1)
+    assert layer.weight[1].tolist() == [0.0, 0.0]
+    gradients = layer(bb.asarray([1, 2, 1])).sum().backward()
+    assert layer.weight.grad(gradients).tolist()[1:3] == [[0.0, 0.0], [1.0, 1.0]]  # type: ignore[union-attr]
+    with pytest.raises(ArgumentError, match="Embedding: padding_idx 5"):
+        nn.Embedding(5, 2, padding_idx=5)
+
+
+def test_scan() -> None:
+    a, x, h0 = (normal(*s) for s in ((6, 3), (6, 3), (3,)))
+    states, h = [], h0
+    for t in range(6):
+        h = a[t] * h + 2.0 * x[t]
+        states.append(h)
+    got = layers.ssm_scan(bb.asarray(a), 2.0, bb.asarray(x), bb.asarray(h0), axis=-2)
+    np.testing.assert_allclose(got.numpy(), states)
+    with pytest.raises(AxisError, match="ssm_scan: axis 2 is out of range"):
+        layers.ssm_scan(bb.asarray(a), 2.0, bb.asarray(x), axis=2)
+
+
+# ---- modules ----
+
+
+def copied(theirs: Any, names: dict[str, Any]) -> dict[str, Any]:
+    """A torch module's parameters under our names; each value is a name there, or a function of the module."""
+    found = {}
+    for ours, source in names.items():
+        value = getattr(theirs, source) if isinstance(source, str) else source(theirs)
+        found[ours] = value.detach().numpy()
+    return found
+
+
+@pytest.mark.parametrize("name", [f"Conv{kind}{rank}d" for kind in ("", "Transpose") for rank in (1, 2, 3)])
+def test_convolution_modules(torch: Any, name: str) -> None:
+    rank = int(name[-2])
+    ours, theirs = getattr(nn, name)(4, 6, 3, stride=2, padding=1, groups=2), getattr(torch.nn, name)
+    theirs = theirs(4, 6, 3, stride=2, padding=1, groups=2)
+    ours.load_state_dict(copied(theirs, {"weight": "weight", "bias": "bias"}))
+    x = normal(2, 4, *(7,) * rank).astype(np.float32)
+    got, expected = ours(bb.asarray(x)), theirs(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-5)
+    bound = theirs.weight.abs().max().item()
+    assert 0.5 * bound < abs(getattr(nn, name)(4, 6, 3, groups=2).weight.numpy()).max() < 2 * bound
+    with pytest.raises(ShapeError, match=rf"{name}: the input .* has {rank + 2} axes"):
+        ours(bb.asarray(x[0]))
+    with pytest.raises(ArgumentError, match=f"{name}: 4 inputs and 6 outputs do not form 4 equal groups"):
+        getattr(nn, name)(4, 6, 3, groups=4)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_pooling_modules(torch: Any, rank: int) -> None:
+    x = normal(2, 3, *(7,) * rank).astype(np.float32)
+    pools = ((f"MaxPool{rank}d", (3, 2, 1)), (f"AvgPool{rank}d", (2,)), (f"AdaptiveAvgPool{rank}d", (3,)))
+    for name, arguments in pools:
+        got = getattr(nn, name)(*arguments)(bb.asarray(x)).numpy()
+        expected = getattr(torch.nn, name)(*arguments)(torch.from_numpy(x)).numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        with pytest.raises(ShapeError, match=f"{name}: the input"):
+            getattr(nn, name)(*arguments)(bb.asarray(x[0, 0]))
+    assert nn.Upsample(scale=2, mode="linear")(bb.asarray(x)).shape == (2, 3, *(14,) * rank)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_modules(torch: Any, name: str, bidirectional: bool) -> None:
+    theirs = getattr(torch.nn, name)(3, 4, num_layers=2, bidirectional=bidirectional)
+    ours = getattr(nn, name)(3, 4, layers=2, bidirectional=bidirectional)
+    state = {}
+    for index in range(len(ours.layers)):
+        layer, backwards = divmod(index, 2 if bidirectional else 1)
+        end = f"l{layer}" + ("_reverse" if backwards else "")
+        pairs = (
+            ("input_weight", "weight_ih_"),
+            ("weight", "weight_hh_"),
+            ("input_bias", "bias_ih_"),
+            ("bias", "bias_hh_"),
+        )
+        for place, source in pairs:
+            state[f"layers.{index}.{place}"] = getattr(theirs, source + end).detach().numpy().T
+    ours.load_state_dict(state)
+    x = normal(5, 2, 3).astype(np.float32)
+    first = normal(len(ours.layers), 2, 4).astype(np.float32)
+    count = 2 if name == "LSTM" else 1
+    mine = (bb.asarray(first),) * count if count > 1 else bb.asarray(first)
+    other = (torch.from_numpy(first),) * count if count > 1 else torch.from_numpy(first)
+    got, last = ours(bb.asarray(x), mine)
+    expected, after = theirs(torch.from_numpy(x), other)
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for a, b in zip(last if count > 1 else [last], after if count > 1 else [after], strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
+    gradients = got.square().sum().backward()
+    expected.square().sum().backward()
+    gradient = ours.layers[0].weight.grad(gradients)
+    np.testing.assert_allclose(gradient.numpy(), theirs.weight_hh_l0.grad.numpy().T, rtol=1e-3, atol=1e-5)
+    turned = getattr(nn, name)(3, 4, batch_first=True)(bb.asarray(x.swapaxes(0, 1)))[0]
+    assert turned.shape == (2, 5, 4)
+    with pytest.raises(ShapeError, match=f"{name}: the input has the shape"):
+        ours(bb.asarray(x[..., :2]))
+    with pytest.raises(ShapeError, match=f"{name}: a first state has the shape"):
+        ours(bb.asarray(x), (mine[0][:1],) * 2 if count > 1 else mine[:1])
+
+
+def test_attention(torch: Any) -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = normal(2, 3, 5, 4), normal(2, 3, 6, 4), normal(2, 3, 6, 2)
+    mask = GENERATOR.uniform(size=(2, 1, 5, 6)) > 0.3
+    mask[..., 0] = True
+    ours = layers.scaled_dot_product_attention
+    agrees(ours, attend, q, k, v)
+    agrees(lambda q, k, v: ours(q, k, v, causal=True), lambda q, k, v: attend(q, k, v, is_causal=True), q, k, v)
+    agrees(
+        lambda q, k, v: ours(q, k, v, bb.asarray(mask), scale=0.3),
+        lambda q, k, v: attend(q, k, v, torch.from_numpy(mask), scale=0.3),
+        q, k, v,
+    )  # fmt: skip
+    agrees(lambda q, k, v, m: ours(q, k, v, m), attend, q, k, v, normal(2, 1, 5, 6))
+    nothing = ours(bb.asarray(q), bb.asarray(k), bb.asarray(v), bb.asarray(np.zeros((5, 6), bool)))
+    assert not nothing.numpy().any()
+
+
+def test_long_attention_in_float32(torch: Any) -> None:
+    """Many blocks of queries, in both directions."""
+    q, k, v = (normal(1, 2, 700, 8).astype(np.float32) for _ in range(3))
+    x = [bb.asarray(a).require_grad() for a in (q, k, v)]
+    y = [torch.from_numpy(a).requires_grad_() for a in (q, k, v)]
+    got = layers.scaled_dot_product_attention(*x, causal=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(*y, is_causal=True)
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-3, atol=1e-5)
+    gradients = got.square().sum().backward()
+    expected.square().sum().backward()
+    for a, b in zip(x, y, strict=True):
+        np.testing.assert_allclose(a.grad(gradients).numpy(), b.grad.numpy(), rtol=1e-2, atol=1e-4)
+
+
+def test_dropout_of_attention() -> None:
+    bb.random.seed(0)
+    q, k = bb.zeros((4, 50, 2)), bb.zeros((4, 200, 2))
+    out = layers.scaled_dot_product_attention(q, k, bb.ones((4, 200, 1)), dropout=0.25).numpy()
+    assert 0.98 < out.mean() < 1.02
+    assert out.std() > 0.01
+    np.testing.assert_allclose(out * 200 * 0.75, np.round(out * 200 * 0.75), atol=1e-3)
+    with pytest.raises(ArgumentError, match="dropout is a probability"):
+        layers.scaled_dot_product_attention(q, k, k, dropout=1.5)
+    with pytest.raises(ShapeError, match="must agree in all but the last two axes"):
+        layers.scaled_dot_product_attention(q, k[:1], k[:1])
+    with pytest.raises(ShapeError, match="scaled_dot_product_attention: there are 200 keys and 100 values"):
+        layers.scaled_dot_product_attention(q, k, k[:, :100])
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_transformer_layer(torch: Any, pre_norm: bool, activation: str) -> None:
+    theirs = torch.nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, activation=activation, norm_first=pre_norm, batch_first=True
+    )
+    ours = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation=activation, pre_norm=pre_norm)
+    joint, bias = theirs.self_attn.in_proj_weight.detach().numpy(), theirs.self_attn.in_proj_bias.detach().numpy()
+    state = {}
+    for index, part in enumerate(("query", "key", "value")):
+        state[f"attention.{part}.weight"] = joint[8 * index : 8 * index + 8].T
+        state[f"attention.{part}.bias"] = bias[8 * index : 8 * index + 8] + index * 0.1
+    theirs.self_attn.in_proj_bias.data = torch.from_numpy(np.concatenate([state[f"attention.{p}.bias"] for p in (
+        "query", "key", "value")]))  # fmt: skip
+    linears = (("attention.output", theirs.self_attn.out_proj), ("first", theirs.linear1), ("second", theirs.linear2))
+    for place, other in linears:
+        state[f"{place}.weight"] = other.weight.detach().numpy().T
+        state[f"{place}.bias"] = other.bias.detach().numpy()
+    for place, other in (("attention_norm", theirs.norm1), ("feedforward_norm", theirs.norm2)):
+        state[f"{place}.weight"] = other.weight.detach().numpy()
+        state[f"{place}.bias"] = other.bias.detach().numpy()
+    ours.load_state_dict(state)
+    x = normal(3, 5, 8).astype(np.float32)
+    np.testing.assert_allclose(
+        ours(bb.asarray(x)).numpy(), theirs(torch.from_numpy(x)).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
+    later = np.triu(np.full((5, 5), -math.inf, np.float32), 1)
+    expected = theirs(torch.from_numpy(x), src_mask=torch.from_numpy(later)).detach().numpy()
+    np.testing.assert_allclose(ours(bb.asarray(x), causal=True).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cells_that_are_refused() -> None:
+    x, h, w = bb.zeros((2, 12)), bb.zeros((2, 3)), bb.zeros((3, 12))
+    with pytest.raises(ShapeError, match=r"lstm_cell: the bias must have the shape \[12\]"):
+        layers.lstm_cell(x, h, h, w, bb.zeros((1,)))
+    with pytest.raises(ShapeError, match=r"lstm_cell: the projected input must have the shape \[2, 12\]"):
+        layers.lstm_cell(x[:1], h, h, w)
+    with pytest.raises(ShapeError, match=r"gru_cell: a state .* takes a weight \(size, 3 \* size\)"):
+        layers.gru_cell(x, h, w)
+
+
+def test_attention_modules_that_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="8 features do not form 3 heads"):
+        nn.MultiHeadAttention(8, 3)
+    with pytest.raises(ShapeError, match=r"made for inputs \(..., length, 8\)"):
+        nn.MultiHeadAttention(8, 2)(bb.zeros((5, 4)))
+    with pytest.raises(ArgumentError, match="the activation is 'gelu' or 'relu'"):
+        nn.TransformerEncoderLayer(8, 2, activation="tanh")
+
+
+def test_a_layer_trains_after_dropout_and_keeps_its_parameters() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2)
+    paths = [path for path, _ in layer.named_parameters()]
+    assert paths[:2] == ["attention.query.weight", "attention.query.bias"]
+    gradients = layer(bb.asarray(normal(2, 4, 8).astype(np.float32))).square().sum().backward()
+    assert all(x.grad(gradients) is not None for x in layer.parameters())

@@ -1,0 +1,209 @@
+"""Tensor functions: the losses that are compositions, and CTC, against torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.nn import functional as layers
+
+GENERATOR = np.random.default_rng(0)
+X, Y, Z = (GENERATOR.normal(size=(6, 4)) for _ in range(3))
+P, Q = (GENERATOR.uniform(0.05, 0.95, (6, 4)) for _ in range(2))
+SIGNS = np.where(X > 0, 1.0, -1.0)
+COUNTS = GENERATOR.integers(0, 6, (6, 4)).astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+
+
+CASES: list[tuple[str, str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
+    ("huber_loss", "huber_loss", (X, 3 * Y), {"delta": 0.7}, {"delta": 0.7}),
+    ("smooth_l1_loss", "smooth_l1_loss", (X, 3 * Y), {"beta": 0.5}, {"beta": 0.5}),
+    ("hinge_embedding_loss", "hinge_embedding_loss", (X, SIGNS), {"margin": 0.5}, {"margin": 0.5}),
+    ("triplet_margin_loss", "triplet_margin_loss", (X, Y, Z), {}, {"eps": 0.0}),
+    ("triplet_margin_loss", "triplet_margin_loss", (X, Y, Z), {"swap": True, "ord": 3.0, "margin": 2.0},
+     {"swap": True, "p": 3.0, "margin": 2.0, "eps": 0.0}),
+    ("binary_cross_entropy", "binary_cross_entropy", (P, Q), {}, {}),
+    ("binary_cross_entropy_with_logits", "binary_cross_entropy_with_logits", (X, Q), {}, {}),
+    ("kl_div_loss", "kl_div", (np.log(P), Q), {}, {}),
+    ("kl_div_loss", "kl_div", (np.log(P), np.log(Q)), {"log_target": True}, {"log_target": True}),
+    ("poisson_nll_loss", "poisson_nll_loss", (X, COUNTS), {}, {}),
+    ("poisson_nll_loss", "poisson_nll_loss", (P, COUNTS), {"log_input": False, "full": True},
+     {"log_input": False, "full": True}),
+    ("gaussian_nll_loss", "gaussian_nll_loss", (X, Y, P), {}, {}),
+    ("gaussian_nll_loss", "gaussian_nll_loss", (X, Y, P), {"full": True}, {"full": True}),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning")
+@pytest.mark.parametrize(("name", "theirs", "arrays", "options", "other"), CASES)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_losses(torch: Any, name: str, theirs: str, arrays: Any, options: Any, other: Any, reduction: str) -> None:
+    function = getattr(layers, name)
+    x = bb.asarray(arrays[0]).require_grad()
+    y = torch.from_numpy(arrays[0].copy()).requires_grad_()
+    got = function(x, *map(bb.asarray, arrays[1:]), **options, reduction=reduction)
+    expected = getattr(torch.nn.functional, theirs)(y, *map(torch.from_numpy, arrays[1:]), **other, reduction=reduction)
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-12)
+    gradient = x.grad(got.sum().backward())
+    expected.sum().backward()
+    assert gradient is not None
+    np.testing.assert_allclose(gradient.numpy(), y.grad.numpy(), rtol=1e-7, atol=1e-10)
+
+
+def test_weights(torch: Any) -> None:
+    weight, positive = np.array([1.0, 2.0, 0.5, 0.0]), np.array([3.0, 1.0, 0.5, 2.0])
+    got = layers.binary_cross_entropy(bb.asarray(P), bb.asarray(Q), bb.asarray(weight))
+    expected = torch.nn.functional.binary_cross_entropy(*map(torch.from_numpy, (P, Q)), torch.from_numpy(weight))
+    np.testing.assert_allclose(got.item(), expected.item(), rtol=1e-9)
+    got = layers.binary_cross_entropy_with_logits(*map(bb.asarray, (X, Q, weight)), pos_weight=bb.asarray(positive))
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        *map(torch.from_numpy, (X, Q, weight)), pos_weight=torch.from_numpy(positive)
+    )
+    np.testing.assert_allclose(got.item(), expected.item(), rtol=1e-9)
+
+
+def test_cosine_embedding(torch: Any) -> None:
+    signs = SIGNS[:, 0]
+    for reduction in ("none", "mean", "sum"):
+        got = layers.cosine_embedding_loss(*map(bb.asarray, (X, Y, signs)), margin=0.1, reduction=reduction)
+        expected = torch.nn.functional.cosine_embedding_loss(
+            *map(torch.from_numpy, (X, Y, signs)), margin=0.1, reduction=reduction
+        )
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-7)
+    turned = layers.cosine_embedding_loss(bb.asarray(X.T), bb.asarray(Y.T), bb.asarray(signs), margin=0.1, axis=0)
+    straight = layers.cosine_embedding_loss(*map(bb.asarray, (X, Y, signs)), margin=0.1)
+    np.testing.assert_allclose(turned.item(), straight.item())
+    zero = bb.zeros((1, 3)).require_grad()
+    loss = layers.cosine_embedding_loss(zero, bb.ones((1, 3)), bb.asarray([1]))
+    assert loss.item() == 1.0
+    assert np.isfinite(zero.grad(loss.backward()).numpy()).all()  # type: ignore[union-attr]
+
+
+def test_hinge_and_batchmean() -> None:
+    np.testing.assert_allclose(
+        layers.hinge_loss(bb.asarray(X), bb.asarray(SIGNS * np.roll(SIGNS, 1)), reduction="sum").item(),
+        np.maximum(0, 1 - X * SIGNS * np.roll(SIGNS, 1)).sum(),
+    )
+    total = layers.kl_div_loss(bb.asarray(np.log(P)), bb.asarray(Q), reduction="sum").item()
+    mean = layers.kl_div_loss(bb.asarray(np.log(P)), bb.asarray(Q), reduction="batchmean").item()
+    np.testing.assert_allclose(mean, total / 6)
+    assert layers.kl_div_loss(bb.asarray([-1.0]), bb.asarray([0.0])).item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_ends_of_the_range(dtype: str) -> None:
+    """Nothing overflows, cancels or becomes NaN, in values and gradients."""
+
+    def both(function: Any, *arrays: Any) -> tuple[Any, Any]:
+        x = bb.asarray(arrays[0], dtype=dtype).require_grad()
+        loss = function(x, *(bb.asarray(a, dtype=dtype) for a in arrays[1:]), reduction="none")
+        assert loss.dtype is x.dtype
+        gradient = x.grad(loss.sum().backward())
+        assert gradient is not None
+        return loss.numpy(), gradient.numpy()
+
+    loss, gradient = both(layers.binary_cross_entropy_with_logits, [1000.0, -1000.0, 1000.0, 0.0], [1.0, 1.0, 0.0, 0.5])
+    np.testing.assert_allclose(loss, [0, 1000, 1000, math.log(2)], rtol=1e-3)
+    np.testing.assert_allclose(gradient, [0, -1, 1, 0], atol=1e-3)
+    small, _ = both(layers.binary_cross_entropy_with_logits, [-8.0], [0.0])
+    np.testing.assert_allclose(small, math.log1p(math.exp(-8)), rtol=2e-3)
+    loss, gradient = both(layers.binary_cross_entropy, [0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0])
+    assert (loss[:2] == 0).all()
+    assert (loss[2:] > 80).all()
+    assert np.isfinite(gradient).all()
+    loss, gradient = both(layers.huber_loss, [300.0, 0.0, 1.0], [-300.0, 0.0, 0.0])
+    np.testing.assert_allclose(loss, [599.5, 0, 0.5], rtol=1e-3)
+    np.testing.assert_allclose(gradient, [1, 0, 1])
+
+
+def test_second_derivatives_of_huber_at_zero_and_of_bce() -> None:
+    x = bb.zeros((1,), dtype=bb.float64)
+    assert bb.hessian(lambda x: layers.huber_loss(x, bb.zeros((1,), dtype=bb.float64)))(x).item() == 1.0
+    assert bb.hessian(lambda x: layers.binary_cross_entropy_with_logits(x, x * 0.0))(x).item() == pytest.approx(0.25)
+
+
+def test_what_is_refused() -> None:
+    x = bb.asarray(X)
+    for function in (
+        layers.huber_loss,
+        layers.binary_cross_entropy,
+        layers.kl_div_loss,
+        layers.hinge_loss,
+        layers.poisson_nll_loss,
+    ):
+        with pytest.raises(ShapeError, match=rf"{function.__name__}: predictions and targets .*float64\[6,1\]"):
+            function(x, x[:, :1])
+        with pytest.raises(ArgumentError, match=f"{function.__name__}: the reduction is one of"):
+            function(x, x, reduction="average")
+    with pytest.raises(ArgumentError, match="huber_loss: delta is a number above 0"):
+        layers.huber_loss(x, x, delta=0.0)
+    with pytest.raises(ShapeError, match="a target for each pair"):
+        layers.cosine_embedding_loss(x, x, x)
+    with pytest.raises(DTypeError, match="hinge_loss: takes float tensors, not bool"):
+        layers.hinge_loss(x > 0, x > 0)
+
+
+# ---- connectionist temporal classification ----
+
+STEPS, EXAMPLES, CLASSES = 12, 3, 5
+LOGITS = GENERATOR.normal(size=(STEPS, EXAMPLES, CLASSES))
+TARGETS = np.array([[1, 2, 2, 3], [4, 4, 4, 0], [3, 1, 0, 0]])
+LENGTHS = np.array([12, 10, 7]), np.array([4, 3, 2])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_ctc(torch: Any, reduction: str) -> None:
+    x, y = bb.asarray(LOGITS).require_grad(), torch.from_numpy(LOGITS.copy()).requires_grad_()
+    got = layers.ctc_loss(
+        bb.log_softmax(x, axis=2), bb.asarray(TARGETS), *map(bb.asarray, LENGTHS), reduction=reduction
+    )
+    expected = torch.nn.functional.ctc_loss(
+        y.log_softmax(2), torch.from_numpy(TARGETS), *map(torch.from_numpy, LENGTHS), reduction=reduction
+    )
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-9)
+    gradient = x.grad(got.sum().backward())
+    expected.sum().backward()
+    assert gradient is not None
+    np.testing.assert_allclose(gradient.numpy(), y.grad.numpy(), rtol=1e-7, atol=1e-10)
+
+
+def test_ctc_over_many_steps_in_narrow_floats() -> None:
+    log_probs = bb.full((400, 1, 3), 1 / 3, dtype=bb.float32).log()
+    lengths = bb.asarray([400]), bb.asarray([2])
+    wide = layers.ctc_loss(log_probs.astype(bb.float64), bb.asarray([[1, 2]]), *lengths, reduction="none").item()
+    assert wide > 300
+    for dtype, tolerance in ((bb.float32, 1e-5), (bb.float16, 1e-2)):
+        loss = layers.ctc_loss(log_probs.astype(dtype), bb.asarray([[1, 2]]), *lengths, reduction="none")
+        assert loss.dtype is dtype
+        np.testing.assert_allclose(loss.item(), wide, rtol=tolerance)
+
+
+def test_ctc_without_an_alignment() -> None:
+    log_probs = bb.full((2, 1, 3), 1 / 3).log().require_grad()
+    lengths = bb.asarray([2]), bb.asarray([2])
+    assert layers.ctc_loss(log_probs, bb.asarray([[1, 1]]), *lengths).item() == math.inf
+    loss = layers.ctc_loss(log_probs, bb.asarray([[1, 1]]), *lengths, zero_infinity=True)
+    assert loss.item() == 0.0
+    assert not log_probs.grad(loss.backward()).numpy().any()  # type: ignore[union-attr]
+
+
+def test_ctc_that_is_refused() -> None:
+    x, lengths = bb.asarray(LOGITS), tuple(map(bb.asarray, LENGTHS))
+    for label in (CLASSES, -1):
+        with pytest.raises(OutOfRangeError, match="ctc"):
+            layers.ctc_loss(x, bb.asarray(np.where(TARGETS == 1, label, TARGETS)), *lengths)
+    with pytest.raises(DTypeError, match="ctc_loss: targets and lengths are integers"):
+        layers.ctc_loss(x, bb.asarray(TARGETS * 1.0), *lengths)
+    with pytest.raises(ArgumentError, match="ctc: the blank is one of 5 classes, not 5"):
+        layers.ctc_loss(x, bb.asarray(TARGETS), *lengths, blank=5)
+    with pytest.raises(ShapeError, match=r"ctc: targets .* must be for the 3 examples"):
+        layers.ctc_loss(x, bb.asarray(TARGETS[:2]), *lengths)
