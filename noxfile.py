@@ -16,7 +16,7 @@ def tests(session: nox.Session) -> None:
     """Run the test suite and the examples in docstrings; arguments after -- go to pytest."""
     install(session, "test")
     session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
-    session.run("python", "-m", "pytest", "--doctest-modules", "src/backburn", "backends/backburn_numpy")
+    session.run("python", "-m", "pytest", "--doctest-modules", "src/backburn", "backends/backburn_null", "backends/backburn_numpy")
 
 
 @nox.session
@@ -32,6 +32,20 @@ def types(session: nox.Session) -> None:
     install(session, "test")
     session.run("mypy")
     session.run("pyright")
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Write the conformance reports of the documentation: in full, and quickly of what compiles each operation."""
+    install(session, "test")
+    session.install("array-api-strict>=2.3", "torch", "jax")
+    for name in ("array_api_strict", "torch", "jax"):
+        session.install("--no-deps", f"examples/backends/backburn_{name}")
+    backends = ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "array_api_strict", "torch", "jax"]
+    for spec in backends:
+        page = f"docs/conformance/{spec.replace('(', '-').replace(')', '')}.md"
+        few = ["--quick"] if spec == "jax" else []
+        session.run("backburn", "conformance", spec, "--brief", "--jobs", "2", "--markdown", page, *few)
 
 
 @nox.session

@@ -410,3 +410,30 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
     assert inner.memory_stats()["peak"] > before
     with pytest.raises(BackburnError, match="depends on values"):
         inner.nonzero(inner.zeros((2,), float32))
+
+
+# ---- the backends of others ----
+
+
+@pytest.mark.parametrize(
+    ("library", "target"),
+    [("array_api_strict", "backburn_array_api_strict:StrictBackend"), ("torch", "backburn_torch:TorchBackend")],
+)
+def test_foreign_backends_pass(library: str, target: str, monkeypatch) -> None:
+    """JAX, which compiles every operation for every shape, takes minutes: continuous integration runs the command."""
+    pytest.importorskip(library)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples" / "backends" / target.partition(":")[0]))
+    report = check_backend(target, quick=True)
+    assert report.ok, text(report, matrices=False)
+    assert len(report.results) == QUICK_CHECKS
+
+
+@pytest.mark.parametrize(
+    "page", sorted((Path(__file__).parents[1] / "docs" / "conformance").glob("*.md")), ids=lambda p: p.stem
+)
+def test_published_reports_pass(page: Path) -> None:
+    words = page.read_text()
+    found = re.search(r"\*\*(\d+) of (\d+) checks", words)
+    assert found is not None
+    assert found[1] == found[2]
+    assert int(found[2]) >= (600 if "--quick" in words else 4000)

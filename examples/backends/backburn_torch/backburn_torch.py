@@ -198,5 +198,5 @@ for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
-check_shapes(TorchBackend, "concat", "gather", "scatter", "rfft", "irfft")
+check_shapes(TorchBackend, "concat", "gather", "scatter", "prod", "rfft", "irfft")
 take_quantized(TorchBackend)

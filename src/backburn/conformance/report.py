@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import platform
+import re
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from typing import Any
 
 from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
@@ -158,6 +158,12 @@ class Report:
         return text(self)
 
 
+def _required_by(distribution: str) -> list[str]:
+    """What a distribution needs always: the library that an adapter adapts is among it."""
+    found = [r for r in requires(distribution) or () if "extra ==" not in r]
+    return [re.split(r"[^\w.-]", r, maxsplit=1)[0] for r in found]
+
+
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
     """The distribution of every installed package, for which all metadata are read."""
@@ -203,15 +209,14 @@ def describe(backend: Any) -> dict[str, Any]:
 
 
 def versions(backend: Any) -> Mapping[str, str]:
-    """The versions of Python, backburn, NumPy, and the package that each level of the backend comes from."""
+    """The versions of Python, backburn, NumPy, and of each level of the backend: its package and what that needs."""
     found = {"python": platform.python_version()}
     names = ["backburn", "numpy"]
     level = backend
     while level is not None:
         package = type(level).__module__.partition(".")[0]
-        names += _distributions().get(package, [])
-        # What an adapter adapts is what it imports: named where its module says so.
-        names += list(getattr(sys.modules.get(type(level).__module__), "CONFORMANCE_VERSIONS", ()))
+        for distribution in _distributions().get(package, []):
+            names += [distribution, *_required_by(distribution)]
         level = getattr(level, "inner_backend", None)
     for name in names:
         try:
