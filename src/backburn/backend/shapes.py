@@ -76,7 +76,7 @@ def along_axis(shape: Shape, *_: Any, axis: int, **__: Any) -> Shape:
 
 def matmul(x: Shape, y: Shape, **_: Any) -> Shape:
     """Vector, matrix and batched products."""
-    if len(x) == 0 or len(y) == 0:
+    if not x or not y:
         raise ShapeError("a product needs at least one dimension: use mul for scalars")
     axis = -2 if len(y) > 1 else 0
     if x[-1] != y[axis]:
