@@ -170,6 +170,17 @@ def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
     assert words["sin"] == words["tanh"] == {""}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited on Linux")
+def test_memory_can_be_limited(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "greedy_backend.py").write_text(
+        MODULE.replace("Faulty", "Greedy").replace("raise MemoryError", "return np.zeros(2**29)")
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = check_backend("greedy_backend:Greedy", ops=["exp", "tanh"], kinds=["shape"], jobs=1, memory=4)
+    assert {parts_of(r.id)[0] for r in report.failures} == {"exp"}
+    assert "MemoryError" in report.failures[0].message
+
+
 def test_workers_answer_as_this_process_does(faulty: str) -> None:
     here = check_backend(faulty, ops=["sin", "add"], kinds=["value"])
     there = check_backend(faulty, ops=["sin", "add"], kinds=["value"], jobs=1)

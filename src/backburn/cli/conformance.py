@@ -46,6 +46,9 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--timeout", metavar="S", type=_positive, default=60.0, help="seconds that a check may take (default: 60)"
     )
+    command.add_argument(
+        "--memory", metavar="GB", type=_positive, help="the memory of a worker process (default: no limit)"
+    )
     command.add_argument("--in-process", action="store_true", help="no worker processes: for debuggers")
     command.add_argument(
         "--new",
@@ -88,6 +91,7 @@ def conformance(options: argparse.Namespace) -> int:
             only=options.only,
             jobs=0 if options.in_process else options.jobs,
             timeout=options.timeout,
+            memory=options.memory,
             progress=show,
         )
     finally:

@@ -31,13 +31,15 @@ def check_backend(
     only: Collection[str] | None = None,
     jobs: int = 0,
     timeout: float = 60.0,
+    memory: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Run the checks of a backend and report.
 
     ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
     or more, which needs one of the two strings, checks run in so many worker processes: one that crashes, or takes
-    longer than ``timeout`` seconds, fails alone. Otherwise they run in this process.
+    longer than ``timeout`` seconds, fails alone. ``memory`` limits the gigabytes of each worker, where the system can
+    and the backend lives on the CPU. Otherwise they run in this process.
 
     ``expected_failures`` gives reasons for ids (or patterns with ``*``) of checks that may fail. They are strict:
     such a check fails the run if it passes, and so does an id that no check of the backend has.
@@ -59,7 +61,7 @@ def check_backend(
         from backburn.conformance.workers import run_in_workers
 
         prepared, outcomes = run_in_workers(
-            backend, options, list(expected), jobs, timeout, _reporter(expected, progress)
+            backend, options, list(expected), jobs, timeout, _reporter(expected, progress), memory
         )
         target = backend
     else:

@@ -20,6 +20,18 @@ def main() -> None:
     _serve(order, answers)
 
 
+def limit_memory(gigabytes: float) -> None:
+    """Let allocations beyond so much address space fail in this process; raises where the system has no such limit."""
+    from backburn.base.errors import ArgumentError
+
+    try:
+        import resource
+    except ImportError as cause:
+        raise ArgumentError("memory cannot be limited on this system") from cause
+    size = int(gigabytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
 def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     from backburn.base.errors import BackburnError
     from backburn.conformance.run import outcome, prepare
@@ -30,6 +42,8 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
         answers.flush()
 
     try:
+        if order["memory"] is not None:
+            limit_memory(order["memory"])
         backend = load_target(order["target"])
         found, prepared = prepare(backend, order["options"], order["expected"])
     except Exception as error:

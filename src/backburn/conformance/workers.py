@@ -106,10 +106,11 @@ def run_in_workers(
     jobs: int,
     timeout: float,
     progress: Callable[[Mapping[str, Any], int, int], None],
+    memory: float | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run the checks of ``target`` in ``jobs`` processes: what the report's head says, and the outcomes in order."""
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
-    order = {"target": target, "options": plain, "expected": expected, "folder": os.getcwd()}
+    order = {"target": target, "options": plain, "expected": expected, "folder": os.getcwd(), "memory": memory}
     first = Worker(order)
     try:
         prepared = first.prepare(timeout)
