@@ -16,7 +16,8 @@ def tests(session: nox.Session) -> None:
     """Run the test suite and the examples in docstrings; arguments after -- go to pytest."""
     install(session, "test")
     session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2"]))
-    session.run("python", "-m", "pytest", "--doctest-modules", "src/backburn", "backends/backburn_null", "backends/backburn_numpy")
+    packages = ("src/backburn", "backends/backburn_null", "backends/backburn_numpy")
+    session.run("python", "-m", "pytest", "--doctest-modules", *packages)
 
 
 @nox.session

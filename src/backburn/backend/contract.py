@@ -164,7 +164,9 @@ class Wraps(Protocol[T_co]):
     """What has an inner backend; the types of the inner primitives are read through it."""
 
     @property
-    def inner_backend(self) -> T_co: ...
+    def inner_backend(self) -> T_co:
+        """The backend that is wrapped."""
+        ...
 
 
 FloatsOf: TypeAlias = Wraps[Kinds[FI, Any, Any, Any]]

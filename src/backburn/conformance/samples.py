@@ -26,9 +26,9 @@ class Sample:
     """One call of an operation.
 
     ``operands`` are arrays (float64 ones are cast to the dtype under test), Python scalars, None, or lists of arrays;
-    ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for comparison with central differences (0: none; the
-    first derivative by convention is then given in ``gradients``, one array or None for each operand, for a cotangent
-    of ones).
+    ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for
+    comparison with central differences (0: none; the first derivative by convention is then given in ``gradients``,
+    one array or None for each operand, for a cotangent of ones).
     """
 
     operands: tuple[Any, ...]
