@@ -19,15 +19,8 @@ import torch
 
 from backburn.backend import Backend, Capabilities
 from backburn.backend.adapters import (
-    check_shapes,
-    decompositions,
-    falling,
-    forwards,
-    from_start,
-    integral,
-    of_tensors,
-    scan,
-)
+    check_shapes, decompositions, falling, forwards, from_start, integral, of_tensors, scan,
+)  # fmt: skip
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
