@@ -18,6 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from benchmarks import layers
+
 #: Case, peer, and the most that backburn may take of the peer's time, by figure.
 BARS: list[tuple[str, str, dict[str, float]]] = [
     ("small", "torch", {"forward": 1.0, "backward": 0.7}),
@@ -25,6 +27,7 @@ BARS: list[tuple[str, str, dict[str, float]]] = [
     ("chain 100,000", "torch", {"per operation": 1.0}),
     ("chain 1,000,000", "torch", {"per operation": 1.0}),
     ("import", "numpy", {"process": 1.5}),
+    *layers.BARS,
 ]
 
 
@@ -78,7 +81,7 @@ def main() -> None:
             ours, theirs = ([r[i][figure] for r in rounds] for i in (0, 1))
             ratios = sorted(a / b if b else float("nan") for a, b in zip(ours, theirs, strict=True))
             bar = bars.get(figure)
-            scale, unit = (1, "") if figure.startswith("KiB") else (1e6, " us")
+            scale, unit = (1, "") if figure.startswith(("KiB", "faults")) else (1e6, " us")
             print(
                 f"{case:18} {figure:26} {statistics.median(ours) * scale:9.2f}{unit:3} "
                 f"{statistics.median(theirs) * scale:9.2f}{unit:3} {statistics.median(ratios):6.2f}x "

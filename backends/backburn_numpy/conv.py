@@ -17,12 +17,16 @@ from backburn.backend.conv import Pairs, convolved, convolved_transposed, places
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
+from backburn_numpy.threads import for_parts
 
 Array = Any
 Shape = tuple[int, ...]
 
 #: Elements of the columns of one block: large enough for fast products, and in the third-level cache.
 COLUMNS = 1 << 20
+
+#: From this many elements on, two threads copy faster than one.
+WORTH = 1 << 19
 
 
 def conv(
@@ -61,10 +65,13 @@ def conv_transpose(
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip
     size, out = weight.shape[2:], empty(shape, x.dtype)
+    if not x.size or not weight.size:
+        out[...] = 0 if bias is None else _column(bias, out.ndim)
+        return out
     # With stride 1 it is the convolution with the flipped weight, whose padding is what the other leaves of the window.
     edges = [reach_of(n, spacing) - 1 for n, spacing in zip(size, dilation, strict=True)]
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
-    if max(stride) == 1 and min(map(min, rest)) >= 0:
+    if max(stride) == 1 and min(map(min, rest)) >= 0 and x.shape[1] <= 2 * shape[1]:
         flipped = _flipped(wide(weight), groups)
         _convolve(_windows(wide(x), size, stride, rest, dilation), _by_group(flipped, groups), bias, out)
         return out
@@ -127,8 +134,17 @@ def _columns(windows: Array, groups: int) -> Array:
     axes = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
     view = windows.transpose(axes)
     out = empty(view.shape, windows.dtype)
-    np.copyto(out, view)
+
+    def part(start: int, stop: int) -> None:
+        np.copyto(out[start:stop], view[start:stop])
+
+    for_parts(part, len(out), _worth(out))
     return out.reshape(groups, math.prod(view.shape[: 1 + rank]) // groups, -1)
+
+
+def _worth(x: Array) -> int:
+    """How many entries of the first axis are worth a second thread."""
+    return int(max(1, WORTH * len(x) // max(1, x.size)))
 
 
 def _rows(x: Array, groups: int) -> Array:
@@ -164,12 +180,21 @@ def _convolve(windows: Array, weight: Array, bias: Array | None, out: Array) -> 
         product = np.matmul(weight, columns, out=empty((groups, outputs // groups, columns.shape[2]), weight.dtype))
         target = out[block]
         product = product.reshape(outputs, target.shape[0], *target.shape[2:]).swapaxes(0, 1)
-        if bias is None:
-            np.copyto(target, product, casting="same_kind")
-        else:
-            np.add(product, _column(bias, out.ndim), out=target, casting="same_kind")
+        _place(product, bias, target)
     if not windows.size and out.size:  # no channels
         out[...] = 0 if bias is None else _column(bias, out.ndim)
+
+
+def _place(product: Array, bias: Array | None, out: Array) -> None:
+    """Fill ``out`` with the products, plus the bias."""
+
+    def part(start: int, stop: int) -> None:
+        if bias is None:
+            np.copyto(out[start:stop], product[start:stop], casting="same_kind")
+        else:
+            np.add(product[start:stop], _column(bias, out.ndim), out=out[start:stop], casting="same_kind")
+
+    for_parts(part, len(out), _worth(out))
 
 
 def _add_windows(
@@ -187,9 +212,17 @@ def _add_windows(
         rows = _rows(x[block], groups)
         columns = np.matmul(transposed, rows, out=empty((groups, transposed.shape[1], rows.shape[2]), x.dtype))
         columns = columns.reshape(outputs, *size, -1, *x.shape[2:])
-        for offset in itertools.product(*(range(n) for n in size)):
-            part = columns[(slice(None), *offset)].swapaxes(0, 1)
-            place = total[(block, slice(None), *places_of(offset, x.shape[2:], stride, dilation))]
-            np.add(place, part, out=place)
+        _overlap(total[block], np.moveaxis(columns, 1 + len(size), 0), size, x.shape[2:], stride, dilation)
     cut = tuple(slice(before, before + n) for n, (before, _) in zip(out.shape[2:], padding, strict=True))
     np.copyto(out, total[(..., *cut)], casting="same_kind")
+
+
+def _overlap(total: Array, windows: Array, size: Shape, counts: Shape, stride: Shape, dilation: Shape) -> None:
+    """Add windows (examples, channels, *size, *counts) to ``total``, each where it was."""
+
+    def part(start: int, stop: int) -> None:
+        for offset in itertools.product(*(range(n) for n in size)):
+            place = total[(slice(start, stop), slice(None), *places_of(offset, counts, stride, dilation))]
+            np.add(place, windows[(slice(start, stop), slice(None), *offset)], out=place)
+
+    for_parts(part, len(total), _worth(windows))
