@@ -54,6 +54,12 @@ def steps(q: Any) -> Any:
     return np.broadcast_to(wide, q.shape)
 
 
+def named(name: str) -> QuantizedDType:
+    found = as_dtype(name)
+    assert isinstance(found, QuantizedDType)
+    return found
+
+
 def check(k: Any, x: Any, scheme: QuantizedDType) -> Any:
     q = k.quantize(x, scheme)
     assert k.dtype(q) is scheme
@@ -236,5 +242,5 @@ def test_parts_make_the_tensor_again() -> None:
 def test_many_steps() -> None:
     """Steps beyond the size from which NumPy's results stand on recycled memory."""
     x = np.random.default_rng(2).standard_normal((2048, 64)).astype(np.float32)
-    check(K, x, as_dtype("qint4_symmetric_block1_float16"))
-    check(K, x, as_dtype("qint8_affine_block2_float32"))
+    check(K, x, named("qint4_symmetric_block1_float16"))
+    check(K, x, named("qint8_affine_block2_float32"))
