@@ -149,7 +149,7 @@ def test_state_goes_round() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"weight": None}, ArgumentError, "missing: weight"),
+        ({"weight": None}, ArgumentError, r"missing: weight\. Nothing was loaded"),
         ({"wieght": 1.0}, ArgumentError, "unexpected: wieght. Did you mean 'weight'"),
         ({"weight": np.zeros(3, "f")}, ShapeError, r"weight has shape \[3\] there and \[2\] here"),
         ({"weight": np.zeros(2)}, DTypeError, "weight is float64 there and float32 here"),

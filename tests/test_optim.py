@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -295,8 +297,41 @@ def test_accumulated_parts_are_the_whole() -> None:
     np.testing.assert_allclose(parts["p0"].numpy(), gradients(data)["p0"].numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize(("make", "options"), CASES)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_of_an_optimizer_goes_on_alone(
+    make: Callable[[], Any], options: Any, copied: Callable[[Any], Any]
+) -> None:
+    model, optimizer = bb.nn.Sequential(bb.nn.Linear(3, 2)), make()
+
+    def step(optimizer: Any, model: Any) -> None:
+        optimizer.step(model, (model(bb.ones((4, 3))) ** 2.0).sum().backward())
+
+    step(optimizer, model)
+    other, twin = copied((model, optimizer))
+    for _ in range(2):
+        step(optimizer, model)
+    for _ in range(2):
+        step(twin, other)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert twin.steps == optimizer.steps == 3
+
+
+def test_a_state_may_come_as_arrays(tmp_path: Path) -> None:
+    model, optimizer = model_of((3, 2)), Adam(0.1)
+    optimizer.step(model, quadratic(model))
+    bb.io.save_state(tmp_path / "state", optimizer.state_dict())
+    resumed, other = Adam(0.1), dict(model)
+    resumed.load_state_dict(bb.io.load_state(tmp_path / "state"))
+    optimizer.step(model, quadratic(model))
+    resumed.step(other, quadratic(other))
+    np.testing.assert_array_equal(values(model)[0], values(other)[0])
+
+
 def test_bad_options() -> None:
     for make, words in [
+        (lambda: Adam(model_of((2,)), 0.1), r"Adam: lr comes first.*Adam\(0.01\).step\(model, gradients\)"),  # type: ignore[arg-type]
         (lambda: SGD(-0.1), "SGD: lr is a number from 0 on, not -0.1"),
         (lambda: SGD(float("nan")), "SGD: lr"),
         (lambda: SGD(0.1, momentum=-1), "SGD: momentum"),

@@ -74,6 +74,8 @@ class TestBinary:
             function(bb.asarray(X), "a")
         with pytest.raises(ArgumentError, match=r"at least one operand must be a tensor.*asarray"):
             function(1.0, 2.0)
+        with pytest.raises(ArgumentError, match="an integer of 20001 bits"):  # more digits than Python writes
+            function(bb.asarray([1, 2]), 2**20000)
 
     def test_gradient_flows(self, function: Any) -> None:
         x, y = bb.asarray(X).require_grad(), bb.asarray(Y).require_grad()
@@ -169,6 +171,16 @@ class TestLerp:
     def test_two_scalar_ends_are_refused(self) -> None:
         with pytest.raises(ArgumentError, match=r"lerp: x or y must be a tensor.*asarray.*float32\[1\]"):
             bb.lerp(0.0, 1.0, bb.asarray([0.5]))
+
+
+def test_a_cotangent_lives_on_the_inner_backend() -> None:
+    x = bb.asarray([1.0, 2.0]).require_grad()
+    cotangent: Any = bb.asarray([1.0, 10.0])
+    with pytest.raises(BackendMismatchError, match=r"backward: tensors of numpy.*; \.to\('numpy'\) makes"):
+        (x * x).backward(cotangent)
+    with pytest.raises(BackendMismatchError, match=r"ndarray; bb\.asarray\(\.\.\., backend='numpy'\) makes one"):
+        (x * x).backward(np.ones(2))
+    assert x.grad((x * x).backward(cotangent.to("numpy"))).tolist() == [2.0, 40.0]
 
 
 def test_backends_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,6 +238,18 @@ def test_numbers_from_python() -> None:
         bb.asarray([-3, 300], dtype="int8")
     with pytest.raises(ArgumentError, match="asarray: uint8"):
         bb.asarray([-1], dtype="uint8")
+    with pytest.raises(ArgumentError, match="asarray: an integer is beyond the 64 bits"):
+        bb.asarray([1, 2**64])
+    with pytest.raises(DTypeError, match="asarray: data of type object"):
+        bb.asarray([1, None])
+
+
+def test_one_element_takes_a_format() -> None:
+    assert f"{bb.asarray(1.25):.1f} {bb.asarray([7]):>3d}" == "1.2   7"
+    x = bb.asarray([1.0, 2.0])
+    assert f"{x}" == str(x)
+    with pytest.raises(ShapeError, match="item: needs exactly one element"):
+        f"{x:.1f}"
 
 
 def test_dlpack() -> None:

@@ -306,7 +306,7 @@ def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str
         return
     words = []
     if missing:
-        words.append(f"missing: {', '.join(missing)}")
+        words.append(f"missing: {', '.join(missing)}.")
     if unexpected:
         words.append(f"unexpected: {', '.join(unexpected)}. {hint_for(unexpected[0], known)}")
-    raise ArgumentError(f"load_state_dict: {'; '.join(words)} Nothing was loaded; strict=False leaves such paths alone")
+    raise ArgumentError(f"load_state_dict: {' '.join(words)} Nothing was loaded; strict=False leaves such paths alone")

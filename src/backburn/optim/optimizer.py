@@ -12,7 +12,8 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn.base.places import Places, Shared
 from backburn.optim.gradients import by_leaf, is_float_tensor
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import describe, inner_of
+from backburn.tensor.dispatch import describe, inner_of, is_tensor
+from backburn.tensor.host import asarray
 
 Rate = float | Callable[[int], float]
 
@@ -45,6 +46,9 @@ class Optimizer(ABC):
 
     def __init__(self, lr: Rate) -> None:
         """``lr`` is a number, or a function of the number of steps done before."""
+        if isinstance(lr, (list, tuple, dict)):
+            name = type(self).__name__
+            raise ArgumentError(f"{name}: lr comes first, and no parameters: {name}(0.01).step(model, gradients)")
         if not callable(lr):
             check(type(self).__name__, "lr", lr)
         self.lr = lr
@@ -174,8 +178,12 @@ class Optimizer(ABC):
                 state[f"{path}.{name}"] = FloatTensor(value, memory.backend, memory.backend.dtype(value))
         return state
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied: all but the walk over the model, which is done again."""
+        return {**vars(self), "_places": None}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved :meth:`state_dict`.
+        """Continue from a saved :meth:`state_dict`, also from one of NumPy arrays, as files have them.
 
         Raises :class:`ArgumentError` for names that this optimizer does not remember or that are missing, and
         :class:`DTypeError` for values of another kind; nothing is changed then.
@@ -198,7 +206,7 @@ class Optimizer(ABC):
         self._places, self._foreign = None, True
 
     def _loaded(self, path: str, found: Mapping[str, Any]) -> Memory:
-        values = [found[name] for name in self.remembers]
+        values = [_tensor(x) for x in (found[name] for name in self.remembers)]
         for name, value in zip(self.remembers, values, strict=True):
             if not is_float_tensor(value):
                 raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
@@ -209,6 +217,11 @@ class Optimizer(ABC):
 
 #: Where nothing is remembered, any backend will do.
 _NOWHERE: Any = None
+
+
+def _tensor(x: Any) -> Any:
+    """``x``, as a tensor if it is an array."""
+    return asarray(x) if hasattr(x, "__array__") and not is_tensor(x) else x
 
 
 def _innermost(x: FloatTensor) -> FloatTensor:

@@ -132,6 +132,10 @@ class Tensor:
     def __repr__(self) -> str:
         return tensor_repr(self)
 
+    def __format__(self, spec: str) -> str:
+        """As a Python number where a format is given, as in ``f"{loss:.3f}"``; needs exactly one element then."""
+        return format(self.item(), spec) if spec else repr(self)
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -225,8 +229,12 @@ class Tensor:
     def _inner_tensor(self, name: str, value: Any) -> Any:
         inner = self._autodiff(name).inner_backend
         if not isinstance(value, Tensor) or value.backend != inner:
-            what = describe((value,)) if isinstance(value, Tensor) else type(value).__name__
-            raise BackendMismatchError(f"{name}: gradients are tensors of {inner.spec}, and this is {what}")
+            what, advice = type(value).__name__, f"bb.asarray(..., backend={inner.spec!r})"
+            if isinstance(value, Tensor):
+                what, advice = describe((value,)), f".to({inner.spec!r})"
+            raise BackendMismatchError(
+                f"{name}: gradients are tensors of {inner.spec}, and this is {what}; {advice} makes one"
+            )
         return value
 
     def inner(self) -> Self:

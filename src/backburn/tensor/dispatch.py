@@ -176,7 +176,10 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     if not any(is_tensor(x) for x in values):
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
     dtype = accepted(name, common_dtype(name, values), kinds or OPERATIONS[name].kinds, values)
-    return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
+    try:
+        return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
+    except OverflowError as cause:  # an integer that no float holds
+        raise ArgumentError(f"{name}: {cause}. Operands: {describe(values)}") from cause
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
@@ -332,6 +335,10 @@ def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
 # ---- errors ----
 
 
+#: Integers of more bits are not written out in messages; Python refuses to write the very long ones.
+LONGEST = 256
+
+
 def describe(operands: Iterable[Any]) -> str:
     """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages."""
     words = []
@@ -340,6 +347,8 @@ def describe(operands: Iterable[Any]) -> str:
             words.append(f"[{describe(x)}]")
         elif is_tensor(x):
             words.append(f"{x.dtype}[{','.join(map(str, x.shape))}] ({x.backend.spec})")
+        elif x.__class__ is int and x.bit_length() > LONGEST:
+            words.append(f"an integer of {x.bit_length()} bits")
         elif x is not None:
             words.append(repr(x))
     return ", ".join(words)

@@ -62,6 +62,8 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         array = np.asarray(_untensored(obj))
     except ValueError as cause:
         raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
+    if array.dtype.kind == "O" and _integers(array):
+        raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise DTypeError(f"asarray: data of type {array.dtype} have no dtype here; real numbers and truth values have")
     if given and array.dtype.name != "longdouble" and array.dtype.itemsize <= 8:
@@ -77,6 +79,11 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
             raise ArgumentError(f"asarray: {dtype} does not hold integers from {array.min()} to {array.max()}")
         return fitted
     return array
+
+
+def _integers(array: Any) -> bool:
+    """Whether an array of objects holds Python integers and nothing else, so that one of them was too large."""
+    return bool(array.size) and all(isinstance(x, int) for x in array.reshape(-1))
 
 
 def _untensored(obj: Any) -> Any:
