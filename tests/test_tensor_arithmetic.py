@@ -176,7 +176,7 @@ class TestLerp:
 def test_a_cotangent_lives_on_the_inner_backend() -> None:
     x = bb.asarray([1.0, 2.0]).require_grad()
     cotangent: Any = bb.asarray([1.0, 10.0])
-    with pytest.raises(BackendMismatchError, match=r"backward: tensors of numpy.*; \.to\('numpy'\) makes"):
+    with pytest.raises(BackendMismatchError, match=r"backward: .* tensors of numpy.*; \.to\('numpy'\) makes"):
         (x * x).backward(cotangent)
     with pytest.raises(BackendMismatchError, match=r"ndarray; bb\.asarray\(\.\.\., backend='numpy'\) makes one"):
         (x * x).backward(np.ones(2))
