@@ -19,7 +19,14 @@ import torch
 
 from backburn.backend import Backend, Capabilities
 from backburn.backend.adapters import (
-    check_shapes, decompositions, falling, forwards, from_start, integral, of_tensors, scan,
+    check_shapes,
+    decompositions,
+    falling,
+    forwards,
+    from_start,
+    integral,
+    of_tensors,
+    scan,
 )  # fmt: skip
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
@@ -28,8 +35,6 @@ from backburn.base.dtypes import DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
 
 Array = torch.Tensor
-Shape = tuple[int, ...]
-Key = tuple[slice, ...]
 
 # Of PyTorch's unsigned types only uint8 has arithmetic.
 NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
@@ -75,7 +80,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         host = x.contiguous().to("cpu", copy=True)
         return host.view(torch.int16).numpy().view(OURS[x.dtype].dtype) if x.dtype is torch.bfloat16 else host.numpy()
 
-    def full(self, shape: Shape, value: float, dtype: DType) -> Array:
+    def full(self, shape: tuple[int, ...], value: float, dtype: DType) -> Array:
         # PyTorch refuses a number that overflows a narrow type, where an infinity is meant.
         wide = torch.float64 if dtype.kind == "float" else theirs(dtype)
         return torch.full((), value, dtype=wide, device=self._device).to(theirs(dtype)).expand(shape)
@@ -87,18 +92,18 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     # ---- where PyTorch differs ----
 
-    def prod(self, x: Array, /, axis: Shape, keepdims: bool = False) -> Array:
+    def prod(self, x: Array, /, axis: tuple[int, ...], keepdims: bool = False) -> Array:
         result = functools.reduce(lambda y, a: y.prod(a, keepdims, dtype=y.dtype), reversed(axis), wide(x))
         return result.to(x.dtype)
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
         return torch.argsort(falling(self, x) if descending else x, dim=axis, stable=True)
 
-    def slice(self, x: Array, /, key: Key) -> Array:
+    def slice(self, x: Array, /, key: tuple[slice, ...]) -> Array:
         places, turned = forwards(x.shape, key)
         return x[places].flip(turned) if turned else x[places]
 
-    def slice_assign(self, x: Array, value: Any, /, key: Key) -> Array:
+    def slice_assign(self, x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
         places, turned = forwards(x.shape, key)
         result = x.clone(memory_format=torch.contiguous_format)
         target = result[places]
