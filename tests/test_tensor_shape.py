@@ -247,6 +247,15 @@ X = bb.zeros((2, 3))
         (lambda: X.unstack(axis=2), AxisError, "unstack: axis 2"),
         (lambda: X.flip(axis=(0, -2)), AxisError, "flip: .*twice"),
         (lambda: X.roll((1, 2, 3), axis=(0, 1)), ArgumentError, "roll: 3 shifts for 2 axes"),
+        (lambda: X.roll(1.5), ArgumentError, "roll: shift is one integer or several, not 1.5"),  # type: ignore[arg-type]
+        (lambda: X.roll(1, axis="a"), ArgumentError, "roll: axis"),  # type: ignore[arg-type]
+        (lambda: X.expand_dims(None), ArgumentError, "expand_dims: axis"),  # type: ignore[arg-type]
+        (lambda: X.permute_dims(1.0), ArgumentError, "permute_dims: axes"),  # type: ignore[arg-type]
+        (lambda: bb.moveaxis(X, 0, "a"), ArgumentError, "moveaxis: destination"),  # type: ignore[arg-type]
+        (lambda: bb.concat(3), ArgumentError, "concat: takes a list of tensors, not int"),  # type: ignore[arg-type]
+        (lambda: bb.from_inner(3), DTypeError, "from_inner: takes a tensor, not int"),
+        (lambda: bb.to(3, "numpy"), DTypeError, "to: takes a tensor, not int"),
+        (lambda: bb.astype(X, X), DTypeError, "not a dtype of backburn"),
         (lambda: X.tile(-1), ShapeError, "tile: "),
         (lambda: X.repeat([1, 2], axis=1), ShapeError, r"repeat: 2 numbers .*3 entries along axis 1 of float32\[2,3\]"),
         (lambda: X.repeat([1, -2], axis=0), ArgumentError, "repeat: "),
@@ -268,6 +277,14 @@ X = bb.zeros((2, 3))
 def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+def test_axes_may_be_numpy_integers() -> None:
+    one: Any = np.int64(1)
+    assert X.expand_dims(one).shape == (2, 1, 3)
+    assert bb.moveaxis(X, one, 0).shape == (3, 2)
+    assert X.roll(one, axis=one).tolist() == X.roll(1, axis=1).tolist()
+    assert X.permute_dims(np.asarray([1, 0])).shape == (3, 2)  # type: ignore[arg-type]
 
 
 def test_backends_do_not_mix() -> None:

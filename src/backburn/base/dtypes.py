@@ -237,7 +237,7 @@ def as_dtype(dtype: Any) -> DType:
     else:
         try:
             name = np.dtype(dtype).name
-        except TypeError:
+        except (TypeError, ValueError):  # also for what has a dtype but is none
             name = repr(dtype)
     found = DTYPES.get(name)
     if found is None and (scheme := _SCHEME_NAME.fullmatch(name)):

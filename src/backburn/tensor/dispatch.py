@@ -309,15 +309,20 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
     return x
 
 
-def shape_of(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape as the contract takes it, from one length or several, integers of any kind."""
+def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
+    """One integer or several, of any kind, as a tuple; an error of ours for anything else."""
     try:
-        lengths: tuple[int, ...] = (index(shape),)
+        return (index(value),)
     except TypeError:
         try:
-            lengths = tuple(map(index, shape))
+            return tuple(map(index, value))
         except TypeError:
-            raise ArgumentError(f"{name}: a shape is one integer or several, not {shape!r}") from None
+            raise ArgumentError(f"{name}: {option} is one integer or several, not {value!r}") from None
+
+
+def shape_of(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape as the contract takes it, from one length or several, integers of any kind."""
+    lengths = integers_of(name, "a shape", shape)
     if any(n < 0 for n in lengths):
         raise ShapeError(f"{name}: a length is 0 or more, and the shape is {list(lengths)}")
     return lengths

@@ -86,6 +86,10 @@ def _integers(array: Any) -> bool:
     return bool(array.size) and all(isinstance(x, int) for x in array.reshape(-1))
 
 
+def _no_tensor(name: str, value: Any) -> DTypeError:
+    return DTypeError(f"{name}: takes a tensor, not {type(value).__name__}. bb.asarray(...) makes one")
+
+
 def _untensored(obj: Any) -> Any:
     """Nested lists of 0-d tensors and numbers, as nested lists of numbers."""
     if is_tensor(obj):
@@ -195,6 +199,8 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
         Tensor([1.], dtype=float32, backend=autodiff(numpy))
     """
     target = as_backend(backend)
+    if not is_tensor(x):
+        raise _no_tensor("to", x)
     if x.backend is target or x.backend == target:
         return x
     if levels_between(x.backend, target) is not None:
@@ -221,6 +227,8 @@ def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:
         True
     """
     target = as_backend(backend)
+    if not is_tensor(x):
+        raise _no_tensor("from_inner", x)
     if levels_between(x.backend, target) is None:
         raise ArgumentError(f"from_inner: {target.spec} does not wrap {x.backend.spec}, where the tensor lives")
     return to(x, target)

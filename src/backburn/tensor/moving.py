@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
-from backburn.tensor.dispatch import axes_of, axis_of, call, describe, kind_operand, shape_of
+from backburn.tensor.dispatch import axes_of, axis_of, call, describe, integers_of, kind_operand, shape_of
 from backburn.tensor.shape import permute_dims, reshape, split
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def roll(x: T, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | Non
     x = kind_operand("roll", x)
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    axes, shifts = integers_of("roll", "axis", axis), integers_of("roll", "shift", shift)
+    if len(shifts) == 1:
+        shifts *= len(axes)
     if len(axes) == 1 and len(shifts) > 1:
         shifts = (sum(shifts),)
     if len(shifts) != len(axes):
@@ -59,7 +60,7 @@ def roll(x: T, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | Non
     total: dict[int, int] = {}
     for a, by in zip(axes, shifts, strict=True):
         place = axis_of("roll", x, a)
-        total[place] = total.get(place, 0) + index(by)
+        total[place] = total.get(place, 0) + by
     order = tuple(sorted(total))
     return call("roll", x, shift=tuple(total[a] for a in order), axis=order)  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ they are reshaped, permuted or broadcast; everything else refuses them with :cla
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.backend.shapes import broadcast, check_axis
@@ -18,6 +18,7 @@ from backburn.tensor.dispatch import (
     axis_of,
     call,
     describe,
+    integers_of,
     is_tensor,
     kind_operand,
     promoted,
@@ -113,7 +114,7 @@ def expand_dims(x: T, /, axis: int | Sequence[int] = 0) -> T:
     ((3, 1), (1, 3, 1))
     """
     x = tensor_operand("expand_dims", x)
-    new = (axis,) if isinstance(axis, int) else tuple(axis)
+    new = integers_of("expand_dims", "axis", axis)
     rank = x.ndim + len(new)
     axes = {a % rank for a in new if -rank <= a < rank}
     if len(axes) != len(new):
@@ -170,7 +171,7 @@ def permute_dims(x: T, /, axes: Sequence[int]) -> T:
     (4, 2, 3)
     """
     x = tensor_operand("permute_dims", x)
-    order = tuple(axis_of("permute_dims", x, a) for a in axes)
+    order = tuple(axis_of("permute_dims", x, a) for a in integers_of("permute_dims", "axes", axes))
     return call("permute_dims", x, axes=order)  # type: ignore[no-any-return]
 
 
@@ -182,7 +183,7 @@ def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int]
     (3, 4, 2)
     """
     x = tensor_operand("moveaxis", x)
-    start, end = ((a,) if isinstance(a, int) else tuple(a) for a in (source, destination))
+    start, end = integers_of("moveaxis", "source", source), integers_of("moveaxis", "destination", destination)
     origins, places = ([axis_of("moveaxis", x, a) for a in axes] for axes in (start, end))
     if not len(origins) == len(places) == len(set(origins)) == len(set(places)):
         raise AxisError(
@@ -303,6 +304,8 @@ def _several(name: str, arrays: Any) -> list[Any]:
     """One or more tensors in their common dtype."""
     if is_tensor(arrays):
         raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")
+    if not isinstance(arrays, Iterable):
+        raise ArgumentError(f"{name}: takes a list of tensors, not {type(arrays).__name__}")
     tensors = [tensor_operand(name, x) for x in arrays]
     if not tensors:
         raise ArgumentError(f"{name}: takes a list of at least one tensor, and this is empty")
