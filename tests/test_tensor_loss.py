@@ -95,6 +95,10 @@ def test_what_is_refused() -> None:
         ShapeError, match=r"cross_entropy: the labels \[4, 1\] must have the shape .*int64\[4,1\]|the targets"
     ):
         cross_entropy(x, bb.asarray(LABELS[:, None]))
+    with pytest.raises(ShapeError, match=r"cross_entropy: .*shape \[3, 3\] .*; class labels are integers"):
+        cross_entropy(bb.zeros((3, 3)), bb.asarray([0.0, 1.0, 2.0]))  # would broadcast
+    with pytest.raises(ShapeError, match=r"cross_entropy: float targets .*shape \[2\].*not \[\]"):
+        cross_entropy(bb.zeros(2), bb.asarray(1.0))
     with pytest.raises(ShapeError, match="cross_entropy: the weight must have one value for each of the 3 classes"):
         cross_entropy(x, bb.asarray(LABELS), bb.asarray([1.0]))
     with pytest.raises(AxisError, match="cross_entropy: axis 2 is out of range"):

@@ -154,6 +154,11 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]
         if self.dtype(targets).kind == "float":
+            if targets.shape != x.shape:  # broadcast, labels given as floats would be taken for probabilities
+                raise ShapeError(
+                    f"float targets are probabilities and have the shape {list(x.shape)} of the logits, not "
+                    f"{list(targets.shape)}; class labels are integers: cast them"
+                )
             if ignore_index is not None:
                 raise ArgumentError("cross_entropy: ignore_index is for integer targets, not for probabilities")
             if label_smoothing:
