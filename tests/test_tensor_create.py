@@ -311,3 +311,10 @@ def test_quantizing_refuses() -> None:
     for combine in (lambda q: q + 1.0, lambda q: 2 * q, lambda q: q < 1, lambda q: q + x):
         with pytest.raises(DTypeError, match="dequantize the quantized operand first"):
             combine(x.quantize())
+
+
+def test_a_list_of_tracked_tensors_is_refused_rather_than_detached() -> None:
+    x = bb.asarray([1.0, 2.0]).require_grad()
+    with pytest.raises(ArgumentError, match=r"history; bb\.stack"):
+        bb.asarray([x[0], x[1]])
+    assert bb.asarray([x.detach()[0], 3.0]).tolist() == [1.0, 3.0]

@@ -114,7 +114,7 @@ def operation(
         name = body.__name__
         if name in OPERATIONS:
             raise ValueError(f"operation {name} is declared twice")
-        family = body.__module__.rpartition(".")[2]
+        family = (body.__module__ or "").rpartition(".")[2]
         results = (result,) if isinstance(result, str) else result
         OPERATIONS[name] = Operation(
             name, family, kinds, required, differentiable, shape, results, like, lists, body

@@ -93,6 +93,8 @@ def _no_tensor(name: str, value: Any) -> DTypeError:
 def _untensored(obj: Any) -> Any:
     """Nested lists of 0-d tensors and numbers, as nested lists of numbers."""
     if is_tensor(obj):
+        if obj.is_tracked:
+            raise ArgumentError("asarray: a list of tracked tensors would lose their history; bb.stack(...) keeps it")
         return to_host(obj)
     if isinstance(obj, (list, tuple)):
         return [_untensored(o) for o in obj]
