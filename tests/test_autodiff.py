@@ -28,6 +28,7 @@ from backburn.base.errors import (
     NotDifferentiableError,
     ShapeError,
 )
+from backburn.tensor.defaults import as_backend
 from backburn_numpy import NumpyBackend
 
 BASE = NumpyBackend()
@@ -82,8 +83,9 @@ def test_a_foreign_autodiff_backend_that_disagrees_is_refused_with_both_types_na
     for name in AUTODIFF_METHODS:
         setattr(Foreign, name, lambda self, *a: None)
     assert is_autodiff(Foreign())
-    with pytest.raises(BackendMismatchError, match=r"Foreign \(device cpu\).*Other \(device elsewhere\)"):
-        check_autodiff_backend(Foreign())
+    for use in (check_autodiff_backend, as_backend, Autodiff):
+        with pytest.raises(BackendMismatchError, match=r"Foreign \(device cpu\).*Other \(device elsewhere\)"):
+            use(Foreign())
 
 
 @pytest.mark.parametrize("value", [3, None, NumpyBackend, "numpy"])

@@ -22,6 +22,7 @@ from backburn.backend.contract import (
     QuantizedsOf,
     is_backend,
 )  # fmt: skip
+from backburn.backend.registry import check_autodiff_backend
 from backburn.backend.table import LISTENERS, OPERATIONS
 from backburn.base.dtypes import DType, FloatDType, IntDType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
@@ -91,6 +92,7 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
             raise DTypeError(f"Autodiff wraps a backend, not {inner!r}. Write Autodiff(NumpyBackend()), for example")
         known = cls._instances.get(id(inner))
         if known is None:
+            check_autodiff_backend(inner)
             known = super().__new__(cls)
             known._inner = inner
             cls._instances[id(inner)] = known

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_backend
-from backburn.backend.registry import load_backend
+from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import DTypeError, SpecError
@@ -21,6 +21,7 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     if isinstance(backend, str):
         return load_backend(backend)
     if is_backend(backend):
+        check_autodiff_backend(backend)
         return backend
     raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'")
 
