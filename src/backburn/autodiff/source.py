@@ -1,0 +1,148 @@
+"""The source text that both decorators of this package generate for each operation: what they have in common.
+
+An operation of a decorator takes the inner primitives out of boxes, calls the inner backend, and puts float results
+into boxes again. What it notes beside the value, a node of the graph or a tangent, is the other slot of the box.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+from backburn.autodiff.rules import RULES, GradientRule
+from backburn.backend.table import Operation
+from backburn.base.contexts import RECORDING
+
+
+class Source:
+    """The source text of one operation of a decorator, line by line.
+
+    ``box`` names the class of its float primitives and ``note`` their slot beside the value.
+    """
+
+    box = "Tracked"
+    note = "node"
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.rules: list[GradientRule] = RULES.get(operation.name, [])
+        self.served = [o for r in self.rules for o in r.operands]
+        self.lines: list[str] = []
+
+    def emit(self, depth: int, line: str) -> None:
+        """One more line."""
+        self.lines.append("    " * depth + line)
+
+    def signature(self) -> None:
+        """The ``def`` line: the operands, positional-only, and the attributes with their defaults."""
+        op = self.operation
+        names = ["self"]
+        for index, (name, parameter) in enumerate(op.parameters.items()):
+            names.append(name if parameter.default is parameter.empty else f"{name}=defaults[{index}]")
+        names.insert(1 + len(op.operands), "/")
+        self.emit(0, f"def {op.name}({', '.join(names)}):")
+
+    def arguments(self) -> str:
+        """All operands and attributes, to pass on."""
+        return ", ".join(self.operation.parameters)
+
+    @property
+    def decides_by_operands(self) -> bool:
+        """Whether an output is float only if an operand is, for operations of several kinds."""
+        return "same" in self.operation.results and self.operation.kinds != "F"
+
+    def unwrap(self) -> None:
+        """Take the inner primitives, and what is noted beside them, out of the operands."""
+        if self.decides_by_operands:
+            self.emit(1, "is_float = False")
+        flag = "; is_float = True" if self.decides_by_operands else ""
+        for operand in self.operation.operands:
+            if operand in self.operation.lists:
+                noted = f"t.{self.note} if t.__class__ is {self.box} else None"
+                self.emit(1, f"{operand}_{self.note}s = [{noted} for t in {operand}]")
+                if self.decides_by_operands:
+                    self.emit(1, f"is_float = is_float or any(t.__class__ is {self.box} for t in {operand})")
+                self.emit(1, f"{operand} = [t.value if t.__class__ is {self.box} else t for t in {operand}]")
+            else:
+                self.emit(1, f"if {operand}.__class__ is {self.box}:")
+                self.emit(2, f"{operand}_{self.note} = {operand}.{self.note}; {operand} = {operand}.value{flag}")
+                self.emit(1, "else:")
+                self.emit(2, f"{operand}_{self.note} = None")
+
+    def noted(self, operand: str) -> str:
+        """An expression that tells whether an operand is on the graph, or has a tangent."""
+        if operand in self.operation.lists:
+            return f"any(n is not None for n in {operand}_{self.note}s)"
+        return f"{operand}_{self.note} is not None"
+
+    def wrapped(self, value: str, result: str, note: str = "") -> str:
+        """An expression for one output as a primitive of the decorator."""
+        float_value = f"{self.box}({value}{note})"
+        if result == "same":
+            return f"{float_value} if is_float else {value}" if self.decides_by_operands and not note else float_value
+        if result == "dtype":
+            return f'{float_value} if dtype.kind == "float" else {value}'
+        if result == "data":
+            return f"{self.box}({value}) if k.dtype({value}).kind == 'float' else {value}"
+        if result == "host":
+            return value
+        return float_value if result.startswith(("float", "bfloat")) else value
+
+    def plain(self) -> str:
+        """The result when there is nothing to note."""
+        results = self.operation.results
+        if len(results) == 1:
+            return self.wrapped("out", results[0])
+        return ", ".join(self.wrapped(f"out[{i}]", r) for i, r in enumerate(results))
+
+    def value_of(self, name: str) -> str:
+        """An expression for what a rule takes under ``name``, which may be the shape or dtype of an operand."""
+        for operand in self.operation.operands:
+            if name == f"{operand}_shape":
+                several = operand in self.operation.lists
+                return f"[t.shape for t in {operand}]" if several else f"getattr({operand}, 'shape', None)"
+            if name == f"{operand}_dtype":
+                return f"dtype_of(k, {operand})"
+        return name
+
+    def decomposed(self) -> None:
+        """The default body runs on the decorator where something is noted; the inner backend computes what has nothing."""
+        op = self.operation
+        self.emit(1, "if recording() and (")
+        for index, operand in enumerate(op.operands):
+            joint = "    or " if index else "    "
+            if operand in op.lists:
+                self.emit(1, f"{joint}any(t.__class__ is {self.box} and t.{self.note} is not None for t in {operand})")
+            else:
+                self.emit(1, f"{joint}({operand}.__class__ is {self.box} and {operand}.{self.note} is not None)")
+        self.emit(1, "):")
+        self.emit(2, f"return body(self, {self.arguments()})")
+        self.unwrap()
+        self.emit(1, f"out = k.{op.name}({self.arguments()})")
+        self.emit(1, f"return {self.plain()}")
+
+
+def compiled(operation: Operation, text: str, decorator: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function that ``text`` defines, which may use ``names`` and what all texts use; tracebacks show its lines."""
+    namespace: dict[str, Any] = {
+        "recording": RECORDING.get,
+        "dtype_of": dtype_of,
+        "body": operation.body,
+        "defaults": tuple(operation.parameters[n].default for n in operation.parameters),
+        **{f"rule_{i}": r.function for i, r in enumerate(RULES.get(operation.name, []))},
+        **names,
+    }
+    filename = f"<backburn.{decorator.lower()} {operation.name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+    function: Callable[..., Any] = namespace[operation.name]
+    function.__doc__ = operation.body.__doc__
+    function.__qualname__ = f"{decorator}.{operation.name}"
+    function.__module__ = "backburn.autodiff"
+    return function
+
+
+def dtype_of(k: Any, operand: Any) -> Any:
+    """The dtype of an operand that may also be a Python scalar or absent (None)."""
+    return None if operand is None or isinstance(operand, (bool, int, float)) else k.dtype(operand)
