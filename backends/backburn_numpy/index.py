@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend import quantized_moves
-from backburn.backend.index import _gathered as check_gather
-from backburn.backend.index import _scattered as check_scatter
+from backburn.backend.index import added, gathered, scattered, shape_or_none
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy.memory import THRESHOLD, empty
@@ -43,7 +42,7 @@ def slice_backward(grad: Array, /, shape: Shape, key: Any) -> Array:
 def gather(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.gather(plain(), x, indices, axis)
-    check_gather(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
+    gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
     return x[_grid(indices, axis)]
 
 
@@ -54,7 +53,7 @@ def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> 
 
 
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
-    check_scatter(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
+    scattered(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
     if mode == "assign":
         out = _copy(x)
         # The last of several values for one place stays only where NumPy goes through the indices forwards.
@@ -71,6 +70,7 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     ufunc = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     if ufunc is None:
         raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
+    scattered(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, _sum_dtype(x))
     ufunc.at(out, _grid(indices, axis), values)
     return out.astype(x.dtype, copy=False)
@@ -96,6 +96,7 @@ def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Arr
 
 
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, _sum_dtype(x))
     _add_entries(out, indices, values, axis)
     return out.astype(x.dtype, copy=False)

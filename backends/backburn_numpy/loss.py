@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
 from backburn_numpy.blocks import BLOCK, WORTH, wide
 from backburn_numpy.memory import empty
@@ -17,6 +18,7 @@ Array = Any
 
 
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
+    labelled(x.shape, labels.shape, axis=axis)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
     out = np.empty(len(lines), x.dtype)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.index import shape_or_none
+from backburn.backend.normalize import channels
 from backburn_numpy.blocks import BLOCK, WORTH, along, is_half, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
@@ -222,6 +224,7 @@ def batch_norm(
     axis: int = 1,
     eps: float = 1e-5,
 ) -> Array:
+    channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
     factor = np.reciprocal(np.sqrt(wide(variance) + eps), out=...)
     if scale is not None:
@@ -234,6 +237,7 @@ def batch_norm(
 def batch_norm_training(
     x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
+    channels(x.shape, shape_or_none(scale), shape_or_none(bias), axis=axis)
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
     others = tuple(i for i in range(x.ndim) if i != axis)
     values = wide(x)
@@ -244,9 +248,9 @@ def batch_norm_training(
     if scale is not None:
         factor *= wide(scale).reshape(shape)
     _affine(out, factor, None if bias is None else wide(bias).reshape(shape))
-    channels = x.shape[axis]
+    count = x.shape[axis]
     return (
         out.astype(x.dtype, copy=False),
-        mean.reshape(channels).astype(x.dtype, copy=False),
-        variance.reshape(channels).astype(x.dtype, copy=False),
+        mean.reshape(count).astype(x.dtype, copy=False),
+        variance.reshape(count).astype(x.dtype, copy=False),
     )

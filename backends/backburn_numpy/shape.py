@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from backburn.backend import quantized_moves
-from backburn.backend.layout import joined, overlapped, padded, stacked, windows
+from backburn.backend.layout import joined, overlapped, padded, stacked, tiled, windows
 from backburn_numpy import memory
 from backburn_numpy.quantize import QuantizedArray, plain
 
@@ -60,6 +60,7 @@ def stack(tensors: Sequence[Array], /, axis: int) -> Array:
 
 
 def tile(x: Array, /, repeats: Shape) -> Array:
+    tiled(x.shape, repeats=repeats)
     return np.tile(x, repeats)
 
 

@@ -299,9 +299,10 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         singular values are equal. (Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least
         squares problems whose variables separate, 1973)
         """
+        shape = _inverse(_shape(x), None if is_scalar(rtol) else _shape(rtol))
         u, s, vh = self.svd(x)
         if 0 in s.shape:
-            nothing: F = self.zeros(_inverse(_shape(x)), self.dtype(x))
+            nothing: F = self.zeros(shape, self.dtype(x))
             return nothing
         part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*_shape(rtol), 1))
         counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))

@@ -11,6 +11,7 @@ import math
 from typing import Any, Protocol, TypeAlias, overload
 
 from backburn.backend.kinds import Kinds
+from backburn.backend.scalars import is_scalar
 from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
@@ -57,12 +58,14 @@ def _same_but_for(x: Shape, indices: Shape, axis: int) -> None:
         raise ShapeError(f"the indices {list(indices)} must have the shape {list(x)} in every axis but {axis}")
 
 
-def _gathered(x: Shape, indices: Shape, *, axis: int) -> Shape:
+def gathered(x: Shape, indices: Shape, *, axis: int) -> Shape:
+    """The shape of ``indices``, which read one element each along ``axis``."""
     _same_but_for(x, indices, axis)
     return indices
 
 
-def _scattered(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+def scattered(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+    """The shape of ``x``, whose elements are written one by one along ``axis``."""
     _same_but_for(x, indices, axis)
     if values is not None and values != indices:
         raise ShapeError(f"there are {list(indices)} indices and {list(values)} values")
@@ -74,7 +77,8 @@ def _taken(x: Shape, indices: Shape, *, axis: int) -> Shape:
     return x[:axis] + indices + x[axis + 1 :]
 
 
-def _added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+def added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
+    """The shape of ``x``, whose entries along ``axis`` are written whole."""
     if len(indices) != 1:
         raise ShapeError(f"the indices must have one axis, not {len(indices)}")
     if values is not None and values != _taken(x, indices, axis=axis):
@@ -93,8 +97,9 @@ def _gathered_nd(x: Shape, indices: Shape, **_: Any) -> Shape:
 
 
 def _scattered_nd(x: Shape, indices: Shape, values: Shape | None, **_: Any) -> Shape:
-    if values is not None and values != _gathered_nd(x, indices):
-        raise ShapeError(f"the values {list(values)} must have the shape {list(_gathered_nd(x, indices))}")
+    places = _gathered_nd(x, indices)
+    if values is not None and values != places:
+        raise ShapeError(f"the values {list(values)} must have the shape {list(places)}")
     return x
 
 
@@ -102,6 +107,11 @@ def shape_of(x: Any) -> Shape:
     """The shape of a primitive."""
     shape: Shape = x.shape
     return shape
+
+
+def shape_or_none(x: Any) -> Shape | None:
+    """The shape of an operand as shape rules take it: None for one that is absent or a Python scalar."""
+    return None if x is None or is_scalar(x) else shape_of(x)
 
 
 class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -149,7 +159,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def gather(self, x: B, indices: I, /, axis: int) -> B: ...
     @overload
     def gather(self, x: Q, indices: I, /, axis: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=_gathered, like=("x",), required=True, differentiable=True)
+    @operation(kinds="FIBQ", shape=gathered, like=("x",), required=True, differentiable=True)
     def gather(self, x: Any, indices: Any, /, axis: int) -> Any:
         """The element of ``x`` that ``indices`` name along ``axis``, for each of them.
 
@@ -169,7 +179,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter(self, x: I, indices: I, values: I | int, /, axis: int, mode: str = "assign") -> I: ...
     @overload
     def scatter(self, x: B, indices: I, values: B | bool, /, axis: int, mode: str = "assign") -> B: ...
-    @operation(kinds="FIB", shape=_scattered, like=("x",), required=True, differentiable=True)
+    @operation(kinds="FIB", shape=scattered, like=("x",), required=True, differentiable=True)
     def scatter(self, x: Any, indices: Any, values: Any, /, axis: int, mode: str = "assign") -> Any:
         """``x`` with ``values`` put where ``indices`` point along ``axis``.
 
@@ -182,7 +192,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_reduce(self, x: F, indices: I, values: F, /, axis: int, mode: str) -> F: ...
     @overload
     def scatter_reduce(self, x: I, indices: I, values: I, /, axis: int, mode: str) -> I: ...
-    @operation(kinds="FI", shape=_scattered, like=("x",), differentiable=True)
+    @operation(kinds="FI", shape=scattered, like=("x",), differentiable=True)
     def scatter_reduce(self: Any, x: Any, indices: Any, values: Any, /, axis: int, mode: str) -> Any:
         """:meth:`scatter` that multiplies (``mode="mul"``) or takes the smallest or largest (``"min"``, ``"max"``).
 
@@ -191,6 +201,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         if mode not in _REDUCE:
             raise ArgumentError(f"scatter_reduce: the mode is one of {', '.join(_REDUCE)}, not {mode!r}")
+        scattered(x.shape, indices.shape, shape_or_none(values), axis=axis)
         self.gather(x, indices, axis)  # raises for an index out of range, which the comparison below would not see
         length, rank = x.shape[axis], len(x.shape)
         order = (*range(axis), *range(axis + 1, rank), axis)
@@ -235,9 +246,10 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_add(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...
     @overload
     def index_add(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
-    @operation(kinds="FI", shape=_added, like=("x",), differentiable=True)
+    @operation(kinds="FI", shape=added, like=("x",), differentiable=True)
     def index_add(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
         """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name."""
+        added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "add")
 
     @overload
@@ -246,12 +258,13 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_copy(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
     @overload
     def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=_added, like=("x",), differentiable=True)
+    @operation(kinds="FIB", shape=added, like=("x",), differentiable=True)
     def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
         """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
 
         Of several for one place the last stays.
         """
+        added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "assign")
 
     # ---- several axes at once ----
@@ -268,6 +281,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         The result has the shape of ``indices`` without its last axis, and then that of one entry.
         """
+        _gathered_nd(x.shape, indices.shape)
         return self.take(*_flat(self, x, indices), 0)
 
     @overload
@@ -282,6 +296,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         ``mode`` is ``"assign"``, where of several values for one place the last stays, or ``"add"``.
         """
+        _scattered_nd(x.shape, indices.shape, shape_or_none(values))
         write = {"assign": self.index_copy, "add": self.index_add}.get(mode)
         if write is None:
             raise ArgumentError(f"scatter_nd: the mode is 'assign' or 'add', not {mode!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, overload
 
 from backburn.backend import shapes
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
@@ -46,5 +47,6 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         ``x`` has any number of leading axes, which the result keeps.
         """
+        _linear(shape_of(x), shape_of(weight), shape_or_none(bias))
         product: F = self.matmul(x, weight)
         return product if bias is None else self.add(product, bias)

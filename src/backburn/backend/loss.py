@@ -40,7 +40,8 @@ def _paired(x: Shape, targets: Shape, *, reduction: str = "mean") -> Shape:
     return _reduced(x, reduction)
 
 
-def _labelled(x: Shape, labels: Shape, *, axis: int) -> Shape:
+def labelled(x: Shape, labels: Shape, *, axis: int) -> Shape:
+    """The shape of one label for each vector along ``axis``."""
     if labels != without_axis(x, axis):
         raise ShapeError(f"the labels {list(labels)} must have the shape of {list(x)} without its axis {axis}")
     return labels
@@ -55,7 +56,7 @@ def _distributed(x: Shape, targets: Shape, *, axis: int) -> Shape:
 def _classes(
     x: Shape, targets: Shape, weight: Shape | None = None, *, axis: int = 1, reduction: str = "mean", **_: Any
 ) -> Shape:
-    examples = _distributed(x, targets, axis=axis) if len(targets) == len(x) else _labelled(x, targets, axis=axis)
+    examples = _distributed(x, targets, axis=axis) if len(targets) == len(x) else labelled(x, targets, axis=axis)
     if weight is not None and weight != (x[axis],):
         raise ShapeError(f"the weight must have one value for each of the {x[axis]} classes, not {list(weight)}")
     return _reduced(examples, reduction)
@@ -64,7 +65,7 @@ def _classes(
 def _labels_only(
     x: Shape, labels: Shape, weight: Shape | None = None, *, axis: int = 1, reduction: str = "mean", **_: Any
 ) -> Shape:
-    _labelled(x, labels, axis=axis)
+    labelled(x, labels, axis=axis)
     return _classes(x, labels, weight, axis=axis, reduction=reduction)
 
 
@@ -209,10 +210,11 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         result: F = _reduce(self, losses, reduction, self.dtype(x), weights)
         return result
 
-    @operation(kinds="F", shape=_labelled, like=("x",), differentiable=True)
+    @operation(kinds="F", shape=labelled, like=("x",), differentiable=True)
     def label_cross_entropy(self: Any, x: F, labels: I, /, axis: int) -> F:
         """``-log_softmax(x)`` along ``axis`` at the class that each label names; a label out of range raises."""
         shape = shape_of(x)
+        labelled(shape, shape_of(labels), axis=axis)
         logarithms = self.log_softmax(widened(self, x), axis)
         index = _column(self, _checked(self, labels, shape[axis]), axis)
         picked = self.reshape(self.gather(logarithms, index, axis), without_axis(shape, axis))

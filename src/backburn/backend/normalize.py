@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from backburn.backend.index import shape_of
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.shapes import along_axis, broadcast_to, check_axes, check_axis
@@ -78,7 +78,8 @@ def _backward(grad: Shape, x: Shape, scale: Shape, **_: Any) -> tuple[Shape, Sha
     return x, scale
 
 
-def _channels(x: Shape, *parameters: Shape | None, axis: int, **_: Any) -> Shape:
+def channels(x: Shape, *parameters: Shape | None, axis: int, **_: Any) -> Shape:
+    """The shape of ``x``, with parameters of one value for each channel."""
     check_axis(axis, len(x))
     for parameter in parameters:
         if parameter is not None and parameter != (x[axis],):
@@ -87,7 +88,7 @@ def _channels(x: Shape, *parameters: Shape | None, axis: int, **_: Any) -> Shape
 
 
 def _training(x: Shape, *parameters: Shape | None, axis: int, **_: Any) -> tuple[Shape, Shape, Shape]:
-    _channels(x, *parameters, axis=axis)
+    channels(x, *parameters, axis=axis)
     return x, (x[axis],), (x[axis],)
 
 
@@ -96,7 +97,7 @@ def _grouped(x: Shape, *parameters: Shape | None, groups: int = 1, **_: Any) -> 
         raise ShapeError("the channels are axis 1, and there is none")
     if groups < 1 or x[1] % groups:
         raise ShapeError(f"{x[1]} channels do not form {groups} groups of equal size")
-    return _channels(x, *parameters, axis=1)
+    return channels(x, *parameters, axis=1)
 
 
 class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -157,6 +158,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         ``scale`` and ``bias`` broadcast to ``x``. After Ba, Kiros and Hinton, Layer normalization, 2016.
         """
+        _normalized(shape_of(x), shape_or_none(scale), shape_or_none(bias), axis=axis)
         normal, _ = standardized(self, widened(self, x), axis, eps, True)
         result: F = self.cast(affine(self, normal, scale, bias), self.dtype(x))
         return result
@@ -172,6 +174,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         After Zhang and Sennrich, Root mean square layer normalization, 2019.
         """
+        _normalized(shape_of(x), shape_or_none(scale), axis=axis)
         normal, _ = standardized(self, widened(self, x), axis, eps, False)
         result: F = self.cast(affine(self, normal, scale, None), self.dtype(x))
         return result
@@ -189,6 +192,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         ``scale`` and ``bias`` have one value for each channel. After Wu and He, Group normalization, 2018.
         """
+        _grouped(shape_of(x), shape_or_none(scale), shape_or_none(bias), groups=groups)
         examples, channels, *rest = shape_of(x)
         grouped = (examples, groups, channels // groups, *rest)
         per_channel = (groups, channels // groups, *(1 for _ in rest))
@@ -200,12 +204,13 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=_grouped, differentiable=True)
     def instance_norm(self: Any, x: F, scale: F | None = None, bias: F | None = None, /, eps: float = 1e-5) -> F:
         """:meth:`group_norm` with a group for each channel: over all axes from 2 on."""
+        _grouped(shape_of(x), shape_or_none(scale), shape_or_none(bias))
         result: F = self.group_norm(x, scale, bias, shape_of(x)[1], eps)
         return result
 
     # ---- over a batch ----
 
-    @operation(kinds="F", shape=_channels, differentiable=True)
+    @operation(kinds="F", shape=channels, differentiable=True)
     def batch_norm(
         self: Any,
         x: F,
@@ -222,6 +227,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         The four parameters have one value for each of the channels, which are ``axis``. After Ioffe and Szegedy,
         Batch normalization, 2015.
         """
+        channels(shape_of(x), *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
         shape = channel_shape(shape_of(x), axis)
         inverse = self.rsqrt(self.add(widened(self, variance), eps))
         factor = inverse if scale is None else self.mul(inverse, widened(self, scale))
@@ -236,6 +242,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         self: Any, x: F, scale: F | None = None, bias: F | None = None, /, axis: int = 1, eps: float = 1e-5
     ) -> tuple[F, F, F]:
         """:meth:`batch_norm` with the batch's own statistics, which follow the result: mean and (biased) variance."""
+        channels(shape_of(x), shape_or_none(scale), shape_or_none(bias), axis=axis)
         others = other_axes(len(shape_of(x)), axis)
         mean, variance = self.mean(x, others), self.var(x, others)
         return self.batch_norm(x, mean, variance, scale, bias, axis, eps), mean, variance

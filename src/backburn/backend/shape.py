@@ -84,6 +84,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="FIB", shape=layout.stacked, differentiable=True, lists=("tensors",))
     def stack(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors of one shape, one after the other along a new axis."""
+        layout.stacked([x.shape for x in tensors], axis=axis)
         shape = tensors[0].shape
         shape = (*shape[:axis], 1, *shape[axis:])
         return self.concat([self.reshape(x, shape) for x in tensors], axis)
@@ -99,6 +100,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="FIBQ", shape=layout.flipped, differentiable=True)
     def flip(self: Any, x: Any, /, axis: Axes) -> Any:
         """``x`` with the order of its elements reversed along each of ``axis``."""
+        layout.flipped(x.shape, axis=axis)
         key = (slice(None, None, -1 if a in axis else 1) for a in range(len(x.shape)))
         return self.slice(x, tuple(canonical_slice(s, n) for s, n in zip(key, x.shape, strict=True)))
 
@@ -185,6 +187,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Window ``i`` along an axis begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not
         fit are left out. A backend with strided views copies nothing.
         """
+        layout.windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
         for a, width, step, spacing in zip(axis, size, stride, dilation, strict=True):
             count = (x.shape[a] - spacing * (width - 1) - 1) // step + 1
             starts = self.reshape(self.arange(0, count * step, step, int64), (count, 1))
@@ -200,6 +203,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         It is the transpose of :meth:`sliding_window`, and each is the other's gradient.
         """
+        layout.overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
         for a, n, step, spacing in reversed(tuple(zip(axis, length, stride, dilation, strict=True))):
             count, width = x.shape[a], x.shape[-1]
             shape = (*x.shape[:a], n, *x.shape[a + 1 : -1])

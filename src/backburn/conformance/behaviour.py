@@ -157,12 +157,7 @@ def check_determinism(check: Check) -> None:
 
 
 def error_checks(backend: Any, operation: Operation) -> Iterator[Check]:
-    """Calls that the shape rule refuses, made from a good one by changing one argument: none may return.
-
-    Of required operations only: what derived ones are made of refuses, or the functions that users call.
-    """
-    if not operation.required:
-        return
+    """Calls that the shape rule refuses, made from a good one by changing one argument: none may return."""
     for index, sample, dtype in list(shared(backend, operation))[:1]:
         for number, (what, _, _) in enumerate(refused_calls(operation, sample, dtype)):
             place = 100 * index + number

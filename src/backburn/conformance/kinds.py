@@ -148,8 +148,6 @@ def _why_no_gradient(kind: str, operation: Operation) -> str:
 
 
 def _why_no_errors(operation: Operation) -> str:
-    if not operation.required:
-        return "derived: refused by what it is made of, or by the tensor function"
     if operation.shape is None:
         return "no shape rule, which says what to refuse"
     if len(operation.operands) <= 1 and not operation.attributes:
