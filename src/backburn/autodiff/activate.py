@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import elementwise, through_body
 from backburn.backend.activate import halves
 
 
@@ -63,3 +64,7 @@ def glu(k: Any, g: Any, x: Any, axis: int) -> Any:
 
 
 gradient("glu", x=glu)
+
+elementwise("sigmoid", "log_sigmoid", "hard_sigmoid", "relu", "relu6", "leaky_relu", "prelu", "elu")
+elementwise("gelu", "silu", "mish", "softplus", "softsign", "tanhshrink")
+through_body("glu")

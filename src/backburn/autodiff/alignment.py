@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import reduction
 
 gradient(
     "ctc",
@@ -10,3 +11,5 @@ gradient(
         g, log_probs, targets, input_lengths, target_lengths, blank
     ),
 )
+
+reduction("ctc", axes=(0, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import elementwise
 from backburn.backend.scalars import is_scalar
 
 
@@ -88,3 +89,6 @@ gradient(
     y=lambda k, g, weight: k.mul(g, weight),
     weight=lambda k, g, x, y: k.mul(g, k.sub(y, x)),
 )
+
+elementwise("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "neg", "abs", "sign", "square")
+elementwise("reciprocal", "maximum", "minimum", "clamp", "lerp")

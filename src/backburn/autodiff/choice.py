@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import elementwise, linear
 
 gradient(
     "where",
@@ -14,3 +15,6 @@ gradient(
 )
 gradient("triu", x=lambda k, g, offset: k.triu(g, offset))
 gradient("tril", x=lambda k, g, offset: k.tril(g, offset))
+
+elementwise("where")
+linear("triu", "tril")

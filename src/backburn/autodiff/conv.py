@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.conv import Pairs, reach_of
 
 Shape = tuple[int, ...]
@@ -75,3 +76,8 @@ gradient(
     x=weight_backward_x,
     grad=lambda k, g, x, stride, padding, dilation, groups: k.conv(x, g, None, stride, padding, dilation, groups),
 )
+
+linear("conv", "conv_transpose", groups=("x", "weight"))
+linear("conv_weight_backward", groups=("x", "grad"))
+for _name in ("conv", "conv_transpose"):
+    tangent(_name, bias=lambda k, t, x: k.reshape(t, (*t.shape, *[1] * (len(x.shape) - 2))))

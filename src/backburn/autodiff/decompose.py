@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, reduction, tangent
 from backburn.backend.decompose import eps_of, identity, symmetric, transposed
 from backburn.backend.scan import part
 
@@ -227,3 +228,26 @@ def slogdet_gradient(k: Any, g: Any, x: Any, out: Any) -> Any:
 
 gradient("det", x=lambda k, g, x: k.mul(k.reshape(g, (*g.shape, 1, 1)), k.cofactors(x)))
 gradient("slogdet", x=slogdet_gradient)
+
+# ---- tangents; the decompositions and pinv have their rules transposed ----
+
+
+def triangular_solve_tangent(k: Any, t: Any, x: Any, out: Any, upper: bool) -> Any:
+    """The solution for what the moved triangle makes of the solution."""
+    moved = k.triu(t, 0) if upper else k.tril(t, 0)
+    return k.neg(k.triangular_solve(x, k.matmul(moved, out), upper))
+
+
+def slogdet_tangent(k: Any, t: Any, x: Any, out: Any) -> Any:
+    """The sum of the tangent times the gradient; the sign is constant."""
+    gradient = slogdet_gradient(k, (None, k.ones(out[1].shape, k.dtype(x))), x, out)
+    rank = len(x.shape)
+    return None, k.sum(k.mul(t, gradient), (rank - 2, rank - 1), False)
+
+
+linear("solve", "triangular_solve", groups=("y",))
+tangent("solve", x=lambda k, t, x, out: k.neg(k.solve(x, k.matmul(t, out))))
+tangent("triangular_solve", x=triangular_solve_tangent)
+tangent("inv", x=lambda k, t, out: k.neg(product(k, out, t, out)))
+reduction("det", axes=(-2, -1))
+tangent("slogdet", x=slogdet_tangent)

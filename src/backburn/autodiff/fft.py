@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear
 from backburn.base.dtypes import int64
 
 
@@ -38,3 +39,5 @@ def irfft_gradients(k: Any, g: Any, length: int, axis: int) -> tuple[Any, Any]:
 
 gradient("rfft", x=rfft_gradient)
 gradient("irfft", ("real", "imag"), irfft_gradients)
+
+linear("rfft", "irfft")

@@ -7,6 +7,7 @@ from typing import Any
 
 from backburn.autodiff.arithmetic import zero_for_x, zero_for_y
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import elementwise
 from backburn.backend.scalars import is_scalar
 
 # ---- powers and logarithms ----
@@ -133,3 +134,10 @@ for _name in ("floor", "ceil", "round", "trunc"):
     gradient(_name, x=zero_for_x)
 gradient("frac", x=lambda g: g)
 gradient("copysign", x=lambda k, g, x, out: k.mul(g, k.mul(k.sign(x), k.sign(out))), y=zero_for_y)
+
+elementwise("pow", "sqrt", "rsqrt", "hypot", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp")
+elementwise("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+elementwise("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+elementwise("erf", "erfc", "erfinv", "lgamma", "digamma", "polygamma")
+elementwise("sinc", "sinc_ratio", "i0", "i1", "bessel_ratio")
+elementwise("floor", "ceil", "round", "trunc", "frac", "copysign")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear
 from backburn.base.dtypes import int64
 
 gradient("slice", x=lambda k, g, x_shape, key: k.slice_backward(g, x_shape, key))
@@ -65,3 +66,6 @@ gradient("scatter_reduce", ("x", "values"), scatter_reduce)
 gradient("take", x=lambda k, g, x_shape, indices, axis: k.take_backward(g, indices, x_shape[axis], axis))
 gradient("take_backward", grad=lambda k, g, indices, axis: k.take(g, indices, axis))
 gradient("index_add", x=lambda k, g: g, values=lambda k, g, indices, axis: k.take(g, indices, axis))
+
+linear("slice", "slice_assign", "slice_backward", "gather", "gather_backward", "scatter")
+linear("take", "take_backward", "index_add")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, tangent
 
 Shape = tuple[int, ...]
 
@@ -53,3 +54,7 @@ gradient(
     weight=lambda k, g, x: k.matmul(transposed(k, rows(k, x)), rows(k, g)),
     bias=lambda k, g: g,
 )
+
+linear("matmul", groups=("x", "y"))
+linear("linear", groups=("x", "weight"))
+tangent("linear", bias=lambda t: t)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import reduction
 
 gradient("label_cross_entropy", x=lambda k, g, x, labels, axis: k.label_cross_entropy_backward(g, x, labels, axis))
 
@@ -24,3 +25,5 @@ gradient(
     x=lambda k, g, x, targets, axis: k.softmax_cross_entropy_backward(g, x, targets, axis),
     targets=of_targets,
 )
+
+reduction("label_cross_entropy", "softmax_cross_entropy")

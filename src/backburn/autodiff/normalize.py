@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import tangent, through_body
 from backburn.backend.normalize import channel_shape, other_axes
 
 Axes = tuple[int, ...]
@@ -82,3 +83,8 @@ def batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: floa
 
 
 gradient("batch_norm_training", ("x", "scale", "bias"), batch_norm_training)
+
+# The Jacobian of softmax is symmetric.
+tangent("softmax", x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
+tangent("log_softmax", x=lambda k, t, out, axis: k.sub(t, k.sum(k.mul(t, k.exp(out)), (axis,), True)))
+through_body("layer_norm", "rms_norm", "batch_norm", "batch_norm_training")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, tangent
 
 Shape = tuple[int, ...]
 
@@ -33,3 +34,14 @@ gradient(
         g, size, stride, padding, ceil_mode, count_include_pad
     ),
 )
+
+def max_pool_tangent(k: Any, t: Any, out: Any) -> Any:
+    """The tangent of each element that was chosen."""
+    values, indices = out
+    lines = k.reshape(t, (*t.shape[:2], math.prod(t.shape[2:])))
+    flat = k.reshape(indices, (*indices.shape[:2], math.prod(indices.shape[2:])))
+    return k.reshape(k.gather(lines, flat, 2), values.shape), None
+
+
+tangent("max_pool", x=max_pool_tangent)
+linear("avg_pool", "avg_pool_backward")

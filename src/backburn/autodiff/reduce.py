@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, reduction
 from backburn.backend.reduce import count, one_axis
 from backburn.backend.scan import part
 
@@ -109,3 +110,6 @@ gradient("var", x=var_gradient)
 gradient("std", x=std_gradient)
 gradient("norm", x=norm_gradient)
 gradient("logsumexp", x=logsumexp_gradient)
+
+linear("sum", "mean")
+reduction("prod", "max", "min", "var", "std", "norm", "logsumexp")

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.scan import associative_scan, first_state, part
 
 
@@ -38,14 +39,19 @@ def cumprod_gradient(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool)
     return k.mul(before, recurrence(k, shifted(k, x, axis, 1.0, not reverse), g, axis, not reverse))
 
 
-def extremum_gradient(k: Any, g: Any, out: Any, axis: int) -> Any:
-    """Each gradient to the element that set the running extremum: where ``out`` changes."""
+def carried(k: Any, out: Any, axis: int) -> Any:
+    """Where a running extremum is that of the place before: where ``out`` does not change."""
     length = out.shape[axis]
     same = k.equal(part(k, out, axis, min(1, length), length), part(k, out, axis, 0, max(length - 1, 0)))
     edge = k.full((*out.shape[:axis], min(1, length), *out.shape[axis + 1 :]), False, k.dtype(same))
-    carried = k.concat([edge, same], axis)
-    passed_on = k.cast(shifted(k, carried, axis, False, True), k.dtype(g))
-    return k.where(carried, 0.0, recurrence(k, passed_on, g, axis, True))
+    return k.concat([edge, same], axis)
+
+
+def extremum_gradient(k: Any, g: Any, out: Any, axis: int) -> Any:
+    """Each gradient to the element that set the running extremum."""
+    kept = carried(k, out, axis)
+    passed_on = k.cast(shifted(k, kept, axis, False, True), k.dtype(g))
+    return k.where(kept, 0.0, recurrence(k, passed_on, g, axis, True))
 
 
 def logcumsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
@@ -87,3 +93,37 @@ gradient("cumprod", x=cumprod_gradient)
 gradient("cummax", x=extremum_gradient)
 gradient("cummin", x=extremum_gradient)
 gradient("logcumsumexp", x=logcumsumexp_gradient)
+
+# ---- tangents ----
+
+
+def cumprod_tangent(k: Any, t: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
+    """The product rule, step by step."""
+    return recurrence(k, x, k.mul(shifted(k, out, axis, 1.0, reverse), t), axis, reverse)
+
+
+def extremum_tangent(k: Any, t: Any, out: Any, axis: int) -> Any:
+    """That of the element which set the running extremum."""
+    kept = carried(k, out, axis)
+    return recurrence(k, k.cast(kept, k.dtype(t)), k.where(kept, 0.0, t), axis, False)
+
+
+def logcumsumexp_tangent(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
+    """Each element's part of the sum up to it, and what is left of the parts before."""
+    total = k.where(k.equal(out, -math.inf), 0.0, out)
+    left = k.exp(k.sub(shifted(k, out, axis, -math.inf, False), total))
+    return recurrence(k, left, k.mul(k.exp(k.sub(x, total)), t), axis, False)
+
+
+def ssm_scan_tangent(k: Any, t: Any, a: Any, h0: Any, out: Any, axis: int, reverse: bool) -> Any:
+    """The same recurrence, driven by what the moved factor makes of each state."""
+    return k.ssm_scan(a, 1.0, k.mul(t, before(k, out, h0, axis, reverse)), None, axis, reverse)
+
+
+linear("cumsum")
+linear("ssm_scan", groups=("b", ("x", "h0")))
+tangent("ssm_scan", a=ssm_scan_tangent)
+tangent("cumprod", x=cumprod_tangent)
+for _name in ("cummax", "cummin"):
+    tangent(_name, x=extremum_tangent)
+tangent("logcumsumexp", x=logcumsumexp_tangent)

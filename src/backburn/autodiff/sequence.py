@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import tangent, through_body
 from backburn.backend.sequence import attention_weights, gates_of, scores_gradient, transposed
 
 Needs = tuple[bool, ...]
+
+
+def is_padding(k: Any, indices: Any, weight_shape: tuple[int, ...], padding_idx: int) -> Any:
+    """Which indices, which may count from the end, mean padding; in the rank of the rows."""
+    found = k.equal(k.remainder(indices, weight_shape[0]), padding_idx % weight_shape[0])
+    return k.reshape(found, (*indices.shape, *[1] * (len(weight_shape) - 1)))
 
 
 def embedding_gradient(
@@ -15,9 +22,7 @@ def embedding_gradient(
 ) -> Any:
     """The rows of the gradient, added at their indices."""
     if padding_idx is not None:
-        padded = k.remainder(indices, weight_shape[0])  # an index may count from the end
-        skipped = k.equal(padded, padding_idx % weight_shape[0])
-        g = k.where(k.reshape(skipped, (*indices.shape, *[1] * (len(weight_shape) - 1))), 0.0, g)
+        g = k.where(is_padding(k, indices, weight_shape, padding_idx), 0.0, g)
     return k.take_backward(g, indices, weight_shape[0], 0)
 
 
@@ -121,3 +126,17 @@ def attention(
 
 
 gradient("scaled_dot_product_attention", ("query", "key", "value", "mask"), attention)
+
+# ---- tangents ----
+
+
+def embedding_tangent(k: Any, t: Any, indices: Any, padding_idx: int | None) -> Any:
+    """The rows of the tangent; 0 for padding, whose row is held."""
+    rows = k.embedding(t, indices)
+    if padding_idx is None:
+        return rows
+    return k.where(is_padding(k, indices, t.shape, padding_idx), 0.0, rows)
+
+
+tangent("embedding", weight=embedding_tangent)
+through_body("lstm_cell", "gru_cell", "scaled_dot_product_attention")

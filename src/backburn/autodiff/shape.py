@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.shape import padding
 
 Shape = tuple[int, ...]
@@ -66,3 +67,6 @@ gradient(
         g, x_shape[len(x_shape) - len(axis) :], stride, axis, dilation
     ),
 )
+
+linear("reshape", "broadcast_to", "permute_dims", "concat", "stack", "flip", "roll", "sliding_window", "overlap_add")
+tangent("pad", x=lambda k, t, widths, mode: k.pad(t, widths, mode, 0.0))

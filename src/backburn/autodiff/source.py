@@ -107,7 +107,7 @@ class Source:
         return name
 
     def decomposed(self) -> None:
-        """The default body runs on the decorator where something is noted; the inner backend computes what has nothing."""
+        """The default body runs on the decorator where something is noted; the inner backend computes the rest."""
         op = self.operation
         self.emit(1, "if recording() and (")
         for index, operand in enumerate(op.operands):

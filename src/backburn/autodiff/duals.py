@@ -1,0 +1,206 @@
+"""Compiles what ``Forward`` does for each operation from the operation table, the gradient rules and their marks.
+
+Every operation of ``Forward`` is one generated function, made at its first call: take the inner primitives out of the
+operands, call the inner backend, and, where an operand has a tangent, add up what each contributes to the result's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic
+
+from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.source import Source, compiled
+from backburn.autodiff.tangents import BODIES, TANGENTS, Part
+from backburn.backend.contract import BK
+from backburn.backend.scalars import is_scalar
+from backburn.backend.table import Operation
+from backburn.base.contexts import RECORDING, scoped
+
+
+class Dual(Generic[BK]):
+    """The float primitive of ``Forward[BK]``: an inner float primitive, and its tangent unless it is a constant."""
+
+    __slots__ = ("tangent", "value")
+
+    def __init__(self, value: Any, tangent: Any = None) -> None:
+        self.value = value
+        self.tangent = tangent
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        shape: tuple[int, ...] = self.value.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype object of the innermost primitive, as its library has it."""
+        return self.value.dtype
+
+    def __repr__(self) -> str:
+        return f"Dual({self.value!r}{'' if self.tangent is None else f', tangent={self.tangent!r}'})"
+
+
+def compile_operation(operation: Operation) -> Callable[..., Any]:
+    """The method of ``Forward`` for ``operation``."""
+    names: dict[str, Any] = {
+        "Dual": Dual,
+        "plus": plus,
+        "like": like,
+        "zero": zero,
+        "reduced": reduced,
+        "transposed": transposed,
+        "operation": operation.name,
+        **{f"tangent_{i}": p.function for i, p in enumerate(TANGENTS.get(operation.name, []))},
+    }
+    return compiled(operation, _Pushed(operation).text(), "Forward", names)
+
+
+class _Pushed(Source):
+    """The source text of one operation of ``Forward``."""
+
+    box = "Dual"
+    note = "tangent"
+
+    def text(self) -> str:
+        op = self.operation
+        parts = TANGENTS.get(op.name, [])
+        self.signature()
+        self.emit(1, "k = self.inner_backend")
+        if op.name in BODIES or (op.differentiable and not op.required and not self.rules):
+            self.decomposed()
+            return "\n".join(self.lines) + "\n"
+        if op.differentiable and self.rules and not parts:
+            self.emit(1, f"boxed = ({', '.join(op.operands)},)")
+        self.unwrap()
+        if op.differentiable:
+            self.emit(1, f"constant = not ({' or '.join(self.noted(o) for o in op.operands)}) or not recording()")
+            if self.rules and not parts:
+                self.emit(1, "if not constant:")
+                attributes = ", ".join(f"{n}={n}" for n in op.attributes)
+                self.emit(2, f"return transposed(k, operation, boxed, dict({attributes}))")
+        self.emit(1, f"out = k.{op.name}({self.arguments()})")
+        if op.differentiable and parts:
+            self.emit(1, "if constant:")
+            self.emit(2, f"return {self.plain()}")
+            self.push(parts)
+        else:
+            self.emit(1, f"return {self.plain()}")
+        return "\n".join(self.lines) + "\n"
+
+    def push(self, parts: list[Part]) -> None:
+        """Add up what the operands with tangents contribute."""
+        self.emit(1, "t = None")
+        for index, part in enumerate(parts):
+            self.emit(1, f"if {' or '.join(self.noted(o) for o in part.operands)}:")
+            self.emit(2, f"t = plus(k, t, {self.part(index, part)})")
+        results = self.operation.results
+        if len(results) == 1:
+            self.emit(1, f"return {self.wrapped('out', results[0], ', like(k, t, out)')}")
+        else:
+            self.emit(1, f"t = ({'None, ' * len(results)}) if t is None else t")
+            boxed = (self.wrapped(f"out[{i}]", r, f", like(k, t[{i}], out[{i}])") for i, r in enumerate(results))
+            self.emit(1, f"return {', '.join(boxed)}")
+
+    def part(self, index: int, part: Part) -> str:
+        """An expression for one part of the tangent."""
+        (operand, *_) = part.operands
+        if part.kind == "linear":
+            return f"k.{self.operation.name}({self.linear_arguments(part.operands)})"
+        if part.kind == "tangent":
+            return self.call(f"tangent_{index}", part.takes, {"t": f"{operand}_tangent"})
+        number, rule = next((i, r) for i, r in enumerate(self.rules) if operand in r.operands)
+        if part.kind == "elementwise":
+            return self.call(f"rule_{number}", rule.takes, {"g": f"{operand}_tangent"})
+        of_ones = self.call(f"rule_{number}", rule.takes, {"g": "k.ones(out.shape, k.dtype(out))"})
+        axes = "axis" if part.axes is None else repr(part.axes)
+        return f"reduced(k, {operand}_tangent, {of_ones}, {axes}, out)"
+
+    def call(self, function: str, takes: tuple[str, ...], given: dict[str, str]) -> str:
+        """A call of a rule with what it names."""
+        return f"{function}({', '.join(given.get(n) or self.value_of(n) for n in takes)})"
+
+    def linear_arguments(self, group: tuple[str, ...]) -> str:
+        """The arguments of the operation with tangents in the place of the group's operands."""
+        op, linear = self.operation, {o for p in TANGENTS[self.operation.name] for o in p.operands}
+        arguments = []
+        for name in op.parameters:
+            if name in group and name in op.lists:
+                arguments.append(f"[zero(k, x, t) for x, t in zip({name}, {name}_tangents)]")
+            elif name in group:
+                arguments.append(f"zero(k, {name}, {name}_tangent)")
+            else:
+                arguments.append("None" if name in op.optional and name in linear else name)
+        return ", ".join(arguments)
+
+
+def plus(k: Any, known: Any, more: Any) -> Any:
+    """The sum of two parts of a tangent, either of which may be None."""
+    return more if known is None else known if more is None else k.add(known, more)
+
+
+def like(k: Any, t: Any, out: Any) -> Any:
+    """A tangent in the shape of the result, which the other operands may have broadcast."""
+    return t if t is None or t.shape == out.shape else k.broadcast_to(t, out.shape)
+
+
+def zero(k: Any, x: Any, t: Any) -> Any:
+    """The tangent of one of several operands in which an operation is linear; zeros for a constant."""
+    if t is not None or x is None:
+        return t
+    return x * 0 if is_scalar(x) else k.zeros(x.shape, k.dtype(x))
+
+
+def reduced(k: Any, t: Any, gradient: Any, axis: int | tuple[int, ...], out: Any) -> Any:
+    """The sum of the tangent times the gradient over the axes of a reduction, in the result's shape."""
+    if gradient is None:
+        return None
+    rank = len(t.shape)
+    axes = tuple(sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis)))
+    return k.reshape(k.sum(k.mul(t, gradient), axes, False), out.shape)
+
+
+def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    """The results of an operation with their tangents, by transposing its gradient rule.
+
+    Recorded once, the operation gives the cotangents of its operands as functions of that of its result, ``u``; these
+    are recorded in turn, and what carries them back to ``u`` carries tangents forward.
+    """
+    middle: Any = Autodiff(k)
+    outer: Any = Autodiff(middle)
+    pairs: list[tuple[Any, Any]] = []
+
+    def lifted(x: Any) -> Any:
+        if x.__class__ is not Dual:
+            return [lifted(e) for e in x] if x.__class__ is list or x.__class__ is tuple else x
+        constant = outer.from_inner(middle.from_inner(x.value))
+        if x.tangent is None:
+            return constant
+        pairs.append((outer.set_require_grad(constant, True), x.tangent))
+        return pairs[-1][0]
+
+    def pushed(out: Any) -> Any:
+        """The tangent of one output; None where it does not depend on the operands."""
+        if not outer.is_tracked(out):
+            return None
+        u = middle.set_require_grad(middle.from_inner(k.zeros(out.shape, outer.dtype(out))), True)
+        pulled = outer.backward(out, u, retain_graph=True)
+        total = None
+        for x, t in pairs:
+            g = outer.grad(x, pulled)
+            if g is not None and middle.is_tracked(g):
+                term = middle.sum(middle.mul(g, middle.from_inner(t)), tuple(range(len(t.shape))), False)
+                term = middle.cast(term, outer.dtype(out))
+                total = term if total is None else middle.add(total, term)
+        return None if total is None else middle.grad(u, middle.backward(total))
+
+    with scoped(RECORDING, True):
+        results = getattr(outer, operation)(*map(lifted, operands), **attributes)
+
+        def boxed(out: Any) -> Any:
+            if outer.dtype(out).kind != "float":
+                return out
+            return Dual(middle.inner(outer.inner(out)), pushed(out))
+
+        return tuple(map(boxed, results)) if results.__class__ is tuple else boxed(results)

@@ -1,0 +1,179 @@
+"""``Forward``: any backend, with tangents; forward-mode differentiation by dual numbers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
+from backburn.autodiff.duals import Dual, compile_operation
+from backburn.backend.contract import BK, Backend, Capabilities, is_backend
+from backburn.backend.table import LISTENERS, OPERATIONS
+from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
+
+
+class Forward(Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
+    """``inner`` with tangents: a backend like any other, so that it can be wrapped again, by ``Autodiff`` too.
+
+    Its float primitives are dual numbers: an inner float primitive, and a tangent like it unless it is a constant; the
+    tangent of each result is computed along with it, and nothing is recorded. Int, bool and quantized primitives are
+    the inner backend's, unchanged. The derivative of a function along one direction costs a small constant times the
+    function, whatever the number of its inputs and outputs. Inside ``no_grad`` results are constants.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> import numpy as np
+        >>> k = Forward(NumpyBackend())
+        >>> x = k.dual(np.array([1.0, 2.0]), np.array([1.0, 0.0]))
+        >>> k.tangent(k.mul(x, x))
+        array([2., 0.])
+
+    Raises :class:`DTypeError` when ``inner`` is not a backend. (Wengert, A simple automatic derivative evaluation
+    program, 1964)
+    """
+
+    _inner: BK
+    _instances: ClassVar[weakref.WeakValueDictionary[int, Forward[Any]]] = weakref.WeakValueDictionary()
+
+    def __new__(cls, inner: BK) -> Forward[BK]:
+        """The one object around ``inner``."""
+        known = cls._instances.get(id(inner))
+        if known is None:
+            known = cls._instances[id(inner)] = cls.level(inner)
+        return known
+
+    def __init__(self, inner: BK) -> None:
+        """``__new__`` has done it: the object may be one that exists already."""
+
+    @classmethod
+    def level(cls, inner: BK) -> Forward[BK]:
+        """An object around ``inner`` that equals no other, so that two runs cannot confuse their tangents."""
+        if not is_backend(inner):
+            raise DTypeError(f"Forward wraps a backend, not {inner!r}. Write Forward(NumpyBackend()), for example")
+        made = super().__new__(cls)
+        made._inner = inner
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def inner_backend(self) -> BK:
+        """The very backend that was wrapped."""
+        return self._inner
+
+    @property
+    def spec(self) -> str:
+        """``forward(...)`` around the inner backend's."""
+        return f"forward({self._inner.spec})"
+
+    @property
+    def device(self) -> str:
+        """The inner backend's."""
+        return self._inner.device
+
+    @property
+    def float_dtype(self) -> FloatDType:
+        """The inner backend's."""
+        return self._inner.float_dtype
+
+    @property
+    def int_dtype(self) -> IntDType:
+        """The inner backend's."""
+        return self._inner.int_dtype
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The inner backend's."""
+        return self._inner.capabilities
+
+    def synchronize(self) -> None:
+        """Wait for the inner backend."""
+        self._inner.synchronize()
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """The inner backend's."""
+        return self._inner.memory_stats()
+
+    def memory_cleanup(self) -> None:
+        """Let the inner backend give memory back."""
+        self._inner.memory_cleanup()
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of a primitive; a float primitive of the inner backend is refused."""
+        if x.__class__ is Dual:
+            return self._inner.dtype(x.value)
+        dtype = self._inner.dtype(x)
+        if dtype.kind == "float":
+            raise BackendMismatchError(
+                f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
+            )
+        return dtype
+
+    # ---- tangents ----
+
+    def dual(self, value: Any, tangent: Any) -> Dual[BK]:
+        """Two inner float primitives of one shape and dtype as one of this backend.
+
+        Raises :class:`ShapeError` or :class:`DTypeError` where they differ.
+        """
+        k: Any = self._inner
+        dtype, found = k.dtype(value), k.dtype(tangent)
+        if found is not dtype or dtype.kind != "float":
+            raise DTypeError(f"dual: a value and its tangent are floats of one dtype, not {dtype} and {found}")
+        if tuple(value.shape) != tuple(tangent.shape):
+            raise ShapeError(f"dual: the value has shape {list(value.shape)} and the tangent {list(tangent.shape)}")
+        return Dual(value, tangent)
+
+    def tangent(self, x: Dual[BK]) -> Any:
+        """The tangent of a float primitive as an inner one, or None for a constant."""
+        return _float("tangent", x).tangent
+
+    def inner(self, x: Dual[BK]) -> Any:
+        """The inner float primitive, without the tangent."""
+        return _float("inner", x).value
+
+    def is_tracked(self, x: Dual[BK], /) -> bool:
+        """Whether ``x`` has a tangent."""
+        return x.__class__ is Dual and x.tangent is not None
+
+    def detach(self, x: Dual[BK], /) -> Dual[BK]:
+        """``x`` as a constant at this level; inner levels keep what they know of it."""
+        return Dual(_float("detach", x).value)
+
+    def from_inner(self, x: Any) -> Dual[BK]:
+        """An inner float primitive as a constant."""
+        return Dual(x)
+
+    def int_inner(self, x: Any) -> Any:
+        """The inner int primitive, which ``x`` is."""
+        return x
+
+    bool_inner = q_inner = int_from_inner = bool_from_inner = q_from_inner = int_inner
+
+
+def _float(operation: str, x: Any) -> Any:
+    """``x``, which must be a dual number."""
+    if x.__class__ is not Dual:
+        raise NotDifferentiableError(f"{operation}: only float tensors have tangents, and this is {type(x).__name__}")
+    return x
+
+
+def _install(name: str) -> None:
+    """Make the operation ``name`` of ``Forward`` at its first call."""
+
+    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
+        compiled = compile_operation(OPERATIONS[name])
+        setattr(Forward, name, compiled)
+        return compiled(self, *operands, **attributes)
+
+    setattr(Forward, name, first_call)
+
+
+for _name in OPERATIONS:
+    _install(_name)
+LISTENERS.append(_install)

@@ -1,0 +1,137 @@
+"""How the operations carry tangents: marks beside the gradient rules, from which ``Forward`` is made.
+
+A derivative is written once. Nearly every tangent follows from what is there already, once the table knows one fact:
+
+* ``elementwise``: each element of the result depends on one element of the operand, so the Jacobian is diagonal and
+  the gradient rule, applied to the tangent, gives the tangent;
+* ``linear``: the operation itself, applied to the tangent, gives the tangent (less the operands that are only added);
+* ``reduction``: each element of the operand goes into one element of the result, so the tangent is the sum over
+  the axes of the tangent times the gradient for a cotangent of ones;
+* ``through_body``: the default body runs on ``Forward``, as for an operation without a rule;
+* ``tangent``: a function of what it names, like a gradient rule, with ``t`` the tangent of its operand::
+
+      tangent("softmax", x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
+
+What has a rule and no mark, users' operations too, has its rule transposed: the gradient is linear in its cotangent
+``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always right, and
+costs about twice the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from backburn.autodiff.rules import RULES
+from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED
+
+#: What a tangent function may name besides what every rule may.
+TANGENT = "t"
+
+
+@dataclass(frozen=True)
+class Part:
+    """How the tangents of some operands give a part of the result's; the parts are added.
+
+    ``kind`` is "elementwise", "linear", "reduction" or "tangent". ``operands`` are those that one call serves: those
+    in which the operation is linear together, else one. ``axes`` are those that a reduction without ``axis`` takes.
+    """
+
+    kind: str
+    operands: tuple[str, ...]
+    function: Callable[..., Any] | None = None
+    takes: tuple[str, ...] = ()
+    axes: tuple[int, ...] | None = None
+
+
+#: The parts of each marked operation, by its name.
+TANGENTS: dict[str, list[Part]] = {}
+
+#: The operations with a rule whose default body gives the tangent nevertheless.
+BODIES: set[str] = set()
+
+
+def _enter(name: str, parts: list[Part]) -> None:
+    entry, known = OPERATIONS[name], TANGENTS.setdefault(name, [])
+    served = {o for p in known for o in p.operands}
+    for part in parts:
+        for operand in part.operands:
+            if operand not in entry.operands or operand in served:
+                raise ValueError(f"{name} has no operand {operand!r}, or that carries its tangent already")
+    known.extend(parts)
+    for changed in LISTENERS:
+        changed(name)
+
+
+def _served(name: str) -> tuple[str, ...]:
+    """The operands for which there are gradient rules, each by a rule of its own."""
+    if any(r.grouped for r in RULES[name]):
+        raise ValueError(f"{name}: a rule for several operands at once gives no tangent of one")
+    return tuple(o for r in RULES[name] for o in r.operands)
+
+
+def elementwise(*names: str) -> None:
+    """Say that each element of the result depends on one element of each operand, but for broadcasting.
+
+    The gradient rule applied to the tangent is then the tangent.
+    """
+    for name in names:
+        _enter(name, [Part("elementwise", (o,)) for o in _served(name)])
+
+
+def reduction(*names: str, axes: tuple[int, ...] | None = None) -> None:
+    """Say that the result reduces each operand over ``axes`` (from the end where negative), or over its ``axis``."""
+    for name in names:
+        _enter(name, [Part("reduction", (o,), axes=axes) for o in _served(name)])
+
+
+def linear(*names: str, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
+    """Say that the operation is linear in the operands of each group together, the others being held.
+
+    Without ``groups``, all operands with a gradient are one. An optional operand outside of the group is left out of
+    the call for its tangent, since it is added.
+    """
+    for name in names:
+        together = groups or (tuple(o for r in RULES[name] for o in r.operands),)
+        _enter(name, [Part("linear", (g,) if isinstance(g, str) else g) for g in together])
+
+
+def through_body(*names: str) -> None:
+    """Say that the default body gives the tangent, also at the points where the gradient is a convention."""
+    for name in names:
+        if OPERATIONS[name].required:
+            raise ValueError(f"{name} is required and has no body")
+        BODIES.add(name)
+
+
+def tangent(name: str, **functions: Callable[..., Any]) -> None:
+    """Attach a function to each operand that gives its part of the tangent, of any shape that broadcasts.
+
+    It may name ``k``, the tangent ``t``, ``out``, operands and attributes, as gradient rules do. Where the operation
+    has several outputs it returns a tuple, with None for what has no tangent. Raises ValueError for other names.
+    """
+    entry, parts = OPERATIONS[name], []
+    knows = {*RESERVED, TANGENT, *entry.parameters, *(f"{o}_{m}" for o in entry.operands for m in ("shape", "dtype"))}
+    for operand, function in functions.items():
+        takes = function.__code__.co_varnames[: function.__code__.co_argcount]
+        if unknown := set(takes) - knows:
+            raise ValueError(f"the tangent of {name} names {min(unknown)!r}, which {name} does not have")
+        parts.append(Part("tangent", (operand,), function, takes))
+    _enter(name, parts)
+
+
+def way(name: str) -> str:
+    """How the operation ``name`` carries tangents, in a word or two.
+
+    >>> import backburn.autodiff
+    >>> way("sin"), way("matmul"), way("max"), way("svd"), way("argmax")
+    ('elementwise', 'linear', 'reduction', 'transposed', 'none')
+    """
+    entry = OPERATIONS[name]
+    if not entry.differentiable:
+        return "none"
+    if name in BODIES or (not RULES.get(name) and not entry.required):
+        return "body"
+    kinds = dict.fromkeys(p.kind for p in TANGENTS.get(name, ()))
+    return ", ".join(kinds) or "transposed"
