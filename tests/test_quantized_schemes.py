@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from backburn.backend import quantized
+from backburn.backend.float8 import FORMATS
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, int8, qint8
@@ -21,9 +22,10 @@ from backburn_numpy import NumpyBackend
 K: Any = load_backend("numpy")
 #: NumPy with the operations that the contract writes.
 BARE: Any = object.__new__(
-    type("Bare", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("quantize", "dequantize")})
+    type("Bare", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("quantize", "quantize_between", "dequantize")})
 )
-STORAGES = [("int8", "symmetric"), ("int4", "symmetric"), ("int8", "affine"), ("uint8", "affine"), ("int4", "affine")]
+INTEGERS = [("int8", "symmetric"), ("int4", "symmetric"), ("int8", "affine"), ("uint8", "affine"), ("int4", "affine")]
+STORAGES = [*INTEGERS, ("float8_e4m3fn", "symmetric"), ("float8_e5m2", "symmetric")]
 SCALES = ["float32", "float16", "bfloat16"]
 
 
@@ -49,9 +51,13 @@ def tensors(draw: Any, max_dims: int = 3) -> Any:
 
 
 def steps(q: Any) -> Any:
-    """Each element's step in float64."""
-    wide = quantized.spread(K, q.scale.astype(np.float64), q.shape, q.dtype)
-    return np.broadcast_to(wide, q.shape)
+    """Each element's step in float64: for 8-bit floats the distance of neighbours where the element lies."""
+    wide = np.broadcast_to(quantized.spread(K, q.scale.astype(np.float64), q.shape, q.dtype), q.shape)
+    if not q.dtype.is_float:
+        return wide
+    mantissa, bias = FORMATS[q.dtype.storage.name]
+    _, exponent = np.frexp(np.abs(K.dequantize(q, float64) / wide))
+    return wide * 2.0 ** (np.maximum(exponent - 1, 1 - bias) - mantissa)
 
 
 def named(name: str) -> QuantizedDType:
@@ -68,6 +74,8 @@ def check(k: Any, x: Any, scheme: QuantizedDType) -> Any:
     assert (q.scale > 0).all()
     error = np.abs(k.dequantize(q, float64) - x)
     assert (error <= 0.5 * steps(q) * (1 + 1e-9)).all()
+    if scheme.is_float:
+        return q
     least, most = scheme.limits
     stored = quantized.integers(k, q).astype(int)
     assert ((stored >= least) & (stored <= most)).all()
@@ -163,9 +171,9 @@ def plain_key(key: Any, shape: tuple[int, ...]) -> Any:
 X = np.random.default_rng(1).standard_normal((4, 3, 8)) * np.arange(1, 9)
 NAMES = [
     f"q{storage}_{mode}_{granularity}_float32"
-    for storage, mode in STORAGES
+    for storage, mode in INTEGERS
     for granularity in ("tensor", "channel0", "channel2", "block4", "block3")
-]
+] + ["qfloat8_e4m3fn_symmetric_channel0_float32"]
 S = slice
 MOVED: dict[str, tuple[Any, Any]] = {
     "reshape": (lambda q: K.reshape(q, (2, 2, 3, 8)), lambda a: a.reshape(2, 2, 3, 8)),
@@ -201,7 +209,7 @@ REFUSED = {
 def test_moves_are_exact_or_refused(name: str, move: str) -> None:
     q = K.quantize(X, as_dtype(name))
     operation, reference = MOVED[move]
-    if move in REFUSED[name.split("_")[2]]:
+    if move in REFUSED[name.split("_")[-2]]:
         with pytest.raises(ShapeError, match=name):
             operation(q)
         return
@@ -244,3 +252,58 @@ def test_many_steps() -> None:
     x = np.random.default_rng(2).standard_normal((2048, 64)).astype(np.float32)
     check(K, x, named("qint4_symmetric_block1_float16"))
     check(K, x, named("qint8_affine_block2_float32"))
+
+
+# ---- a given range ----
+
+
+@settings(max_examples=100)
+@given(st.data(), tensors())
+def test_a_given_range_is_kept(data: Any, x: Any) -> None:
+    scheme = data.draw(schemes(x.ndim))
+    shape = quantized.scale_shape(x.shape, scheme)
+    low, high = data.draw(st.floats(-2.0, 0.5)), data.draw(st.floats(0.01, 2.0))
+    ends = np.full(shape, low), np.full(shape, high)
+    q, plain = K.quantize_between(x, *ends, scheme), BARE.quantize_between(x, *ends, scheme)
+    for ours, theirs in ((q.values, plain.values), (q.scale, plain.scale), (q.zero, plain.zero)):
+        np.testing.assert_array_equal(ours, theirs)
+    low, high = min(low, 0.0), max(high, 0.0)
+    if scheme.mode == "symmetric":
+        low, high = -max(-low, high), max(-low, high)
+    got, step = K.dequantize(q, float64), steps(q)
+    inside = (low <= x) & (x <= high)
+    assert (np.abs(got - x)[inside] <= (0.5 * step * (1 + 1e-9))[inside]).all()
+    ends = np.where(x > 0, high, low)  # up to which a stored step may reach a little further
+    assert (np.abs(got - ends)[~inside] <= (step + 0.02 * np.abs(ends))[~inside]).all()
+
+
+@pytest.mark.parametrize("k", [K, BARE])
+def test_a_range_does_not_hide_what_is_not_finite(k: Any) -> None:
+    for bad in (np.nan, np.inf):
+        with pytest.raises(NumericalInstabilityError, match="must be finite"):
+            k.quantize_between(np.array([1.0, bad]), np.array(-1.0), np.array(1.0))
+
+
+# ---- 8-bit floats ----
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("k", [K, BARE])
+def test_the_bits_are_those_of_ml_dtypes(name: str, k: Any) -> None:
+    peer = np.dtype(getattr(pytest.importorskip("ml_dtypes"), name))
+    most = float(QuantizedDType(name).limits[1])
+    numbers = np.arange(256, dtype=np.uint8).view(peer).astype(np.float64)
+    numbers = np.sort(numbers[np.abs(numbers) <= most])
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    x = np.concatenate([numbers, middles, np.nextafter(middles, 1e9), np.random.default_rng(0).uniform(-2, 2, 2000)])
+    q = k.quantize_between(x, np.array(-most), np.array(most), QuantizedDType(name))
+    assert float(q.scale) == 1.0
+    expected = x.astype(np.float32).astype(peer).astype(np.float64)
+    exact = x == x.astype(np.float32)  # ml_dtypes rounds twice where float32 does not hold a number
+    np.testing.assert_array_equal(k.dequantize(q, float64)[exact], expected[exact])
+    np.testing.assert_array_equal(np.abs(q.values.view(peer).astype(np.float64)), np.abs(k.dequantize(q, float64)))
+
+
+def test_8_bit_floats_have_no_zero_points() -> None:
+    with pytest.raises(DTypeError, match="densest around 0"):
+        QuantizedDType("float8_e5m2", mode="affine")

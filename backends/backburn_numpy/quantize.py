@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.backend.quantized import Quantized, refuse, scale_shape, steps_for
+from backburn.backend import float8
+from backburn.backend.quantized import Quantized, refuse, refuse_infinite, scale_shape, steps_for
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
 
 Array = Any
@@ -35,8 +37,19 @@ BLOCK = 1 << 14
 
 
 def quantize(x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
-    steps = scale_shape(x.shape, dtype)
-    low, high = _extremes(x, dtype, steps)
+    return _quantized(x, *_extremes(x, dtype, scale_shape(x.shape, dtype)), dtype)
+
+
+def quantize_between(x: Array, low: Array, high: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
+    scale_shape(x.shape, dtype)
+    if x.size and not (np.isfinite(np.min(x)) and np.isfinite(np.max(x))):
+        raise refuse_infinite(x.shape, dtype)
+    least = np.minimum(np.asarray(low, np.float64), 0.0, out=...)
+    return _quantized(x, least, np.maximum(np.asarray(high, np.float64), 0.0, out=...), dtype)
+
+
+def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:
+    """``x`` with steps for a float64 range around 0."""
     scale, zero = steps_for(plain(), low, high, dtype)
     if not np.isfinite(scale).all():
         raise refuse(float(np.maximum(-low, high).max()), x.shape, dtype)
@@ -53,7 +66,7 @@ def quantize(x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
             parts = [rows]
     else:
         parts = [turned.reshape(scale.shape[0], -1) if dtype.axis is not None else turned.reshape(-1, x.shape[-1])]
-    stored = np.empty(x.size, np.uint8 if dtype.storage.name == "uint8" else np.int8)
+    stored = np.empty(x.size, np.uint8 if dtype.is_float or dtype.storage.name == "uint8" else np.int8)
     start = 0
     for part in parts:
         _round(part, scale, zero, dtype, stored[start : start + part.size].reshape(part.shape))
@@ -85,6 +98,10 @@ def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, ou
     for start in range(0, x.shape[0], height):
         part = x[start : start + height].astype(np.float64)
         np.divide(part, _steps(scale, dtype, start, part), out=part)
+        if dtype.is_float:
+            codes = np.searchsorted(_tables(dtype.storage.name)[0], np.abs(part))
+            out[start : start + height] = codes + 128 * (part < 0)
+            continue
         np.rint(part, out=part)
         if zero is not None:
             np.add(part, _steps(zero, dtype, start, part), out=part)
@@ -103,11 +120,27 @@ def _steps(steps: Array, dtype: QuantizedDType, start: int, part: Array) -> Arra
 
 def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
     wide = np.dtype(np.float32 if dtype is float32 else np.float64)
-    values: Array = x.values if not x.dtype.is_packed else unpack(x.values, x.shape)
+    values = stored(x.values, x.shape, x.dtype)
     if x.zero is not None:
         values = np.subtract(values, spread(x.zero, x.shape, x.dtype), dtype=np.int16, out=...)
     scale = spread(x.scale, x.shape, x.dtype).astype(wide, copy=False)
     return np.multiply(values, scale, dtype=wide, out=...).astype(dtype.dtype, copy=False)
+
+
+@cache
+def _tables(name: str) -> tuple[Array, Array]:
+    """The thresholds between 8-bit floats, and the number of each byte."""
+    numbers = np.zeros(128, np.float32)
+    known = float8.magnitudes(name)
+    numbers[: len(known)] = known
+    return np.array(float8.thresholds(name)), np.concatenate([numbers, -numbers])
+
+
+def stored(values: Array, shape: Shape, dtype: QuantizedDType) -> Array:
+    """What is stored, as numbers: unpacked, and of 8-bit floats the numbers of their bytes."""
+    if dtype.is_float:
+        return _tables(dtype.storage.name)[1][values]
+    return unpack(values, shape) if dtype.is_packed else values
 
 
 def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from backburn.backend.quantized_products import linear_shape, row_blocks
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, unpack
+from backburn_numpy.quantize import QuantizedArray, stored
 
 Array = Any
 
@@ -41,7 +41,7 @@ def _has_steps(weight: QuantizedArray, transposed: bool) -> bool:
 def _rows(weight: QuantizedArray, rows: slice, dtype: Any, with_steps: bool) -> Array:
     """Rows of a weight as floats: the multiples of their steps, or times the steps."""
     values, width = weight.values[rows], weight.shape[1]
-    part = (unpack(values, (len(values), width)) if weight.dtype.is_packed else values).astype(dtype)
+    part = stored(values, (len(values), width), weight.dtype).astype(dtype)
     if weight.zero is not None:
         part -= _spread(weight, weight.zero, rows).astype(dtype)
     if with_steps:

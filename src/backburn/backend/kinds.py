@@ -12,12 +12,24 @@ from backburn.backend import quantized
 from backburn.backend.shapes import unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
-from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, qint8
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
 
 
-def quantizable(x: tuple[int, ...], *, dtype: QuantizedDType = qint8) -> tuple[int, ...]:
+def quantizable(x: Shape, *, dtype: QuantizedDType = qint8) -> Shape:
     """The shape of a quantized tensor. Raises where its scheme does not fit."""
     quantized.scale_shape(x, dtype)
+    return x
+
+
+def between(x: Shape, low: Shape, high: Shape, *, dtype: QuantizedDType = qint8) -> Shape:
+    """The shape of a tensor that is quantized for a range. Raises where its scheme, or the range, does not fit."""
+    steps = quantized.scale_shape(x, dtype)
+    for end in (low, high):
+        if end != steps:
+            raise ShapeError(f"the steps of {dtype} have the shape {list(steps)} there, and the range {list(end)}")
     return x
 
 
@@ -56,12 +68,25 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=quantizable, result="dtype")
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """``x`` as integer multiples of stored steps, by the scheme ``dtype``; a channel axis counts from 0 on.
+        """``x`` as multiples of stored steps, by the scheme ``dtype``; a channel axis counts from 0 on.
 
         Symmetric steps are ``max(abs(x)) / 127`` for int8 and ``/ 7`` for int4; affine ones span the values and 0. The
         error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
         """
-        return quantized.quantize(self, x, dtype)  # type: ignore[return-value]
+        low, high = quantized.extremes(self, x, dtype)
+        return quantized.quantize(self, x, low, high, dtype)  # type: ignore[return-value]
+
+    @operation(kinds="F", shape=between, result="dtype")
+    def quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> Q:
+        """:meth:`quantize` with steps that span the values from ``low`` to ``high`` and 0, of the shape of the steps.
+
+        Values beyond become the ends. Raises for NaN and infinite values.
+        """
+        values: Any = x
+        if not quantized.all_of(self, self.isfinite(values)):
+            raise quantized.refuse_infinite(values.shape, dtype)
+        wide_low, wide_high = self.minimum(self.cast(low, float64), 0.0), self.maximum(self.cast(high, float64), 0.0)
+        return quantized.quantize(self, x, wide_low, wide_high, dtype)  # type: ignore[return-value]
 
     @operation(kinds="Q", shape=unchanged, result="dtype")
     def dequantize(self: Any, x: Q, /, dtype: DType = float32) -> F:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from backburn.backend import float8
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, int16, uint8
 from backburn.base.errors import AxisError, NumericalInstabilityError, ShapeError
 
@@ -55,6 +56,13 @@ def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
     return (*shape[:-1], blocks_of(dtype, shape[-1]))
 
 
+def refuse_infinite(shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
+    """The error for values in a given range that are no numbers, or infinite."""
+    return NumericalInstabilityError(
+        f"quantize: values must be finite for {dtype}, and of those in the shape {list(shape)} some are not"
+    )
+
+
 def refuse(largest: float, shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
     """The error for values that no step of the scheme reaches."""
     return NumericalInstabilityError(
@@ -78,7 +86,7 @@ def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
     return k.slice(wide, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape))
 
 
-def _extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
+def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
     """The least and largest value that share each step, and 0."""
     shape, steps = x.shape, scale_shape(x.shape, dtype)
     if not math.prod(shape):
@@ -123,16 +131,17 @@ def steps_for(k: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, 
 # ---- to and from quantized ----
 
 
-def quantize(k: Any, x: Any, dtype: QuantizedDType) -> Quantized[Any]:
-    """``x`` over the operations of ``k``; the host looks at the steps, to refuse what has no place."""
+def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quantized[Any]:
+    """``x`` with steps for a float64 range around 0; the host looks at the steps, to refuse what has no place."""
     shape = tuple(x.shape)
-    low, high = _extremes(k, x, dtype)
     scale, zero = steps_for(k, low, high, dtype)
-    finite = k.isfinite(scale)
-    if not k.to_numpy(k.all(finite, tuple(range(len(finite.shape))))):
+    if not all_of(k, k.isfinite(scale)):
         reach = k.maximum(k.neg(low), high)
         raise refuse(float(k.to_numpy(k.max(reach, tuple(range(len(reach.shape)))))), shape, dtype)
-    steps = k.round(k.div(k.cast(x, float64), spread(k, k.cast(scale, float64), shape, dtype)))
+    steps = k.div(k.cast(x, float64), spread(k, k.cast(scale, float64), shape, dtype))
+    if dtype.is_float:
+        return Quantized(float8.encode(k, steps, dtype.storage.name), scale, dtype, None, shape)
+    steps = k.round(steps)
     if zero is not None:
         steps = k.add(steps, spread(k, k.cast(zero, float64), shape, dtype))
     least, most = dtype.limits
@@ -140,8 +149,13 @@ def quantize(k: Any, x: Any, dtype: QuantizedDType) -> Quantized[Any]:
     return Quantized(pack(k, stored) if dtype.is_packed else stored, scale, dtype, zero, shape)
 
 
+def all_of(k: Any, x: Any) -> bool:
+    """Whether all truth values of ``x`` are true, read on the host."""
+    return bool(k.to_numpy(k.all(x, tuple(range(len(x.shape))))))
+
+
 def integers(k: Any, x: Quantized[Any]) -> Any:
-    """The stored values of ``x``, unpacked: int8 or uint8 of its shape."""
+    """The stored values of ``x``, unpacked: int8 or uint8 of its shape; of 8-bit floats the bits."""
     return unpack(k, x.values, x.shape) if x.dtype.is_packed else x.values
 
 
@@ -152,9 +166,10 @@ def centred(k: Any, x: Quantized[Any]) -> Any:
 
 
 def dequantize(k: Any, x: Quantized[Any], dtype: DType) -> Any:
-    """The integers times their steps, rounded once."""
+    """The stored values times their steps, rounded once."""
     wide = float32 if dtype is float32 else float64
-    return k.cast(k.mul(k.cast(centred(k, x), wide), spread(k, k.cast(x.scale, wide), x.shape, x.dtype)), dtype)
+    stored = float8.decode(k, x.values, x.dtype.storage.name, wide) if x.dtype.is_float else k.cast(centred(k, x), wide)
+    return k.cast(k.mul(stored, spread(k, k.cast(x.scale, wide), x.shape, x.dtype)), dtype)
 
 
 # ---- two to a byte ----

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from backburn.backend import shapes
-from backburn.backend.kinds import Kinds, quantizable
+from backburn.backend.kinds import Kinds, between, quantizable
 from backburn.backend.quantized import centred
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
@@ -61,7 +61,9 @@ def depth(x: QuantizedDType, y: QuantizedDType) -> int:
 
 
 def is_integral(x: Any, y: Any) -> bool:
-    """Whether no step of either matrix lies along the axis that a product adds up."""
+    """Whether a product adds up integers: no step of either matrix lies along the axis that is added up."""
+    if x.dtype.is_float or y.dtype.is_float:
+        return False
     return all(q.dtype.granularity == "tensor" or q.dtype.axis == axis for q, axis in ((x, 0), (y, 1)))
 
 
@@ -116,6 +118,15 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Propagating Gradients Through Stochastic Neurons*, arXiv:1308.3432.)
         """
         result: F = self.dequantize(self.quantize(x, dtype), self.dtype(x))
+        return result
+
+    @operation(kinds="F", shape=between, differentiable=True, like=("x",))
+    def fake_quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> F:
+        """The values that ``x`` has after :meth:`quantize_between`, in its own dtype.
+
+        The gradient passes to what lies in the range, and is 0 beyond it. The range is a constant.
+        """
+        result: F = self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
         return result
 
 

@@ -110,8 +110,11 @@ class BoolDType(DType):
 class QuantizedDType(DType):
     """The type of a quantized tensor: its scheme. One object for each, whose name says all of it.
 
-    A value stands for ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8, or
-    int4, of which two take one byte. In ``mode`` ``"symmetric"`` zero points are 0, in ``"affine"`` there is one beside
+    A value stands for ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8, int4
+    (two in a byte), float8_e4m3fn (up to 448) or float8_e5m2 (up to 57344; Micikevicius et al. (2022), *FP8 Formats for
+    Deep Learning*, arXiv:2209.05433), which are symmetric always.
+
+    In ``mode`` ``"symmetric"`` zero points are 0, in ``"affine"`` there is one beside
     each step. ``granularity`` says which values share a step: all (``"tensor"``), those of one place along ``axis``
     (``"channel"``), or ``block`` neighbours along the last axis (``"block"``; the last block may be shorter). ``scale``
     is the dtype of the steps: float32, float16 or bfloat16.
@@ -126,7 +129,7 @@ class QuantizedDType(DType):
 
     __slots__ = ("axis", "block", "granularity", "mode", "scale", "storage")
     kind = "quantized"
-    storage: IntDType
+    storage: IntDType | FloatDType
     scale: FloatDType
     mode: str
     granularity: str
@@ -135,7 +138,7 @@ class QuantizedDType(DType):
 
     def __new__(
         cls,
-        storage: IntDType | str = "int8",
+        storage: IntDType | FloatDType | str = "int8",
         scale: FloatDType | str = "float32",
         mode: str = "symmetric",
         granularity: str = "tensor",
@@ -159,6 +162,8 @@ class QuantizedDType(DType):
             raise DTypeError(f"{name} is no scheme: channel needs an axis and block a length from 1 on")
         if stored is uint8 and mode == "symmetric":
             raise DTypeError(f"{name} is no scheme: uint8 holds no negative values, so that its mode is affine")
+        if isinstance(stored, FloatDType) and mode == "affine":
+            raise DTypeError(f"{name} is no scheme: floats are densest around 0, so that their mode is symmetric")
         self = object.__new__(cls)
         DType.__init__(self, name, stored.bits)
         for key, value in (("storage", stored), ("scale", step), ("mode", mode), ("granularity", granularity)):
@@ -172,9 +177,12 @@ class QuantizedDType(DType):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest stored value; symmetric ones leave the least integer out."""
+        """The least and the largest stored value; symmetric integers leave the least out."""
         if self.storage is uint8:
             return 0, 255
+        if self.is_float:
+            most = LARGEST_FLOAT8[self.storage.name]
+            return -most, most
         most = 2 ** (self.bits - 1) - 1
         return (-most if self.mode == "symmetric" else -most - 1), most
 
@@ -182,6 +190,16 @@ class QuantizedDType(DType):
     def is_packed(self) -> bool:
         """Whether two values share a byte."""
         return self.bits == 4
+
+    @property
+    def is_float(self) -> bool:
+        """Whether stored values are 8-bit floats, whose bits lie in bytes."""
+        return self.storage.kind == "float"
+
+    @property
+    def stored(self) -> IntDType:
+        """The dtype of the arrays that hold the stored values: int8, or uint8 for what is bits."""
+        return int8 if self.storage is int8 else uint8
 
     def over(self, axis: int) -> QuantizedDType:
         """The same scheme with another channel axis."""
@@ -206,8 +224,14 @@ uint32: Final = IntDType("uint32", 32)
 uint64: Final = IntDType("uint64", 64)
 #: Stored by quantized tensors, two to a byte; no dtype of tensors of its own.
 int4: Final = IntDType("int4", 4)
+#: Stored by quantized tensors as bytes; no dtypes of tensors of their own.
+float8_e4m3fn: Final = FloatDType("float8_e4m3fn", 8)
+float8_e5m2: Final = FloatDType("float8_e5m2", 8)
+LARGEST_FLOAT8: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 bool_: Final = BoolDType("bool", 8)
-_STORAGES: Final = {d.name: d for d in (int8, uint8, int4)}
+_STORAGES: Final[dict[str, IntDType | FloatDType]] = {
+    d.name: d for d in (int8, uint8, int4, float8_e4m3fn, float8_e5m2)
+}
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
 _SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+)?_(\w+)")

@@ -38,3 +38,32 @@ samples(
     case(real(0, 3), smooth=0, gradients=(np.ones((0, 3)),)),
     case(np.array([0.5, -1.5, 2.5, 127.0]), smooth=0, gradients=(np.ones(4),)),
 )
+
+
+def between(x: NDArray[Any], low: Any, high: Any, dtype: Any = qint8) -> NDArray[Any]:
+    """Every element as the nearest multiple of the step that a symmetric int8 range has, and at most its end."""
+    step = np.float32(np.maximum(np.maximum(-low, high), 0.0) / 127).astype(np.float64)
+    return np.asarray(np.clip(np.rint(x / step), -127, 127) * step)
+
+
+#: Halfway between two steps for none of them, in any dtype.
+RANGED = np.array([[0.3, -1.2, 2.6], [-127.2, 63.4, 126.7]])
+LOW, HIGH = np.array(-127.0), np.array(63.5)
+
+samples(
+    "quantize_between",
+    between,
+    case(RANGED, LOW, HIGH),
+    case(np.array(63.4), LOW, HIGH),
+    case(real(0, 3), LOW, HIGH),
+)
+
+_INSIDE = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])  # a symmetric range is as wide on both sides
+samples(
+    "fake_quantize_between",
+    between,
+    case(RANGED, LOW, HIGH, smooth=0, gradients=(_INSIDE, None, None)),
+    case(RANGED, np.array(-63.5), np.array(127.0), dtype=qint8, smooth=0, gradients=(_INSIDE, None, None)),
+    case(np.array(63.4), LOW, HIGH, smooth=0, gradients=(np.ones(()), None, None)),
+    case(real(0, 3), LOW, HIGH, smooth=0, gradients=(np.ones((0, 3)), None, None)),
+)

@@ -29,7 +29,7 @@ from backburn.tensor.dispatch import (
     tensor_operand,
 )
 from backburn.tensor.host import to
-from backburn.tensor.quantized import fake_quantize, scheme_for
+from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
@@ -330,25 +330,33 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
 
 
 @overload
-def quantize(x: Tensor, /, *, dtype: Any = qint8) -> QuantizedTensor: ...
+def quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None) -> QuantizedTensor: ...
 @overload
-def quantize(x: Tensor, /, *, dtype: Any = qint8, straight_through: Literal[True]) -> FloatTensor: ...
-def quantize(x: Tensor, /, *, dtype: Any = qint8, straight_through: bool = False) -> QuantizedTensor | FloatTensor:
+def quantize(
+    x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: Literal[True]
+) -> FloatTensor: ...
+def quantize(
+    x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: bool = False
+) -> QuantizedTensor | FloatTensor:
     """``x`` rounded to integers times stored steps, by the scheme that is the ``dtype`` (:class:`QuantizedDType`).
 
     ``bb.qint8`` has one step for all values, ``max(abs(x)) / 127``. The error is at most half a step in every scheme.
-    Operations on the shape (reshaping, permuting, broadcasting, flipping, slicing, taking, joining) keep a tensor
-    quantized where its steps allow it; everything else takes :func:`dequantize` first. Raises
-    :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError` for other than float tensors and
-    for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError` for a scheme that does not fit
-    the shape, and :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow. With
-    ``straight_through`` the result is the float tensor of the rounded values (:func:`fake_quantize`), whose gradient
-    passes as if nothing had been rounded.
+    ``low`` and ``high``, numbers or tensors that broadcast to the shape of the steps, give the range to be represented
+    instead of the least and the largest value; it always holds 0, and values beyond it become its ends
+    (:mod:`backburn.quantization` finds ranges from data). Operations on the shape (reshaping, permuting, broadcasting,
+    flipping, slicing, taking, joining) keep a tensor quantized where its steps allow it; everything else takes
+    :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError`
+    for other than float tensors and for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError`
+    for a scheme or a range that does not fit the shape, and :class:`NotDifferentiableError` for a tracked tensor,
+    through which no gradient would flow. With ``straight_through`` the result is the float tensor of the rounded values
+    (:func:`fake_quantize`), whose gradient passes as if nothing had been rounded.
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
         >>> q.dequantize().tolist()
         [1.0, -127.0, 3.0]
+        >>> bb.asarray([1.0, 3.4, 500.0]).quantize(low=0.0, high=127.0).dequantize().tolist()
+        [1.0, 3.0, 127.0]
         >>> bb.zeros((4, 6)).quantize(dtype=bb.QuantizedDType("int4", granularity="channel", axis=-1)).dtype
         qint4_symmetric_channel1_float32
     """
@@ -357,13 +365,14 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8, straight_through: bool = False
     if x.dtype.kind != "float":
         raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
     if straight_through:
-        return fake_quantize(y, dtype=scheme)
+        return fake_quantize(y, dtype=scheme, low=low, high=high)
     if y.is_tracked:
         raise NotDifferentiableError(
             f"quantize: rounding has no gradient, and the tensor is on the graph: {describe((x,))}. Quantize "
             "x.detach(); straight_through=True passes the gradient as if nothing had been rounded"
         )
-    return call("quantize", y, dtype=scheme)  # type: ignore[no-any-return]
+    ends = range_for("quantize", y, scheme, low, high)
+    return call("quantize_between" if ends else "quantize", y, *ends, dtype=scheme)  # type: ignore[no-any-return]
 
 
 def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:

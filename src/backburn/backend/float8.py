@@ -1,0 +1,52 @@
+"""Floats of 8 bits as bytes: sign, exponent and mantissa, over the operations of a backend ``k``.
+
+(Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433.) Finite values only: what is encoded is
+never NaN, and infinities and what is too large become the largest number.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from backburn.base.dtypes import LARGEST_FLOAT8, DType, float64, int64, uint8
+
+#: For each format the bits behind the point, and what an exponent's bits exceed it by.
+FORMATS = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
+
+
+def magnitudes(name: str) -> list[float]:
+    """The numbers of the bytes 0, 1, ... up to the largest finite one."""
+    mantissa, bias = FORMATS[name]
+    count = 2**mantissa
+    found: list[float] = []
+    while not found or found[-1] < LARGEST_FLOAT8[name]:
+        exponent, rest = divmod(len(found), count)
+        found.append(2.0 ** (max(exponent, 1) - bias - mantissa) * (rest + (count if exponent else 0)))
+    return found
+
+
+def thresholds(name: str) -> list[float]:
+    """The magnitude above which a number becomes byte ``c + 1`` rather than ``c``; ties go to the even byte."""
+    numbers = magnitudes(name)
+    middles = [(a + b) / 2 for a, b in pairwise(numbers)]
+    return [m if c % 2 == 0 else m * (1 - 2.0**-53) for c, m in enumerate(middles)]
+
+
+def encode(k: Any, x: Any, name: str) -> Any:
+    """The bytes of the nearest 8-bit floats of a float64 primitive."""
+    codes = k.cast(k.searchsorted(_row(k, thresholds(name)), k.abs(x)), int64)
+    return k.cast(k.add(k.reshape(codes, x.shape), k.cast(k.mul(k.cast(k.less(x, 0.0), int64), 128), int64)), uint8)
+
+
+def decode(k: Any, codes: Any, name: str, dtype: DType) -> Any:
+    """The numbers of bytes, in ``dtype``."""
+    numbers = magnitudes(name)
+    numbers += [0.0] * (128 - len(numbers))
+    table = _row(k, [*numbers, *(-n for n in numbers)])
+    return k.cast(k.take(table, k.cast(codes, int64), 0), dtype)
+
+
+def _row(k: Any, numbers: list[float]) -> Any:
+    """A float64 primitive of these numbers."""
+    return k.concat([k.full((1,), n, float64) for n in numbers], 0)
