@@ -1,7 +1,23 @@
-"""Automatic differentiation as a decorator around any backend."""
+"""Automatic differentiation as decorators around any backend: ``Autodiff`` backward, ``Forward`` forward."""
 
 from backburn.autodiff.decorator import Autodiff, Gradients
+from backburn.autodiff.duals import Dual
+from backburn.autodiff.forward import Forward
 from backburn.autodiff.graph import Tracked
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import elementwise, linear, reduction, tangent, through_body, way
 
-__all__ = ["Autodiff", "Gradients", "Tracked", "gradient"]
+__all__ = [
+    "Autodiff",
+    "Dual",
+    "Forward",
+    "Gradients",
+    "Tracked",
+    "elementwise",
+    "gradient",
+    "linear",
+    "reduction",
+    "tangent",
+    "through_body",
+    "way",
+]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic
 
 from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.recorder import missing_rule
 from backburn.autodiff.source import Source, compiled
 from backburn.autodiff.tangents import BODIES, TANGENTS, Part
 from backburn.backend.contract import BK
@@ -51,6 +52,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
         "zero": zero,
         "reduced": reduced,
         "transposed": transposed,
+        "missing_rule": missing_rule,
         "operation": operation.name,
         **{f"tangent_{i}": p.function for i, p in enumerate(TANGENTS.get(operation.name, []))},
     }
@@ -71,12 +73,12 @@ class _Pushed(Source):
         if op.name in BODIES or (op.differentiable and not op.required and not self.rules):
             self.decomposed()
             return "\n".join(self.lines) + "\n"
-        if op.differentiable and self.rules and not parts:
+        if op.differentiable and not parts:
             self.emit(1, f"boxed = ({', '.join(op.operands)},)")
         self.unwrap()
         if op.differentiable:
             self.emit(1, f"constant = not ({' or '.join(self.noted(o) for o in op.operands)}) or not recording()")
-            if self.rules and not parts:
+            if not parts:
                 self.emit(1, "if not constant:")
                 attributes = ", ".join(f"{n}={n}" for n in op.attributes)
                 self.emit(2, f"return transposed(k, operation, boxed, dict({attributes}))")
@@ -91,6 +93,11 @@ class _Pushed(Source):
 
     def push(self, parts: list[Part]) -> None:
         """Add up what the operands with tangents contribute."""
+        served = {o for p in parts for o in p.operands}
+        for operand in self.operation.operands:
+            if operand not in served:
+                self.emit(1, f"if {self.noted(operand)}:")
+                self.emit(2, f"missing_rule({self.operation.name!r}, {operand!r})")
         self.emit(1, "t = None")
         for index, part in enumerate(parts):
             self.emit(1, f"if {' or '.join(self.noted(o) for o in part.operands)}:")

@@ -36,7 +36,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
 def missing_rule(operation: str, operand: str) -> None:
     """Refuse to record an operation that could not be differentiated."""
     raise MissingRuleError(
-        f"{operation}: there is no gradient rule for its operand {operand!r}, which is on the graph. "
+        f"{operation}: there is no gradient rule for its operand {operand!r}, which is on the graph or has a tangent. "
         f"Attach one with gradient({operation!r}, {operand}=...), or detach the operand"
     )
 

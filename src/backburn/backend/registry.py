@@ -25,7 +25,7 @@ DECORATORS = "backburn.decorators"
 #: What ships with backburn; found without installed metadata, and not replaced by what is installed.
 BUILT_IN: dict[str, dict[str, str]] = {
     BACKENDS: {"numpy": "backburn_numpy:NumpyBackend", "null": "backburn_null:NullBackend"},
-    DECORATORS: {"autodiff": "backburn.autodiff:Autodiff"},
+    DECORATORS: {"autodiff": "backburn.autodiff:Autodiff", "forward": "backburn.autodiff:Forward"},
 }
 #: Names that people will try, and why they are not there.
 ABSENT = {

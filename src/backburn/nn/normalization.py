@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import describe, inner_of
 
 
 class LayerNorm(Module):
@@ -115,10 +115,9 @@ class BatchNorm(Module):
 
 def lowered(x: Tensor, backend: AnyBackend) -> Tensor:
     """``x`` without history on ``backend``, which is its own or one further in."""
-    x = x.detach()
-    while x.backend is not backend and is_autodiff(x.backend):
+    while x.backend is not backend and inner_of(x.backend) is not None:
         x = x.inner()
-    return x
+    return x.detach()
 
 
 def check_last_axes(layer: str, x: Tensor, shape: tuple[int, ...]) -> None:

@@ -40,7 +40,7 @@ from backburn.tensor import (
 )
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
-from backburn.tensor.dispatch import Scalar, binary, describe, explain, lift, register_class, wrap
+from backburn.tensor.dispatch import Scalar, binary, describe, explain, inner_of, lift, register_class, wrap
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import VERSIONS
 
@@ -238,8 +238,10 @@ class Tensor:
         return value
 
     def inner(self) -> Self:
-        """This tensor on the inner backend, where operations are not recorded at this level."""
-        k = self._autodiff("inner")
+        """This tensor on the inner backend, where this level takes no note of operations."""
+        k: Any = self.backend
+        if inner_of(k) is None:
+            raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
         name = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}.get(self.dtype.kind, "q_inner")
         return type(self)(getattr(k, name)(self._primitive), k.inner_backend, self.dtype)
 

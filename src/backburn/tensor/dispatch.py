@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.contract import AnyBackend
 from backburn.backend.shapes import check_axes, check_axis
 from backburn.backend.table import KINDS, OPERATIONS, Operation
 from backburn.base.contexts import DEFAULT_FLOAT
@@ -59,7 +59,7 @@ def register_class(kind: str, cls: type[Any]) -> None:
 
 def inner_of(backend: AnyBackend) -> AnyBackend | None:
     """The backend that ``backend`` wraps, or None for one that computes by itself."""
-    return backend.inner_backend if is_autodiff(backend) else None  # type: ignore[attr-defined]
+    return getattr(backend, "inner_backend", None)
 
 
 def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:

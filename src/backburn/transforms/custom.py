@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, next_stamp
 from backburn.autodiff.recorder import with_outputs
-from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.base.trees import flatten, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import common_backend, describe, lift
+from backburn.transforms.levels import constant, running
 
 
 def stop_gradient(tree: Any) -> Any:
@@ -23,18 +24,7 @@ def stop_gradient(tree: Any) -> Any:
     >>> bb.transforms.grad(lambda x: x * stop_gradient(x))(3.0).item()
     3.0
     """
-    return tree_map(lambda x: _constant(x) if isinstance(x, FloatTensor) else x, tree)
-
-
-def _constant(x: FloatTensor) -> FloatTensor:
-    k: Any = x.backend
-    primitive, path = x.primitive, []
-    while is_autodiff(k):
-        path.append(k)
-        primitive, k = k.inner(primitive), k.inner_backend
-    for level in reversed(path):
-        primitive = level.from_inner(primitive)
-    return FloatTensor(primitive, x.backend, x.dtype)
+    return tree_map(lambda x: constant(x) if isinstance(x, FloatTensor) else x, tree)
 
 
 class custom_vjp:  # noqa: N801 - a decorator
@@ -42,7 +32,8 @@ class custom_vjp:  # noqa: N801 - a decorator
 
     ``forward(*args)`` returns the function's value and residuals, ``backward(residuals, cotangent)`` a tuple of the
     cotangents of ``args`` (None for those without one); both are ordinary functions of tensors and may be
-    differentiated in turn. The value is one float tensor.
+    differentiated in turn. The value is one float tensor. Forward mode (:func:`jvp`) transposes ``backward``, which is
+    linear in its cotangent; where it is not, it counts as what it is near 0.
 
         >>> import backburn as bb
         >>> @custom_vjp
@@ -69,10 +60,8 @@ class custom_vjp:  # noqa: N801 - a decorator
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         outer: Any = common_backend(self.f.__name__, tensors) if tensors else None
-        on_graph = [
-            x.backend is outer and x.is_tracked for x in leaves if isinstance(x, Tensor)
-        ]
-        if outer is None or not is_autodiff(outer) or not any(on_graph) or not RECORDING.get():
+        tracked = [isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked for x in leaves]
+        if not any(tracked) or not RECORDING.get():
             return self.f(*args)
         if self.forward is None or self.backward is None:
             name = self.f.__name__
@@ -84,18 +73,41 @@ class custom_vjp:  # noqa: N801 - a decorator
         if not isinstance(out, FloatTensor):
             what = type(out).__name__
             raise ArgumentError(f"{self.f.__name__}: forward must return a float tensor and residuals, not {what}")
-        tracked = [x for x in lifted if isinstance(x, FloatTensor) and x.is_tracked]
-        parents = tuple(x.primitive.node for x in tracked)
+
+        def pulled(cotangent: FloatTensor, onto: Any) -> list[Any]:
+            """The primitives on ``onto`` of the cotangents of the tracked arguments."""
+            found = _like_arguments(self.f.__name__, args, self.backward(residuals, cotangent))  # type: ignore[misc]
+            chosen = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
+            return [_checked(self.f.__name__, x, c, onto) for x, c in chosen]
+
+        with_notes = [x.primitive for x, t in zip(lifted, tracked, strict=True) if t]
+        value = lift(out, below)
+        if isinstance(outer, Forward):
+            tangent = _transposed(below, pulled, out, value, [x.tangent for x in with_notes])
+            return FloatTensor(Dual(value, tangent), outer, out.dtype)
 
         def pull(k: Any, g: list[Any], node: Node) -> tuple[Any, ...]:
-            cotangents = self.backward(residuals, FloatTensor(g[0], below, out.dtype))  # type: ignore[misc]
-            found = _like_arguments(self.f.__name__, args, cotangents)
-            pairs = [(x, c) for x, c in zip(lifted, found, strict=True) if isinstance(x, FloatTensor) and x.is_tracked]
-            return tuple(_checked(self.f.__name__, x, c, below) for x, c in pairs)
+            return tuple(pulled(FloatTensor(g[0], below, out.dtype), below))
 
-        node = Node(pull, parents, (), (), next_stamp())
-        (result,) = with_outputs(node, (lift(out, below),), (True,))
+        node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
+        (result,) = with_outputs(node, (value,), (True,))
         return FloatTensor(result, outer, out.dtype)
+
+
+def _transposed(below: Any, pulled: Callable[..., Any], out: FloatTensor, value: Any, tangents: list[Any]) -> Any:
+    """The tangent that a rule for cotangents implies: the derivative of ``tangents . rule(u)`` by ``u`` at 0."""
+    middle: Any = Autodiff(below)
+    u = middle.set_require_grad(middle.from_inner(below.zeros(value.shape, out.dtype)), True)
+    with running(middle):
+        cotangents = pulled(FloatTensor(u, middle, out.dtype), middle)
+    total: Any = None
+    for t, c in zip(tangents, cotangents, strict=True):
+        if c is not None and middle.is_tracked(c):
+            term = middle.sum(middle.mul(c, middle.from_inner(t)), tuple(range(len(t.shape))), False)
+            term = middle.cast(term, out.dtype)
+            total = term if total is None else middle.add(total, term)
+    found = None if total is None else middle.grad(u, middle.backward(total))
+    return below.zeros(value.shape, out.dtype) if found is None else found
 
 
 def _like_arguments(name: str, args: tuple[Any, ...], cotangents: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Derivatives of functions: each is made of ``vjp``, which is one run of the function and one reverse pass."""
+"""Derivatives of functions, made of ``vjp``, on a level of ``Autodiff``, and ``jvp``, on one of ``Forward``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from backburn.autodiff import Autodiff
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.autodiff import Autodiff, Dual, Forward
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import CLASSES, describe, lift
+from backburn.tensor.dispatch import describe, lift
 from backburn.transforms.levels import (
+    as_recorded,
     check_leaves_are_ours,
     float_leaves,
     level_below,
     lowered,
+    onto,
     running,
     scalar_output,
     variables,
@@ -49,18 +51,19 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         given = flatten_like(out_structure, cotangent, "vjp")
         gradients = _pull(outer, outputs, given, inputs)
-        result: tuple[Any, ...] = unflatten(structure, [lowered(g, k) for g, k in zip(gradients, home, strict=True)])
+        moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
+        result: tuple[Any, ...] = unflatten(structure, moved)
         return result
 
     value = unflatten(out_structure, [_value(outer, x, home[0] if home else below) for x in outputs])
     return value, pullback
 
 
-def _value(outer: Autodiff[Any], x: Any, home: Any) -> Any:
+def _value(outer: Any, x: Any, home: Any) -> Any:
     """An output of the function as its caller sees it."""
     if isinstance(x, Tensor) and x.backend is outer:
         x = x.inner()
-    return lowered(x, home)
+    return lowered(as_recorded(x), home)
 
 
 def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Any]) -> list[Any]:
@@ -70,10 +73,7 @@ def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], input
     for x, c in zip(outputs, cotangents, strict=True):
         if not isinstance(x, FloatTensor) or x.backend is not outer or not x.is_tracked:
             continue
-        c = c if isinstance(c, Tensor) else CLASSES["float"](below.full(x.shape, float(c), x.dtype), below, x.dtype)
-        if c.shape != x.shape or c.dtype is not x.dtype:
-            raise ShapeError(f"vjp: the cotangent {describe((c,))} is not like the output {describe((x,))}")
-        weight = outer.from_inner(lift(c, below))
+        weight = outer.from_inner(onto("vjp", "cotangent", _like("vjp", "cotangent", x.inner(), c), below))
         term = outer.sum(outer.mul(x.primitive, weight), tuple(range(x.ndim)), False)
         total = term if total is None else outer.add(total, outer.cast(term, outer.dtype(total)))
     found: Any = None
@@ -170,9 +170,7 @@ def linearize(f: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:
 
     def tangent_map(*tangents: Any) -> Any:
         given = flatten_like(structure, tangents, "jvp")
-        for x, t in zip(leaves, given, strict=True):
-            if isinstance(t, Tensor) and (t.shape != x.shape or t.dtype is not x.dtype):
-                raise ShapeError(f"jvp: the tangent {describe((t,))} is not like the primal {describe((x,))}")
+        given = [_like("jvp", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull(middle, pulled, given, start))
         moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else x for x in outputs]
         return unflatten(out_structure, moved)
@@ -188,14 +186,50 @@ def _zeros(below: Any, x: FloatTensor) -> FloatTensor:
 def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     """``f(*primals)`` and its derivative along ``tangents``, which are like ``primals``.
 
-    >>> import backburn as bb
-    >>> jvp(lambda x: x * x, (bb.asarray(3.0),), (bb.asarray(1.0),))[1].item()
-    6.0
+    The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost
+    is a small constant times the function's, whatever the number of inputs. What ``f`` returns besides float tensors
+    stands in the tangent as it is.
+
+        >>> import backburn as bb
+        >>> jvp(lambda x: x * x, (bb.asarray(3.0),), (bb.asarray(1.0),))[1].item()
+        6.0
     """
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
+        raise ArgumentError("jvp: primals and tangents are tuples with one entry for each argument: jvp(f, (x,), (t,))")
     if len(primals) != len(tangents):
         raise ArgumentError(f"jvp: {len(primals)} primals and {len(tangents)} tangents")
-    out, tangent_map = linearize(f, *primals)
-    return out, tangent_map(*tangents)
+    leaves, structure = float_leaves("jvp", primals)
+    moves = flatten_like(structure, tangents, "jvp")
+    given = [_like("jvp", "tangent", x, t) for x, t in zip(leaves, moves, strict=True)]
+    below = level_below("jvp", [*leaves, *given])
+    level = Forward.level(below)
+    home = leaves[0].backend if leaves else below
+    duals = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
+    with running(level):
+        out = f(*unflatten(structure, [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]))
+    outputs, out_structure = flatten(out)
+    moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
+    return unflatten(out_structure, [_value(level, x, home) for x in outputs]), unflatten(out_structure, moved)
+
+
+def _tangent(level: Forward[Any], x: Any) -> Any:
+    """The tangent of an output of a function that was run on ``level``; zeros for a constant."""
+    if not isinstance(x, FloatTensor):
+        return x
+    below = level.inner_backend if x.backend is level else x.backend
+    found = x.primitive.tangent if x.backend is level else None
+    return _zeros(below, x) if found is None else FloatTensor(found, below, x.dtype)
+
+
+def _like(name: str, what: str, x: FloatTensor, t: Any) -> FloatTensor:
+    """A tangent or cotangent of ``x``, which may be a number for all elements; what is of another kind is refused."""
+    if isinstance(t, (int, float)):
+        return FloatTensor(x.backend.full(x.shape, float(t), x.dtype), x.backend, x.dtype)
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"{name}: the {what} of {describe((x,))} is a tensor or a number, not {type(t).__name__}")
+    if t.shape != x.shape or t.dtype is not x.dtype:
+        raise ShapeError(f"{name}: the {what} {describe((t,))} is not like {describe((x,))}")
+    return t  # type: ignore[return-value]
 
 
 def jacobian(f: Function, argnums: int = 0, *, mode: str = "reverse") -> Function:

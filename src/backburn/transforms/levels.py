@@ -1,4 +1,4 @@
-"""At which level of ``Autodiff`` a transform runs, and how its arguments get there and its results back.
+"""At which level of ``Autodiff`` or ``Forward`` a transform runs, and how its arguments get there and its results back.
 
 A transform runs one level above all transforms that are active around it, above its arguments and above the default
 backend, so that whatever its function captures is a constant to it: ``d/dx [x * d/dy (x * y)]`` does not confuse the
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from backburn.autodiff import Autodiff
+from backburn.autodiff import Autodiff, Forward
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.contexts import ACTIVE, scoped
+from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.trees import flatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
+from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_between, lift
 from backburn.tensor.host import asarray
 
 
@@ -54,9 +54,40 @@ def level_below(name: str, tensors: list[Any]) -> AnyBackend:
 
 @contextmanager
 def running(outer: AnyBackend) -> Iterator[None]:
-    """While the function of a transform runs, other transforms run above ``outer``."""
-    with scoped(ACTIVE, outer):
+    """While the function of a transform runs, other transforms run above ``outer``, and it differentiates.
+
+    A transform inside ``no_grad`` differentiates all the same; its results are constants (:func:`as_recorded`).
+    """
+    with scoped(ACTIVE, outer), scoped(RECORDING, True):
         yield
+
+
+def as_recorded(x: Any) -> Any:
+    """What a transform returns: a constant inside ``no_grad``."""
+    return x if RECORDING.get() or not isinstance(x, FloatTensor) else constant(x)
+
+
+def constant(x: FloatTensor) -> FloatTensor:
+    """``x`` without what any level knows of its history."""
+
+    def below(k: Any, primitive: Any) -> Any:
+        if not (is_autodiff(k) or isinstance(k, Forward)):
+            return primitive
+        return k.from_inner(below(k.inner_backend, k.inner(primitive)))
+
+    return FloatTensor(below(x.backend, x.primitive), x.backend, x.dtype)
+
+
+def onto(name: str, what: str, x: FloatTensor, below: AnyBackend) -> Any:
+    """The primitive of ``x`` on the level ``below``, which must not stand under its own."""
+    if levels_between(x.backend, below) is None:
+        if levels_between(below, x.backend) is not None:
+            raise GraphError(
+                f"{name}: the {what} {describe((x,))} stands on a level above {below.spec}, where the function was "
+                f"differentiated. Call {name} inside the transform that tracks the {what}, or detach it"
+            )
+        common_backend(name, [x, FloatTensor(x.primitive, below, x.dtype)])  # raises: they are different backends
+    return lift(x, below)
 
 
 def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTensor]:
@@ -69,7 +100,7 @@ def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTen
 
 def lowered(x: Any, target: AnyBackend) -> Any:
     """A tensor, taken down from levels at which it is a constant, as far as ``target``."""
-    while isinstance(x, Tensor) and x.backend is not target and is_autodiff(x.backend) and not x.is_tracked:
+    while isinstance(x, Tensor) and x.backend is not target and inner_of(x.backend) is not None and not x.is_tracked:
         inner = x.inner()
         if levels_between(target, inner.backend) is None:
             return x
