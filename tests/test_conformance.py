@@ -284,8 +284,15 @@ def test_missing_operations_are_listed_with_their_signatures(faulty: str) -> Non
     assert [line.split("(")[0].strip() for line in listed] == ["device", "capabilities", "dtype", *required]
     with pytest.raises(ArgumentError, match="is the class"):
         check_backend(type(NUMPY))
+
     with pytest.raises(ArgumentError, match="pass its spec"):
-        check_backend(NUMPY, jobs=2)
+        check_backend(lambda: NUMPY, jobs=2)
+
+
+def test_a_backend_goes_to_worker_processes_as_a_pickle() -> None:
+    report = check_backend(NUMPY, ops=["sin"], kinds=["value"], jobs=1)
+    assert report.ok
+    assert report.target == check_backend(NUMPY, ops=["sin"], kinds=["value"]).target == "numpy"
 
 
 def test_a_backend_that_ends_the_process_as_it_loads_is_refused(tmp_path: Path, monkeypatch) -> None:

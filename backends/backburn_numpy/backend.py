@@ -84,7 +84,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     _instance: NumpyBackend | None = None
 
     def __new__(cls) -> NumpyBackend:
-        if cls._instance is None:
+        if type(cls._instance) is not cls:  # a subclass has its own
             cls._instance = super().__new__(cls)
         return cls._instance
 

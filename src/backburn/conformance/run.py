@@ -14,7 +14,7 @@ from backburn.conformance.kinds import holes
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.smallest import smallest_failing
 from backburn.conformance.suite import checks, kinds_of
-from backburn.conformance.target import load_target, usable
+from backburn.conformance.target import loaded, name_of
 
 #: What is called after each check with its result, how many are done and how many there are.
 Progress = Callable[[Result, int, int], None]
@@ -37,9 +37,9 @@ def check_backend(
     """Run the checks of a backend and report.
 
     ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
-    or more, which needs one of the two strings, checks run in so many worker processes: one that crashes, or takes
-    longer than ``timeout`` seconds, fails alone. ``memory`` limits the gigabytes of each worker, where the system can
-    and the backend lives on the CPU. Otherwise they run in this process.
+    or more, which needs one of the two strings or a backend that can be pickled, checks run in so many worker
+    processes: one that crashes, or takes longer than ``timeout`` seconds, fails alone. ``memory`` limits the gigabytes
+    of each worker, where the system can and the backend lives on the CPU. Otherwise they run in this process.
 
     ``expected_failures`` gives reasons for ids (or patterns with ``*``) of checks that may fail. They are strict:
     such a check fails the run if it passes, and so does an id that no check of the backend has.
@@ -56,25 +56,25 @@ def check_backend(
     options = {"quick": quick, "ops": ops, "dtypes": dtypes, "kinds": kinds, "only": only}
     started = time.perf_counter()
     if jobs > 0:
-        if not isinstance(backend, str):
-            raise ArgumentError("worker processes make the backend anew: pass its spec or 'module:factory' with jobs")
         from backburn.conformance.workers import run_in_workers
 
         prepared, outcomes = run_in_workers(
             backend, options, list(expected), jobs, timeout, _reporter(expected, progress), memory
         )
-        target = backend
     else:
-        target = backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
-        made = load_target(backend) if isinstance(backend, str) else usable(backend, target)
-        found, prepared = prepare(made, options, list(expected))
+        found, prepared = prepare(loaded(backend), options, list(expected))
         report_one, outcomes = _reporter(expected, progress), []
         for check in found:
             outcomes.append(outcome(check))
             report_one(outcomes[-1], len(outcomes), len(found))
     results = [_result(o, expected) for o in outcomes]
     return Report(
-        target, prepared["header"], results, prepared["holes"], prepared["unmatched"], time.perf_counter() - started
+        name_of(backend),
+        prepared["header"],
+        results,
+        prepared["holes"],
+        prepared["unmatched"],
+        time.perf_counter() - started,
     )
 
 
@@ -184,7 +184,7 @@ def parametrize_with_checks(
     """
     import pytest
 
-    made = load_target(backend) if isinstance(backend, str) else usable(backend, str(getattr(backend, "spec", backend)))
+    made = loaded(backend)
     expected = dict(expected_failures or {})
     found, prepared = prepare(made, {"quick": quick, **filters}, list(expected))
     if prepared["unmatched"]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import inspect
+import pickle
 from typing import Any
 
 from backburn.backend.contract import Backend, is_backend
@@ -11,6 +13,9 @@ from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError
 from backburn.conformance.members import missing_operations
+
+#: How a pickled backend begins, which no expression does.
+PICKLED = "pickle "
 
 #: What a backend has besides operations.
 PROPERTIES = ("spec", "device", "capabilities", "dtype")
@@ -32,6 +37,39 @@ def load_target(target: str) -> Any:
     else:
         made = load_backend(target)
     return usable(made, target)
+
+
+def name_of(backend: Any) -> str:
+    """What was typed, or the spec of a backend."""
+    return backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
+
+
+def loaded(backend: Any) -> Any:
+    """A usable backend, of its name or itself."""
+    return load_target(backend) if isinstance(backend, str) else usable(backend, name_of(backend))
+
+
+def sendable(backend: Any) -> str:
+    """What :func:`received` makes the backend of, in another process: the string it was, or its pickle.
+
+    Raises :class:`ArgumentError` for a backend that cannot be pickled.
+    """
+    if isinstance(backend, str):
+        return backend
+    try:
+        return PICKLED + base64.b64encode(pickle.dumps(backend)).decode()
+    except Exception as cause:
+        raise ArgumentError(
+            f"worker processes make the backend anew, and {name_of(backend)} cannot be pickled ({cause}): "
+            "pass its spec or 'module:factory' with jobs"
+        ) from cause
+
+
+def received(sent: str) -> Any:
+    """The backend of what :func:`sendable` gave. Only for what this program's parent process wrote."""
+    if not sent.startswith(PICKLED):
+        return load_target(sent)
+    return loaded(pickle.loads(base64.b64decode(sent.removeprefix(PICKLED))))
 
 
 def _made(target: str, module: str, attribute: str) -> Any:

@@ -35,7 +35,7 @@ def limit_memory(gigabytes: float) -> None:
 def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     from backburn.base.errors import BackburnError
     from backburn.conformance.run import outcome, prepare
-    from backburn.conformance.target import load_target
+    from backburn.conformance.target import received
 
     def answer(words: dict[str, Any]) -> None:
         answers.write(json.dumps(words) + "\n")
@@ -44,7 +44,7 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     try:
         if order["memory"] is not None:
             limit_memory(order["memory"])
-        backend = load_target(order["target"])
+        backend = received(order["sent"])
         found, prepared = prepare(backend, order["options"], order["expected"])
     except Exception as error:
         known = isinstance(error, BackburnError)

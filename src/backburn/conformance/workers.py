@@ -18,6 +18,7 @@ from typing import Any
 
 from backburn.base import errors
 from backburn.base.errors import BackburnError, BackendUnavailableError
+from backburn.conformance.target import name_of, sendable
 
 #: Seconds within which a worker must have loaded the backend; longer where checks may take longer.
 LOADING = 120.0
@@ -100,7 +101,7 @@ class Worker:
 
 
 def run_in_workers(
-    target: str,
+    backend: Any,
     options: Mapping[str, Any],
     expected: list[str],
     jobs: int,
@@ -108,9 +109,12 @@ def run_in_workers(
     progress: Callable[[Mapping[str, Any], int, int], None],
     memory: float | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run the checks of ``target`` in ``jobs`` processes: what the report's head says, and the outcomes in order."""
+    """Run the checks of ``backend`` in ``jobs`` processes: what the report's head says, and the outcomes in order."""
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
-    order = {"target": target, "options": plain, "expected": expected, "folder": os.getcwd(), "memory": memory}
+    order = {
+        "target": name_of(backend), "sent": sendable(backend), "options": plain, "expected": expected,
+        "folder": os.getcwd(), "memory": memory,
+    }  # fmt: skip
     first = Worker(order)
     try:
         prepared = first.prepare(timeout)
