@@ -9,7 +9,7 @@ import numpy as np
 
 from backburn.backend.activate import GELU_CUBIC, GELU_FLAT, GELU_LINEAR
 from backburn.base.errors import ArgumentError
-from backburn_numpy.blocks import elementwise
+from backburn_numpy.blocks import elementwise, scratch
 from backburn_numpy.special import erf
 
 Array = Any
@@ -90,7 +90,7 @@ def _silu(out: Array, x: Array) -> None:
 
 
 def _silu_backward(out: Array, grad: Array, x: Array) -> None:
-    gate = np.empty_like(out)
+    gate = scratch(out)
     _sigmoid(gate, x)
     np.subtract(1, gate, out=out)
     np.multiply(out, x, out=out)

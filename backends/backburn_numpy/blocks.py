@@ -6,22 +6,69 @@ recycled memory, and very large ones are computed in several threads.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from backburn_numpy.memory import empty
+from backburn_numpy.memory import aligned, empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
 Kernel = Callable[..., None]
 
-# Elements of one block: some temporaries of this length fit into the second-level cache.
-BLOCK = 1 << 15
+#: Elements of one block: some temporaries of this length fit into the second-level cache. Blocks that are much shorter
+#: make the threads wait for each other between the calls of NumPy.
+BLOCK = 1 << 16
 
 #: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
 WORTH = WORTH_A_THREAD >> 2
+
+
+class _Kept(threading.local):
+    """The temporaries of a thread, which are kept for the next block and the next operation."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[int, Array] = {}
+
+
+_kept = _Kept()
+
+
+def scratch(like: Array, slot: int = 0) -> Array:
+    """An uninitialised temporary of the shape and dtype of ``like``, the thread's own until it asks for it again.
+
+    A kernel that needs several at once takes them from different slots.
+    """
+    size = like.nbytes
+    if size > 8 * BLOCK:
+        return empty(like.shape, like.dtype)
+    kept = _kept.bytes.get(slot)
+    if kept is None or kept.size < size:
+        kept = _kept.bytes[slot] = aligned(8 * BLOCK)
+    return np.ndarray(like.shape, like.dtype, kept)
+
+
+class Lines:
+    """A context in which ufuncs combine rows of ``length`` with a column or a row without copying these.
+
+    A ufunc copies an operand that is broadcast into its buffer, over as many rows as fit into it, which takes longer
+    than the arithmetic; it does not where the buffer takes no more than one row. Short rows are better copied.
+    """
+
+    __slots__ = ("before", "size")
+
+    def __init__(self, length: int) -> None:
+        self.size = min(length // 16 * 16, 8192)
+
+    def __enter__(self) -> None:
+        if self.size >= 192:
+            self.before = np.setbufsize(self.size)
+
+    def __exit__(self, *_: object) -> None:
+        if self.size >= 192:
+            np.setbufsize(self.before)
 
 
 def is_half(x: Array) -> bool:
@@ -69,14 +116,15 @@ def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) 
     half = is_half(target)
 
     def part(start: int, stop: int) -> None:
-        for first in range(start, stop, rows):
-            last = min(first + rows, stop)
-            pieces = [s[first:last] for s in sources]
-            if half:
-                buffer = np.empty(target[first:last].shape, np.float32)
-                kernel(buffer, *(p.astype(np.float32) for p in pieces))
-                target[first:last] = buffer
-            else:
-                kernel(target[first:last], *pieces)
+        with Lines(width):
+            for first in range(start, stop, rows):
+                last = min(first + rows, stop)
+                pieces = [s[first:last] for s in sources]
+                if half:
+                    buffer = np.empty(target[first:last].shape, np.float32)
+                    kernel(buffer, *(p.astype(np.float32) for p in pieces))
+                    target[first:last] = buffer
+                else:
+                    kernel(target[first:last], *pieces)
 
     for_parts(part, len(target), max(1, WORTH // width))

@@ -1,0 +1,39 @@
+"""Recycled memory: what dies goes to the pool, every time, and what is alive is never handed out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backburn_numpy import memory
+
+SHAPE = (1000, 333)
+
+
+def address(x: np.ndarray) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def test_memory_is_recycled_at_every_death() -> None:
+    memory.cleanup()
+    places = {address(memory.empty(SHAPE, np.dtype("float32"))) for _ in range(5)}
+    assert len(places) == 1
+    assert memory.stats()["held"] >= 1000 * 333 * 4
+    memory.cleanup()
+    assert memory.stats()["held"] == 0
+
+
+def test_large_results_start_at_cache_lines() -> None:
+    for rows in (300, 1000, 1001, 5000):
+        assert address(memory.empty((rows, 333), np.dtype("float32"))) % memory.ALIGNMENT == 0
+
+
+def test_a_view_keeps_its_memory() -> None:
+    memory.cleanup()
+    first = memory.empty(SHAPE, np.dtype("float32"))
+    first[...] = 1.0
+    row = first[7].T
+    del first
+    second = memory.empty(SHAPE, np.dtype("float32"))
+    second[...] = 2.0
+    np.testing.assert_array_equal(row, np.ones(333))
+    assert memory.stats()["held"] == 0
