@@ -165,6 +165,11 @@ class Tensor:
     def _tracking(self, name: str, function: Any, plain: bool = False) -> FloatTensor:
         self._check_float(name)
         if not plain and not is_autodiff(self.backend):
+            if inner_of(self.backend) is not None:
+                raise GraphError(
+                    f"{name}: the tensor is on {self.backend.spec}, inside of a transform, where nothing is recorded: "
+                    f"differentiate there with bb.grad or bb.vjp"
+                )
             raise GraphError(
                 f"{name}: {self.backend.spec} does not differentiate: make the tensor on "
                 f"'autodiff({self.backend.spec})', or move it there with .to('autodiff({self.backend.spec})')"

@@ -62,6 +62,13 @@ def inner_of(backend: AnyBackend) -> AnyBackend | None:
     return getattr(backend, "inner_backend", None)
 
 
+def _base(backend: AnyBackend) -> AnyBackend:
+    """The backend that computes, under all levels."""
+    while (inner := inner_of(backend)) is not None:
+        backend = inner
+    return backend
+
+
 def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:
     """The decorated backends from just above ``lower`` up to ``upper``; None where ``upper`` does not wrap it."""
     path: list[AnyBackend] = []
@@ -99,6 +106,12 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
             continue
         if levels_between(x.backend, backend) is None:
             if levels_between(backend, x.backend) is None:
+                if _base(x.backend) == _base(backend):
+                    raise BackendMismatchError(
+                        f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
+                        f"carried out of the function that made it: return it from there (has_aux=True lets grad "
+                        f"do so), or store its numbers, x.numpy()"
+                    )
                 raise BackendMismatchError(
                     f"{name}: the operands live on different backends: {describe(tensors)}. "
                     f"Nothing is moved by itself: write .to({backend.spec!r}) on those that should move"
@@ -183,8 +196,8 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
-    """:func:`promoted` of the operands that are there; one that is absent (None) keeps its place."""
-    values = iter(promoted(name, *(x for x in operands if x is not None)))
+    """:func:`promoted` of the tensors that are there; one that is absent (None) keeps its place."""
+    values = iter(promoted(name, *(tensor_operand(name, x) for x in operands if x is not None)))
     return [None if x is None else next(values) for x in operands]
 
 
@@ -192,8 +205,27 @@ def number(name: str, option: str, value: Any) -> float:
     """An option that is a Python number; a tensor is refused, whose gradient would be lost."""
     found = None if is_tensor(value) else scalar_of(value)
     if found is None:
-        raise ArgumentError(f"{name}: {option} is a number, not {describe((value,))}")
+        raise ArgumentError(f"{name}: {option} is a number, not {describe((value,)) or None}")
     return found
+
+
+def integer(name: str, option: str, value: Any) -> int:
+    """An option that is one integer, of any kind."""
+    try:
+        if value.__class__ is not bool:
+            return index(value)
+    except TypeError:
+        pass
+    raise ArgumentError(f"{name}: {option} is an integer, not {describe((value,)) or None}")
+
+
+def one_of(name: str, option: str, value: Any, known: Iterable[Any]) -> Any:
+    """An option that is one of several words (or numbers)."""
+    known = list(known)
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in known:
+        return value
+    words = ", ".join(map(repr, known))
+    raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}")
 
 
 def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
@@ -379,9 +411,13 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
             raise type(error)(f"{name}: {error}.{where}") from cause
         except Exception:  # the rule itself could not make sense of the call: the backend's words are better
             pass
+    for operand_name, x in zip(entry.operands, operands, strict=False):
+        absent = x is None and operand_name not in entry.optional
+        if absent or (isinstance(cause, AttributeError) and x.__class__ in (bool, int, float)):
+            raise DTypeError(f"{name}: {operand_name} is a tensor, not {x!r}. bb.asarray(...) makes one.{where}") from cause
     if isinstance(cause, BackburnError):
         if str(cause).startswith(f"{name}:"):
-            raise cause
+            raise type(cause)(str(cause)) from cause
         raise type(cause)(f"{name}: {cause}.{where}") from cause
     kinds: dict[type[Exception], type[BackburnError]] = {
         IndexError: OutOfRangeError,

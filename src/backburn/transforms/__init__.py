@@ -3,7 +3,8 @@
 from backburn.transforms.checking import check_grads
 from backburn.transforms.checkpointing import checkpoint
 from backburn.transforms.custom import custom_vjp, stop_gradient
-from backburn.transforms.derivatives import grad, hessian, hvp, jacobian, jvp, linearize, value_and_grad, vjp
+from backburn.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
+from backburn.transforms.jacobians import hessian, hvp, jacobian
 
 __all__ = [
     "check_grads",

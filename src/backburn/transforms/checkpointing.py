@@ -12,6 +12,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import RANDOM_STATE, RECORDING, scoped
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
+from backburn.transforms.levels import check_function
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +29,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         >>> x.grad(block(x).backward()).tolist() == x.grad(bb.tanh(x * x).backward()).tolist()
         True
     """
+
+    check_function("checkpoint", f)
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

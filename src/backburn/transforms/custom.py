@@ -14,7 +14,7 @@ from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.base.trees import flatten, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import common_backend, describe, lift
-from backburn.transforms.levels import constant, running
+from backburn.transforms.levels import check_function, constant, running
 
 
 def stop_gradient(tree: Any) -> Any:
@@ -46,6 +46,7 @@ class custom_vjp:  # noqa: N801 - a decorator
     """
 
     def __init__(self, f: Callable[..., Any]) -> None:
+        check_function("custom_vjp", f)
         self.f = f
         self.forward: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
@@ -77,7 +78,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         def pulled(cotangent: FloatTensor, onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments."""
             found = _like_arguments(self.f.__name__, args, self.backward(residuals, cotangent))  # type: ignore[misc]
-            chosen = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
+            chosen: list[tuple[Any, Any]] = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
             return [_checked(self.f.__name__, x, c, onto) for x, c in chosen]
 
         with_notes = [x.primitive for x, t in zip(lifted, tracked, strict=True) if t]

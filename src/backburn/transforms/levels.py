@@ -22,6 +22,12 @@ from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_
 from backburn.tensor.host import asarray
 
 
+def check_function(name: str, f: Any) -> None:
+    """Refuse what cannot be called, such as the value of the function that was meant."""
+    if not callable(f):
+        raise ArgumentError(f"{name}: takes a function, not {type(f).__name__}: the function itself, not its value")
+
+
 def float_leaves(name: str, tree: Any) -> tuple[list[FloatTensor], Any]:
     """The leaves of arguments to differentiate for, as float tensors, and their structure.
 
