@@ -1,0 +1,44 @@
+"""Giving a backend the fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from backburn.backend.table import OPERATIONS
+from backburn_cupy.kernels import softmax
+
+#: The modules whose functions are operations of the contract, with a runner as their first argument.
+FAMILIES = (softmax,)
+
+#: The launcher of each operation that has one. It returns NotImplemented for operands that its kernels do not take.
+LAUNCHERS: dict[str, Callable[..., Any]] = {
+    name: function
+    for module in FAMILIES
+    for name, function in vars(module).items()
+    if name in OPERATIONS and getattr(function, "__module__", None) == module.__name__
+}
+
+
+def preferred(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation ``plain(k, ...)``, or its launcher where there is one and it takes the operands.
+
+    ``k.runner`` tells where kernels run; where it is None none does.
+    """
+    launcher = LAUNCHERS.get(name)
+    if launcher is None:
+        return plain
+
+    @wraps(plain)
+    def operation(k: Any, *operands: Any, **options: Any) -> Any:
+        result = NotImplemented if k.runner is None else launcher(k.runner, *operands, **options)
+        return plain(k, *operands, **options) if result is NotImplemented else result
+
+    return operation
+
+
+def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lambda _, function: function) -> None:
+    """Put the launchers before the operations that the class ``backend`` has; ``method`` makes methods of functions."""
+    for name in LAUNCHERS:
+        setattr(backend, name, method(name, preferred(name, getattr(backend, name))))

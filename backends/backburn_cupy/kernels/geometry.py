@@ -1,0 +1,73 @@
+"""How many threads in how many blocks a kernel gets, and which of its variants: numbers in, numbers out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: The most blocks of a grid's first axis, and the threads of a warp.
+MOST_BLOCKS, WARP = 2**31 - 1, 32
+
+#: Threads of a block whose threads work on their own.
+THREADS = 256
+
+#: Bytes of the widest access.
+WIDEST = 16
+
+
+class Launch(NamedTuple):
+    """Blocks, and threads in each."""
+
+    grid: int
+    block: int
+
+
+class Rows(NamedTuple):
+    """How rows are worked on.
+
+    ``lanes`` threads for each (0: a block), of which each keeps up to ``items`` elements (0: none, the row is read once
+    for each pass).
+    """
+
+    lanes: int
+    items: int
+    grid: int
+    block: int
+
+
+#: The variants of a kernel that works on rows, (lanes, items), those for the shortest rows first.
+ROW_VARIANTS = ((4, 8), (32, 8), (32, 32), (0, 8), (0, 16), (0, 0))
+
+
+def ceil_div(n: int, d: int) -> int:
+    """``n / d``, rounded up."""
+    return -(-n // d)
+
+
+def pack(itemsize: int) -> int:
+    """The elements of one access."""
+    return WIDEST // itemsize
+
+
+def rows(count: int, length: int, itemsize: int, processors: int, address: int = 1) -> Rows:
+    """For ``count`` rows of ``length`` elements from ``address`` on, on a device with so many multiprocessors.
+
+    A row of up to 1,024 elements is kept by a warp or less, one of up to 16,384 by a block, and longer ones are read
+    again from the second-level cache. Few rows of middling length are given to blocks, so that more threads work.
+    """
+    aligned = address % WIDEST == 0 and length * itemsize % WIDEST == 0
+    span = length if aligned else length + pack(itemsize) - 1  # the row may begin in the midst of an access
+    for lanes, items in ROW_VARIANTS[:3]:
+        if span <= lanes * items and (items == 8 or count >= 8 * processors):
+            groups = max(1, min(THREADS // lanes, count // (2 * processors)))
+            block = ceil_div(groups * lanes, WARP) * WARP
+            return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
+    for lanes, items in ROW_VARIANTS[3:5]:
+        block = ceil_div(ceil_div(span, items), WARP) * WARP
+        if block <= 1024:
+            return Rows(lanes, items, min(count, MOST_BLOCKS), block)
+    return Rows(0, 0, min(count, MOST_BLOCKS), 1024)
+
+
+def elements(count: int, each: int) -> Launch:
+    """For ``count`` elements of which a thread takes ``each`` at a time; the kernel goes on where the grid ends."""
+    return Launch(max(1, min(ceil_div(count, THREADS * each), MOST_BLOCKS)), THREADS)

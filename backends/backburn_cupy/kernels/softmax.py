@@ -1,0 +1,100 @@
+"""Launchers: softmax and cross entropy, which work on rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from backburn.backend.loss import labelled, without_axis
+from backburn.base.errors import ShapeError
+from backburn_cupy.kernels import geometry
+from backburn_cupy.kernels.runner import Runner
+from backburn_cupy.kernels.sources import C_TYPES
+
+Array = Any
+
+
+def softmax(on: Runner, x: Array, /, axis: int) -> Array:
+    return _along(on, "softmax", axis, x)
+
+
+def softmax_backward(on: Runner, grad: Array, y: Array, /, axis: int) -> Array:
+    return _along(on, "softmax_backward", axis, grad, y)
+
+
+def log_softmax(on: Runner, x: Array, /, axis: int) -> Array:
+    return _along(on, "log_softmax", axis, x)
+
+
+def log_softmax_backward(on: Runner, grad: Array, y: Array, /, axis: int) -> Array:
+    return _along(on, "log_softmax_backward", axis, grad, y)
+
+
+def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Array:
+    labelled(x.shape, labels.shape, axis=axis)
+    out = on.xp.empty(labels.shape, x.dtype)
+    if out.size and not x.shape[axis]:
+        return NotImplemented  # there is no class that a label could name
+    _rows(on, "loss", "label_cross_entropy", _lines(on, x, axis), _int64(on, labels), out, fault=True)
+    return out
+
+
+def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
+    labelled(x.shape, labels.shape, axis=axis)
+    lines = _lines(on, x, axis)
+    out = on.xp.empty(lines.shape, x.dtype)
+    operands = (on.xp.ascontiguousarray(grad), lines, _int64(on, labels))
+    _rows(on, "loss", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
+    return on.xp.moveaxis(out, -1, axis)
+
+
+def softmax_cross_entropy(on: Runner, x: Array, targets: Array, /, axis: int) -> Array:
+    _same("softmax_cross_entropy", x, targets)
+    out = on.xp.empty(without_axis(x.shape, axis), x.dtype)
+    _rows(on, "loss", "softmax_cross_entropy", _lines(on, x, axis), _lines(on, targets, axis), out)
+    return out
+
+
+def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: Array, /, axis: int) -> Array:
+    _same("softmax_cross_entropy_backward", x, targets)
+    lines = _lines(on, x, axis)
+    out = on.xp.empty(lines.shape, x.dtype)
+    operands = (on.xp.ascontiguousarray(grad), lines, _lines(on, targets, axis))
+    _rows(on, "loss", "softmax_cross_entropy_backward", *operands, out, like=lines)
+    return on.xp.moveaxis(out, -1, axis)
+
+
+def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
+    _same(kernel, *operands)
+    lines = [_lines(on, o, axis) for o in operands]
+    out = on.xp.empty(lines[0].shape, lines[0].dtype)
+    _rows(on, "softmax", kernel, *lines, out)
+    return on.xp.moveaxis(out, -1, axis)
+
+
+def _lines(on: Runner, x: Array, axis: int) -> Array:
+    """``x`` with ``axis`` last, one line after the other; a copy where they do not lie so."""
+    return on.xp.ascontiguousarray(on.xp.moveaxis(x, axis, -1))
+
+
+def _int64(on: Runner, labels: Array) -> Array:
+    return on.xp.ascontiguousarray(labels.astype("int64", copy=False))
+
+
+def _same(operation: str, first: Array, *others: Array) -> None:
+    for other in others:
+        if other.shape != first.shape:
+            raise ShapeError(f"{operation}: operands of the shapes {list(first.shape)} and {list(other.shape)}")
+
+
+def _rows(
+    on: Runner, family: str, kernel: str, *arguments: Array, like: Array | None = None, fault: bool = False
+) -> None:
+    """Launch ``kernel(*arguments, rows, length[, fault])`` over the rows of ``like``, of the first if not given."""
+    lines = arguments[0] if like is None else like
+    length, count = lines.shape[-1], math.prod(lines.shape[:-1])
+    if not count:
+        return
+    lanes, items, grid, block = geometry.rows(count, length, lines.dtype.itemsize, on.processors, on.address(lines))
+    name = f"{kernel}<{C_TYPES[lines.dtype.name]}, {lanes}, {items}>"
+    on.run(family, name, grid, block, *arguments, count, length, *((on.fault,) if fault else ()))

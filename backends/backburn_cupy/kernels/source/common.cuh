@@ -1,0 +1,185 @@
+// What all kernels share: the 16-bit floats, 16-byte accesses, reductions over a group of threads, rows of a matrix.
+//
+// Every parameter of a kernel has eight bytes (a pointer, a long long or a double), so that launching needs no table of
+// types. Nothing is included: a source compiles with NVRTC alone, and with g++ behind tests/cuda/emulation.h.
+#pragma once
+
+typedef long long index_t;
+typedef unsigned long long word_t;
+
+// ---- floats: 16-bit ones are read and written only, and computed in float ----
+
+template <class T> struct Computed { typedef float type; };
+template <> struct Computed<double> { typedef double type; };
+template <class T> using compute = typename Computed<T>::type;
+
+#ifndef BACKBURN_EMULATED
+struct float16 { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+__device__ inline float widen(float16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+__device__ inline float widen(bfloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ inline void narrow(float x, float16& y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+__device__ inline void narrow(float x, bfloat16& y) {
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else  // half to even, NaN stays NaN
+  unsigned bits = __float_as_uint(x);
+  y.bits = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
+}
+__device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
+__device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
+#define CHECK_ALIGNED(pointer, bytes)
+#endif
+__device__ inline float widen(float x) { return x; }
+__device__ inline double widen(double x) { return x; }
+__device__ inline void narrow(float x, float& y) { y = x; }
+__device__ inline void narrow(double x, double& y) { y = x; }
+
+// ---- packs: the elements of 16 bytes, read or written at once where they lie so ----
+
+template <class T> constexpr int PACK = 16 / sizeof(T);
+template <class T> struct alignas(16) Pack { T at[PACK<T>]; };
+
+template <class T> __device__ inline bool is_aligned(const T* p) { return ((word_t)p & 15) == 0; }
+
+// Elements start to start + PACK of a line of `length`; those beyond its ends are left alone.
+template <class T> __device__ inline void read(const T* line, index_t start, index_t length, compute<T>* values) {
+  if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
+    CHECK_ALIGNED(line + start, 16);
+    Pack<T> pack = *reinterpret_cast<const Pack<T>*>(line + start);
+#pragma unroll
+    for (int j = 0; j < PACK<T>; ++j) values[j] = widen(pack.at[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < PACK<T>; ++j)
+      if (start + j >= 0 && start + j < length) values[j] = widen(line[start + j]);
+  }
+}
+
+template <class T> __device__ inline void write(T* line, index_t start, index_t length, const compute<T>* values) {
+  if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
+    CHECK_ALIGNED(line + start, 16);
+    Pack<T> pack;
+#pragma unroll
+    for (int j = 0; j < PACK<T>; ++j) narrow(values[j], pack.at[j]);
+    *reinterpret_cast<Pack<T>*>(line + start) = pack;
+  } else {
+#pragma unroll
+    for (int j = 0; j < PACK<T>; ++j)
+      if (start + j >= 0 && start + j < length) narrow(values[j], line[start + j]);
+  }
+}
+
+// ---- reductions over a group: LANES neighbours of a warp, or, where LANES is 0, the block ----
+
+struct Sum { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
+// Of a NaN and a number the NaN, as in numpy.maximum.
+struct Max { template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; } };
+
+template <int LANES, class C, class F> __device__ inline C combined(C value, F combine, C none) {
+  constexpr int width = LANES ? LANES : 32;
+#pragma unroll
+  for (int step = width / 2; step; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
+  if constexpr (LANES == 0) {
+    __shared__ C of_warp[32];
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : none;
+#pragma unroll
+    for (int step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
+    __syncthreads();  // of_warp is free for the next one
+  }
+  return value;
+}
+
+template <int LANES, class C> __device__ inline C total(C value) { return combined<LANES>(value, Sum(), C(0)); }
+template <int LANES, class C> __device__ inline C largest(C value) {
+  return combined<LANES>(value, Max(), -infinity(C(0)));
+}
+
+// ---- rows: each is the work of one group; a thread keeps up to ITEMS elements of it, or, where that is 0, reads the
+// row once more for every pass ----
+
+template <int LANES> constexpr int THREADS = LANES ? 256 : 1024;
+
+template <int LANES> struct Group {
+  int lane, size, row, rows;  // the thread in its group and their number, the group in its block and their number
+  __device__ Group() {
+    size = LANES ? LANES : blockDim.x;
+    lane = threadIdx.x % size, row = threadIdx.x / size, rows = blockDim.x / size;
+  }
+};
+
+// The rows that the groups of this block work on; every thread makes the same number of turns, some without a row.
+#define FOR_ROWS(group, row, count) \
+  for (index_t first_row_ = (index_t)blockIdx.x * (group).rows, row; \
+       (row = first_row_ + (group).row, first_row_ < (count)); first_row_ += (index_t)gridDim.x * (group).rows)
+
+template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
+  typedef compute<T> C;
+  static constexpr bool HELD = ITEMS > 0;
+  static constexpr int PACKS = HELD ? (ITEMS + PACK<T> - 1) / PACK<T> : 1;
+  const T* operand[OPERANDS];
+  C held[PACKS][OPERANDS][PACK<T>];
+  index_t first, step, length;
+
+  // Packs are aligned in the first operand (`shifted`), or begin with the row: then a thread has the same columns in
+  // every row. A row that does not exist has no elements.
+  __device__ Row(const Group<LANES>& group, index_t row, index_t rows, index_t length_, bool shifted, const T* x,
+                 const T* y = nullptr) {
+    length = row < rows ? length_ : 0;
+    operand[0] = x + row * length_;
+    if constexpr (OPERANDS > 1) operand[1] = y + row * length_;
+    first = group.lane * PACK<T> - (shifted ? ((word_t)operand[0] & 15) / sizeof(T) : 0);
+    step = group.size * PACK<T>;
+    if constexpr (HELD) {
+#pragma unroll
+      for (int p = 0; p < PACKS; ++p) fill(held[p], first + p * step);
+    }
+  }
+
+  __device__ void fill(C (&values)[OPERANDS][PACK<T>], index_t start) const {
+    if (start >= length) return;
+#pragma unroll
+    for (int o = 0; o < OPERANDS; ++o) read(operand[o], start, length, values[o]);
+  }
+
+  // f(the thread's values of each operand in one pack, the element where the pack starts, the number of the pack)
+  template <class F> __device__ void packs(F f) {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int p = 0; p < PACKS; ++p)
+        if (first + p * step < length) f(held[p], first + p * step, p);
+    } else {
+      for (index_t start = first; start < length; start += step) {
+        fill(held[0], start);
+        f(held[0], start, 0);
+      }
+    }
+  }
+
+  // f(the value of the first operand, that of the last, the element)
+  template <class F> __device__ void each(F f) {
+    packs([&](C (&values)[OPERANDS][PACK<T>], index_t start, int) {
+      if (start >= 0 && start + PACK<T> <= length) {
+#pragma unroll
+        for (int j = 0; j < PACK<T>; ++j) f(values[0][j], values[OPERANDS - 1][j], start + j);
+      } else {
+#pragma unroll
+        for (int j = 0; j < PACK<T>; ++j)
+          if (start + j >= 0 && start + j < length) f(values[0][j], values[OPERANDS - 1][j], start + j);
+      }
+    });
+  }
+
+  // out = f(the value of the first operand, that of the last, the element)
+  template <class F> __device__ void store(T* out, F f) {
+    packs([&](C (&values)[OPERANDS][PACK<T>], index_t start, int) {
+      C results[PACK<T>];
+#pragma unroll
+      for (int j = 0; j < PACK<T>; ++j) results[j] = f(values[0][j], values[OPERANDS - 1][j], start + j);
+      write(out, start, length, results);
+    });
+  }
+};

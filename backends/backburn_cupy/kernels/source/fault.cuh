@@ -1,0 +1,9 @@
+// The first index out of range that a kernel met; the host looks when it waits for the device anyway.
+#pragma once
+#include "common.cuh"
+
+struct Fault { index_t found, index, length; };
+
+__device__ inline void report(Fault* fault, index_t index, index_t length) {
+  if (fault && atomicCAS((word_t*)&fault->found, 0ull, 1ull) == 0) fault->index = index, fault->length = length;
+}

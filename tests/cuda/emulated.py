@@ -1,0 +1,138 @@
+"""A runner that runs the CUDA sources on the processor, compiled by g++ behind ``emulation.h``."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backburn_cupy.kernels.instances import instances
+from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
+
+HEADER = Path(__file__).with_name("emulation.h")
+
+#: Bytes before and after each array that no kernel may touch.
+GUARD = 256
+GUARD_BYTE = 0xA5
+
+ENTRY = """
+struct Entry { const char* name; void (*call)(Size, Size, void**); };
+static const Entry entries[] = {
+%s
+};
+extern "C" const char* emulated_run(
+    const char* name, unsigned grid, unsigned block_x, unsigned block_y, int order, void** arguments) {
+  emulation::error.clear();
+  emulation::order = order;
+  for (const Entry& entry : entries)
+    if (std::string(entry.name) == name) {
+      entry.call({grid}, {block_x, block_y}, arguments);
+      return emulation::error.empty() ? nullptr : emulation::error.c_str();
+    }
+  return "no such instance; is it in instances.py?";
+}
+"""
+
+
+def missing() -> str | None:
+    """Why nothing can be emulated here; None where it can."""
+    return None if shutil.which("g++") else "g++ is not installed"
+
+
+def program(dtype: str, families: tuple[str, ...] = FAMILIES) -> str:
+    """All kernels for one dtype as one C++ source, with a function that calls them by name."""
+    rows = [
+        f'  {{"{name}", [](Size g, Size b, void** a) {{ emulation::call({name}, g, b, a); }}}},'
+        for family in families
+        for name in instances(family, C_TYPES[dtype])
+    ]
+    return source(*families) + ENTRY % "\n".join(rows)
+
+
+def build(text: str, folder: Path) -> ctypes.CDLL:
+    """Compile a source into a library, unless ``folder`` has it from before, and load it."""
+    name = hashlib.sha256((text + HEADER.read_text("utf-8")).encode()).hexdigest()[:16]
+    code, library = folder / f"{name}.cpp", folder / f"{name}.so"
+    if not library.exists():
+        made = folder / f"{name}.{os.getpid()}.so"
+        code.write_text(text, "utf-8")
+        options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-include", str(HEADER)]
+        done = subprocess.run(["g++", *options, str(code), "-o", str(made)], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")
+        made.rename(library)  # at once, as other processes may look for it
+    loaded = ctypes.CDLL(str(library))
+    loaded.emulated_run.restype = ctypes.c_char_p
+    return loaded
+
+
+class Guarded:
+    """NumPy, except that new arrays lie between bytes that must not change, and are full of garbage."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        dtype = np.dtype(dtype)
+        size = math.prod(shape) * dtype.itemsize
+        memory = np.full(size + 2 * GUARD + 16, GUARD_BYTE, np.uint8)
+        start = GUARD + -(memory.ctypes.data + GUARD) % 16
+        memory[start : start + size] = 0xFF  # NaN in every float
+        self.given.append((memory, start, start + size))
+        return memory[start : start + size].view(dtype).reshape(shape)
+
+    def check(self) -> None:
+        """Fail if a guard was written, and forget the arrays."""
+        given, self.given = self.given, []
+        for memory, start, stop in given:
+            assert np.all(memory[:start] == GUARD_BYTE), "a kernel wrote before an array"
+            assert np.all(memory[stop:] == GUARD_BYTE), "a kernel wrote beyond an array"
+
+
+class EmulatedRunner:
+    """Kernels on the processor, in a given order of threads."""
+
+    def __init__(self, libraries: dict[str, ctypes.CDLL], order: int = 0, processors: int = 2) -> None:
+        self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors
+        self.fault = np.zeros(3, np.int64)
+        self.stream_offset: Any = None
+        self.launched: list[str] = []
+
+    def address(self, x: Any) -> int:
+        return int(x.ctypes.data)
+
+    def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
+        c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
+        library = self.libraries[next(d for d, c in C_TYPES.items() if c == c_type)]
+        cells = [_cell(a) for a in arguments]
+        pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
+        x, y = block if isinstance(block, tuple) else (block, 1)
+        error = library.emulated_run(kernel.encode(), grid, x, y, self.order, pointers)
+        if error:
+            raise RuntimeError(f"{kernel}: {error.decode()}")
+        self.launched.append(kernel)
+        self.xp.check()
+
+
+def _cell(argument: Any) -> Any:
+    """An argument in the bytes that a kernel gets."""
+    if argument is None:
+        return ctypes.c_void_p(0)
+    if isinstance(argument, np.ndarray):
+        if argument.dtype.names:  # a structure, by value
+            return (ctypes.c_char * argument.nbytes).from_buffer_copy(argument.tobytes())
+        assert argument.flags.c_contiguous, "a kernel got an array whose elements do not lie in a row"
+        return ctypes.c_void_p(argument.ctypes.data)
+    if isinstance(argument, np.uint64):
+        return ctypes.c_uint64(int(argument))
+    return ctypes.c_double(argument) if isinstance(argument, float) else ctypes.c_int64(argument)

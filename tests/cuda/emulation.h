@@ -1,0 +1,228 @@
+// CUDA C++ on the processor, as far as our kernels use it: every thread of a block is a fiber, the blocks run one after
+// the other. Included before a kernel's source (g++ -std=c++20 -include emulation.h).
+//
+// What a GPU leaves undefined is an error here: a barrier that some threads do not reach, a shuffle among threads of
+// which some have gone, a wide access that is not aligned. `order` is the order in which threads are run between
+// barriers: results that depend on it are races.
+#pragma once
+#define BACKBURN_EMULATED
+#include <ucontext.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __shared__ static  // one block at a time
+
+using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin,
+    std::sqrt, std::tanh;
+
+struct Size { unsigned x = 1, y = 1, z = 1; };
+inline Size threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulation {
+
+enum State { READY, AT_BLOCK, AT_WARP, DONE };
+
+struct Fiber {
+  ucontext_t context;
+  State state;
+  unsigned mask, shuffles;
+  std::unique_ptr<char[]> stack;
+};
+
+constexpr size_t STACK = 1 << 17;
+inline std::vector<Fiber> fibers;
+inline ucontext_t scheduler;
+inline unsigned current, count;
+inline std::function<void()> body;
+inline std::string error;
+inline int order = 0;
+inline uint64_t slots[2][1024];  // what the lanes of a shuffle give, in turns so that a fast one overwrites nothing
+
+[[noreturn]] inline void stop(const std::string& message) {
+  error = message + " (block " + std::to_string(blockIdx.x) + ", thread " + std::to_string(current) + ")";
+  for (;;) swapcontext(&fibers[current].context, &scheduler);
+}
+
+inline void wait(State state, unsigned mask) {
+  Fiber& fiber = fibers[current];
+  fiber.state = state, fiber.mask = mask;
+  swapcontext(&fiber.context, &scheduler);
+}
+
+inline void start() {
+  body();
+  fibers[current].state = DONE;
+}
+
+// Let go those that wait for one another and are complete. Whether there were any.
+inline bool release() {
+  bool any = false;
+  for (unsigned warp = 0; warp < count; warp += 32) {
+    for (unsigned i = warp; i < std::min(warp + 32, count); ++i) {
+      if (fibers[i].state != AT_WARP) continue;
+      unsigned mask = fibers[i].mask, here = 0;
+      for (unsigned j = warp; j < std::min(warp + 32, count); ++j)
+        if (fibers[j].state == AT_WARP && fibers[j].mask == mask) here |= 1u << (j - warp);
+      if (here != mask) continue;
+      for (unsigned j = warp; j < std::min(warp + 32, count); ++j)
+        if (here >> (j - warp) & 1) fibers[j].state = READY;
+      any = true;
+    }
+  }
+  if (any) return true;
+  unsigned waiting = 0, done = 0;
+  for (unsigned i = 0; i < count; ++i) waiting += fibers[i].state == AT_BLOCK, done += fibers[i].state == DONE;
+  if (!waiting || waiting + done != count) return false;
+  for (unsigned i = 0; i < count; ++i)
+    if (fibers[i].state == AT_BLOCK) fibers[i].state = READY;
+  return true;
+}
+
+inline void run_block() {
+  if (fibers.size() < count) fibers.resize(count);
+  std::vector<unsigned> turns(count);
+  std::iota(turns.begin(), turns.end(), 0u);
+  if (order == 1) std::reverse(turns.begin(), turns.end());
+  if (order >= 2)
+    for (unsigned i = count; i > 1; --i) std::swap(turns[i - 1], turns[(i * 2654435761u + order) % i]);
+  for (unsigned i = 0; i < count; ++i) {
+    Fiber& fiber = fibers[i];
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    fiber.state = READY, fiber.shuffles = 0;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get(), fiber.context.uc_stack.ss_size = STACK;
+    fiber.context.uc_link = &scheduler;
+    makecontext(&fiber.context, start, 0);
+  }
+  for (;;) {
+    bool done = true;
+    for (unsigned i : turns) {
+      if (fibers[i].state == READY) {
+        current = i;
+        threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+        swapcontext(&scheduler, &fibers[i].context);
+        if (!error.empty()) return;
+      }
+      done = done && fibers[i].state == DONE;
+    }
+    if (done) return;
+    if (!release()) {
+      error = "threads wait for others that never come: a barrier or shuffle that not all reach, in block " +
+              std::to_string(blockIdx.x);
+      return;
+    }
+  }
+}
+
+inline void run(Size grid, Size block, std::function<void()> kernel) {
+  gridDim = grid, blockDim = block, body = std::move(kernel), count = block.x * block.y * block.z;
+  if (count > 1024) error = "a block has at most 1024 threads";
+  for (unsigned z = 0; z < grid.z && error.empty(); ++z)
+    for (unsigned y = 0; y < grid.y && error.empty(); ++y)
+      for (unsigned x = 0; x < grid.x && error.empty(); ++x) blockIdx = {x, y, z}, run_block();
+}
+
+// A kernel called with the addresses of its arguments, as the driver does.
+template <class... P> void call(void (*kernel)(P...), Size grid, Size block, void** arguments) {
+  static_assert(((sizeof(P) == 8 || sizeof(P) > 64) && ...), "parameters have eight bytes, or are tables");
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    auto values = std::make_tuple(*static_cast<P*>(arguments[I])...);
+    run(grid, block, [&] { std::apply(kernel, values); });
+  }(std::index_sequence_for<P...>{});
+}
+
+}  // namespace emulation
+
+// ---- what threads do together ----
+
+inline void __syncthreads() { emulation::wait(emulation::AT_BLOCK, 0); }
+inline void __syncwarp(unsigned mask = ~0u) { emulation::wait(emulation::AT_WARP, mask); }
+
+template <class V> V emulated_shuffle(unsigned mask, V value, unsigned lane) {
+  using namespace emulation;
+  static_assert(sizeof(V) <= 8);
+  unsigned warp = current / 32 * 32, me = current;
+  if (!(mask >> (me - warp) & 1)) stop("a thread shuffles that is not in the mask");
+  uint64_t* given = slots[fibers[me].shuffles++ % 2];
+  std::memcpy(&given[me], &value, sizeof value);
+  wait(AT_WARP, mask);
+  if (lane < 32 && mask >> lane & 1) std::memcpy(&value, &given[warp + lane], sizeof value);
+  return value;
+}
+template <class V> V __shfl_xor_sync(unsigned mask, V value, int step, int = 32) {
+  return emulated_shuffle(mask, value, (emulation::current % 32) ^ step);
+}
+template <class V> V __shfl_sync(unsigned mask, V value, int lane, int = 32) {
+  return emulated_shuffle(mask, value, lane);
+}
+template <class V> V __shfl_up_sync(unsigned mask, V value, unsigned step, int = 32) {
+  unsigned lane = emulation::current % 32;
+  return emulated_shuffle(mask, value, lane < step ? lane : lane - step);
+}
+
+template <class V> V atomicAdd(V* place, V value) { return std::exchange(*place, *place + value); }
+template <class V> V atomicCAS(V* place, V expected, V value) {
+  return *place == expected ? std::exchange(*place, value) : *place;
+}
+
+// ---- numbers ----
+
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (unsigned __int128)a * b >> 64; }
+
+inline float infinity(float) { return std::numeric_limits<float>::infinity(); }
+inline double infinity(double) { return std::numeric_limits<double>::infinity(); }
+#define CHECK_ALIGNED(pointer, bytes) \
+  if (reinterpret_cast<uintptr_t>(pointer) % (bytes)) emulation::stop("a wide access is not aligned")
+
+namespace emulation {
+
+inline float of_half(uint16_t bits) {
+  uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float magnitude = exponent == 31 ? std::bit_cast<float>(0x7f800000u | fraction << 13)
+                    : exponent   ? std::bit_cast<float>((exponent + 112) << 23 | fraction << 13)
+                                 : std::ldexp(float(fraction), -24);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+inline uint16_t to_half(float x) {
+  uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  if (std::isnan(x)) return 0x7fff;
+  float magnitude = std::fabs(x);
+  if (magnitude >= 65520.0f) return sign | 0x7c00;
+  int exponent = magnitude < 0x1p-14f ? -14 : std::ilogb(magnitude);
+  // In units of the last place; the default rounding is half to even. A carry runs on into the exponent.
+  uint16_t units = uint16_t(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  return sign | (units + (magnitude < 0x1p-14f ? 0 : (exponent + 14) << 10));
+}
+
+inline uint16_t to_bfloat(float x) {
+  uint32_t bits = std::bit_cast<uint32_t>(x);
+  return std::isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+}  // namespace emulation
+
+// The 16-bit floats, by their bits.
+struct float16 { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+inline float widen(float16 x) { return emulation::of_half(x.bits); }
+inline float widen(bfloat16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
+inline void narrow(float x, float16& y) { y.bits = emulation::to_half(x); }
+inline void narrow(float x, bfloat16& y) { y.bits = emulation::to_bfloat(x); }

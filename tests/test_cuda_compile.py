@@ -1,0 +1,38 @@
+"""Every CUDA source compiles for the GPUs of today, in every instance that a launcher may ask for. Needs no GPU."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cuda import nvrtc
+
+from backburn_cupy.kernels.instances import KERNELS, instances
+from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, OPTIONS, source
+
+#: What CuPy adds to the options of its own.
+CUPYS = ("-ftz=true", "--device-as-default-execution-space")
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
+
+
+def test_every_family_has_its_instances() -> None:
+    assert set(FAMILIES) == set(KERNELS)
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", C_TYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiles(family: str, dtype: str, arch: str) -> None:
+    expressions = instances(family, C_TYPES[dtype])
+    options = (*OPTIONS, *CUPYS, f"-arch={arch}", "--ptxas-options=-v")
+    code, names, log = nvrtc.compiled(source(family), options, expressions)
+    assert code[:4] == b"\x7fELF"
+    assert all(name.encode() in code for name in names)
+    assert "warning" not in log
+
+
+@needs_nvrtc
+def test_an_error_in_a_source_is_found() -> None:
+    with pytest.raises(RuntimeError, match="undefined"):
+        nvrtc.compiled(source("softmax").replace("largest<LANES>", "biggest<LANES>"), OPTIONS, ["softmax<float, 4, 8>"])
