@@ -273,6 +273,29 @@ def test_checkpoint_runs_again_instead_of_keeping() -> None:
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_checkpoint_draws_the_same_random_numbers_again(depth: int) -> None:
+    drawn = []
+
+    def f(x: Any) -> Any:
+        drawn.append(bb.random.uniform((4,)))
+        return bb.tanh(x * drawn[-1]) * drawn[-1]
+
+    block = f
+    for _ in range(depth):
+        block = checkpoint(block)
+    bb.random.seed(3)
+    x = tensor([0.1, 0.2, 0.3, 0.4]).require_grad()
+    y = block(x)
+    state = bb.random.get_state()
+    gradient = x.grad(y.backward())
+    assert bb.random.get_state() == state  # the code behind the block draws what it would have drawn anyway
+    assert len(drawn) > 1
+    assert all((d == drawn[0]).all().item() for d in drawn)
+    slope = 1 - np.tanh(x.numpy() * drawn[0].numpy()) ** 2
+    np.testing.assert_allclose(gradient.numpy(), slope * drawn[0].numpy() ** 2, rtol=1e-6)
+
+
 # ---- bad inputs ----
 
 

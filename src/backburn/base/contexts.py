@@ -15,8 +15,6 @@ T = TypeVar("T")
 RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
 #: The backend of the innermost function transform that is running; the next one runs a level above it.
 ACTIVE: ContextVar[Any] = ContextVar("backburn_active", default=None)
-#: The (key, offset) that random functions draw from next; None until first asked for.
-RANDOM_STATE: ContextVar[tuple[int, int] | None] = ContextVar("backburn_random_state", default=None)
 #: The backend of new tensors; None until first asked for.
 DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", default=None)
 #: The dtype of new float tensors made from Python numbers.

@@ -9,8 +9,9 @@ from typing import Any
 from backburn.autodiff.graph import Node, Tracked, next_stamp, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.contexts import RANDOM_STATE, RECORDING, scoped
+from backburn.base.contexts import RECORDING, scoped
 from backburn.base.trees import flatten, unflatten
+from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.transforms.levels import check_function
 
@@ -18,10 +19,10 @@ from backburn.transforms.levels import check_function
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of kept until then.
 
-    What is kept are the arguments and what ``f`` captures. ``f`` must return the same when called again; random numbers
-    are replayed. Parameters that ``f`` captures (a module's, say) receive their gradients. Works in nested transforms
-    and within itself; at the level of the outermost derivative values are recomputed, at the levels below they are kept
-    as always.
+    What is kept are the arguments and what ``f`` captures. ``f`` must return the same when called again; what it draws
+    from the current generator (:func:`backburn.random.default_generator`) is drawn again. Parameters that ``f``
+    captures (a module's, say) receive their gradients. Works in nested transforms and within itself; at the level of
+    the outermost derivative values are recomputed, at the levels below they are kept as always.
 
         >>> import backburn as bb
         >>> block = checkpoint(lambda x: bb.tanh(x * x))
@@ -29,12 +30,11 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         >>> x.grad(block(x).backward()).tolist() == x.grad(bb.tanh(x * x).backward()).tolist()
         True
     """
-
     check_function("checkpoint", f)
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        random_state = RANDOM_STATE.get()
+        random_state = random.get_state()
         since = next_stamp()
         out = f(*args, **kwargs)
         leaves, structure = flatten(out)
@@ -46,7 +46,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         parents = _entries(recorded, since)
 
         def again() -> list[Any]:
-            with scoped(RECORDING, True), scoped(RANDOM_STATE, random_state):
+            with scoped(RECORDING, True), random.fork(random_state):
                 found, _ = flatten(f(*args, **kwargs))
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
