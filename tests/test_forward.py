@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backburn.autodiff import Autodiff
-from backburn.autodiff.forward import Forward
-from backburn.autodiff.tangents import way
+from backburn.autodiff import Autodiff, Forward, elementwise, tangent, through_body, way
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES, Sample
@@ -67,10 +66,10 @@ def test_tangents_and_gradients_are_adjoint(name: str, sample: Sample) -> None:
     along = [direction(np.random.default_rng(3), a) for a in at]
     values, tangents = pushed(name, sample, at, along)
     plain = called(BASE, name, sample, [BASE.from_numpy(a) for a in at])
-    for value, tangent, expected in zip(values, tangents, plain, strict=True):
+    for value, moved, expected in zip(values, tangents, plain, strict=True):
         np.testing.assert_allclose(value, BASE.to_numpy(expected), rtol=1e-12, atol=1e-12)
-        assert tangent.shape == value.shape
-        assert tangent.dtype == value.dtype
+        assert moved.shape == value.shape
+        assert moved.dtype == value.dtype
     cotangents = [uneven(v.shape).astype(v.dtype) for v in values]
     gradients = pulled(name, sample, at, cotangents)
     forward = [u * t for u, t in zip(cotangents, tangents, strict=True)]
@@ -102,3 +101,122 @@ def test_tangents_against_central_differences(name: str, sample: Sample) -> None
     got = float(sum((uneven(t.shape) * t).sum() for t in tangents))
     size = max(1.0, abs(got), *map(abs, ends), *(float(np.abs(v).sum()) for v in values))
     assert got == pytest.approx((ends[0] - ends[1]) / (2 * STEP), abs=1e-6 * size)
+
+
+# ---- how each operation does it ----
+
+#: What is written beside the gradient rules, and what has its rule transposed: as little as possible of either.
+TANGENTS = {
+    "conv", "conv_transpose", "cummax", "cummin", "cumprod", "embedding", "inv", "linear", "log_softmax",
+    "logcumsumexp", "max_pool", "pad", "q_linear", "slogdet", "softmax", "solve", "ssm_scan", "triangular_solve",
+}  # fmt: skip
+TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "pinv", "qr", "scatter_reduce", "svd"}
+
+
+def test_tangents_of_their_own_are_few() -> None:
+    ways = {name: way(name) for name, entry in OPERATIONS.items() if entry.differentiable}
+    assert {n for n, w in ways.items() if "tangent" in w} == TANGENTS
+    assert {n for n, w in ways.items() if w == "transposed"} == TRANSPOSED
+    assert set(ways.values()) == {
+        "body", "elementwise", "linear", "linear, tangent", "reduction", "tangent", "transposed"
+    }  # fmt: skip
+
+
+def test_marks_are_checked_as_they_are_made() -> None:
+    with pytest.raises(ValueError, match="already"):
+        elementwise("sin")
+    with pytest.raises(ValueError, match="several operands at once"):
+        elementwise("layer_norm")
+    with pytest.raises(ValueError, match="'weight'"):
+        tangent("svd", x=lambda k, t, weight: t)
+    with pytest.raises(ValueError, match="no operand 'y'"):
+        tangent("svd", y=lambda t: t)
+    with pytest.raises(ValueError, match="no body"):
+        through_body("svd")
+    assert way("svd") == "transposed"
+
+
+# ---- nesting ----
+
+#: One smooth sample of each operation that has one with two derivatives and few elements.
+SMOOTH: dict[str, Sample] = {}
+for _case in CASES:
+    _name, _sample = _case.values
+    if _sample.smooth >= 2 and 0 < sum(a.size for a in leaves(_sample)) <= 60:
+        SMOOTH.setdefault(_name, _sample)
+
+
+def scalar_of(name: str, sample: Sample, k: Any, inputs: list[Any]) -> Any:
+    """``sum(w * out)`` on ``k`` over the float outputs, with uneven weights."""
+    total = k.full((), 0.0, BASE.dtype(np.zeros(())))
+    outputs = getattr(k, name)(*with_leaves(sample, inputs, BASE.from_numpy), **sample.attributes)
+    for y in (y for y in tuple_of(outputs) if k.dtype(y).kind == "float"):
+        weight = constant(k, uneven(tuple(y.shape)))
+        total = k.add(total, k.sum(k.mul(y, weight), tuple(range(len(y.shape))), False))
+    return total
+
+
+def constant(k: Any, array: Any) -> Any:
+    """A host array as a constant of ``k``, some levels above ``BASE``."""
+    return BASE.from_numpy(array) if k is BASE else k.from_inner(constant(k.inner_backend, array))
+
+
+def along(k: Any, function: Any, at: list[Any], directions: list[Any]) -> Any:
+    """The derivative by ``Forward(k)`` of a scalar function along ``directions``, at primitives of ``k``."""
+    level: Any = Forward(k)
+    out = function(level, [level.dual(x, constant(k, d)) for x, d in zip(at, directions, strict=True)])
+    found = level.tangent(out)
+    return k.full((), 0.0, BASE.dtype(np.zeros(()))) if found is None else found
+
+
+def against(k: Any, function: Any, at: list[Any], directions: list[Any]) -> Any:
+    """The same by ``Autodiff(k)``."""
+    level: Any = Autodiff(k)
+    inputs = [level.set_require_grad(level.from_inner(x), True) for x in at]
+    out = function(level, inputs)
+    total = k.full((), 0.0, BASE.dtype(np.zeros(())))
+    if not level.is_tracked(out):
+        return total
+    gradients = level.backward(out)
+    for x, d in zip(inputs, directions, strict=True):
+        g = level.grad(x, gradients)
+        if g is not None:
+            total = k.add(total, k.sum(k.mul(g, constant(k, d)), tuple(range(d.ndim)), False))
+    return total
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_second_derivatives_by_every_nesting(name: str) -> None:
+    sample = SMOOTH[name]
+    at = [np.asarray(a, np.float64) for a in leaves(sample)]
+    first, second = ([direction(np.random.default_rng(seed), a) for a in at] for seed in (5, 6))
+    modes = {"forward": along, "reverse": against}
+    found = {}
+    for outer_name, outer in modes.items():
+        for inner_name, inner in modes.items():
+            function = lambda k, xs, inner=inner: inner(k, partial(scalar_of, name, sample), xs, first)
+            found[f"{outer_name} over {inner_name}"] = float(
+                BASE.to_numpy(outer(BASE, function, [BASE.from_numpy(a) for a in at], second))
+            )
+    expected = found["reverse over reverse"]
+    for way_there, value in found.items():
+        assert value == pytest.approx(expected, rel=1e-8, abs=1e-8), way_there
+
+
+def test_third_derivatives_mix() -> None:
+    """d^3 tanh(x)^2 in all eight nestings of the two modes."""
+    x = np.array([0.3, -0.7])
+    ones = [np.ones(2)]
+
+    def square(k: Any, xs: list[Any]) -> Any:
+        return k.sum(k.square(k.tanh(xs[0])), (0,), False)
+
+    t = np.tanh(x)
+    u = 1 - t * t
+    expected = float((2 * u * (4 * t**3 - 8 * t * u)).sum())
+    for a in (along, against):
+        for b in (along, against):
+            for c in (along, against):
+                one = lambda k, xs, a=a: a(k, square, xs, ones)
+                two = lambda k, xs, b=b, one=one: b(k, one, xs, ones)
+                assert float(c(BASE, two, [x], ones)) == pytest.approx(expected, rel=1e-12)
