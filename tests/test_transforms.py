@@ -329,3 +329,20 @@ def test_a_variable_of_the_same_level_is_refused_rather_than_lost() -> None:
     w = bb.asarray(2.0, dtype="float64", backend="autodiff(autodiff(numpy))").require_grad()
     with pytest.raises(GraphError, match="tracked on autodiff"):
         grad(lambda x: x * w)(tensor(3.0))
+
+
+def test_checkpoint_is_computed_again_among_the_transforms_that_were_running() -> None:
+    """Perturbations are not confused though the outer transform has ended by then."""
+    f = checkpoint(lambda x: x * grad(lambda y: x * y)(1.0))
+    assert grad(f)(2.0).item() == 4.0
+    forward = checkpoint(lambda x: x * bb.jvp(lambda y: x * y, (tensor(1.0),), (1.0,))[1])
+    assert grad(forward)(tensor(2.0)).item() == 4.0
+
+
+def test_checkpoint_of_a_block_that_returns_what_it_was_given() -> None:
+    w, x = tensor(3.0).require_grad(), tensor(2.0).require_grad()
+    out = checkpoint(lambda x: (x * w, w, x, x))(x)
+    total = out[0] + out[1] * out[2] + out[3]
+    gradients = total.backward()
+    assert w.grad(gradients).item() == 4.0
+    assert x.grad(gradients).item() == 7.0

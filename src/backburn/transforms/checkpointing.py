@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from backburn.autodiff.graph import Node, Tracked, next_stamp, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.contexts import RECORDING, scoped
+from backburn.base.contexts import RECORDING
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import common_backend
 from backburn.transforms.levels import check_function
 
 
@@ -34,23 +36,27 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        random_state = random.get_state()
+        context, random_state = copy_context(), random.get_state()
         since = next_stamp()
         out = f(*args, **kwargs)
         leaves, structure = flatten(out)
         recorded = [x for x in leaves if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
         if not recorded or not RECORDING.get():
             return out
-        outer = recorded[0].backend
+        outer = common_backend("checkpoint", recorded)
         recorded = [x for x in recorded if x.backend is outer]
         parents = _entries(recorded, since)
 
         def again() -> list[Any]:
-            with scoped(RECORDING, True), random.fork(random_state):
+            with random.fork(random_state):
                 found, _ = flatten(f(*args, **kwargs))
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
-        node = Node(_recompute, parents, (again, outer), (), next_stamp())
+        def as_then() -> list[Any]:
+            """Run it under the settings of the first time, among the transforms that were running."""
+            return context.copy().run(again)
+
+        node = Node(_recompute, parents, (as_then, outer), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
         replaced = [FloatTensor(next(parts), x.backend, x.dtype) if id(x) in ids else x for x in leaves]

@@ -12,8 +12,10 @@ from backburn.autodiff.recorder import with_outputs
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.base.trees import flatten, tree_map, unflatten
+from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import common_backend, describe, lift
+from backburn.transforms.batching import vmap
 from backburn.transforms.levels import check_function, constant, running
 
 
@@ -61,6 +63,8 @@ class custom_vjp:  # noqa: N801 - a decorator
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         outer: Any = common_backend(self.f.__name__, tensors) if tensors else None
+        if isinstance(outer, Batched):
+            return _for_each_example(self, outer, leaves, structure)
         tracked = [isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked for x in leaves]
         if not any(tracked) or not RECORDING.get():
             return self.f(*args)
@@ -109,6 +113,51 @@ def _transposed(below: Any, pulled: Callable[..., Any], out: FloatTensor, value:
             total = term if total is None else middle.add(total, term)
     found = None if total is None else middle.grad(u, middle.backward(total))
     return below.zeros(value.shape, out.dtype) if found is None else found
+
+
+def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], structure: Any) -> Any:
+    """A function with a derivative by hand, of arguments on ``level``, as such a function on the level below.
+
+    It maps the function and both halves of its derivative; an argument that is the same for all examples gets the sum
+    of their cotangents.
+    """
+    k = level.inner_backend
+    options: dict[str, Any] = {
+        "axis_size": level.size, "randomness": level.randomness, "on_fallback": level.on_fallback
+    }  # fmt: skip
+    own = [isinstance(x, Tensor) and is_mapped(level, lift(x, level)) for x in leaves]
+    axes = tuple(0 if mine else None for mine in own)
+    inner = [_below(level, x) if isinstance(x, Tensor) and x.backend is level else x for x in leaves]
+    kept: list[Any] = []
+
+    def forward(*inputs: Any) -> Any:
+        out, residuals = rule.forward(*unflatten(structure, inputs))  # type: ignore[misc]
+        saved, form = flatten(residuals)
+        kept[:] = [form, [None if isinstance(r, Tensor) else r for r in saved]]
+        return out, [r for r in saved if isinstance(r, Tensor)]
+
+    def backward(saved: list[Any], cotangent: Any) -> Any:
+        tensors, (form, others) = iter(saved), kept
+        residuals = unflatten(form, [next(tensors) if other is None else other for other in others])
+        found = rule.backward(residuals, cotangent)  # type: ignore[misc]
+        return tuple(_like_arguments(rule.f.__name__, unflatten(structure, inner), found))
+
+    def pulled(saved: list[Any], cotangent: Any) -> Any:
+        found = vmap(backward, **options)(saved, cotangent)
+        return tuple(g if g is None or mine else g.sum(axis=0) for g, mine in zip(found, own, strict=True))
+
+    together = type(rule)(vmap(functools.wraps(rule.f)(lambda *a: rule.f(*unflatten(structure, a))), axes, **options))
+    if rule.forward is not None:
+        together.define(vmap(forward, axes, **options), pulled)
+    out = together(*inner)
+    return type(out)(level.mapped(lift(out, k)), level, out.dtype)
+
+
+def _below(level: Batched, x: Tensor) -> Tensor:
+    """What ``x`` is on the level below: all examples, or what is the same for all."""
+    primitive = x.primitive
+    value = primitive.value if is_mapped(level, primitive) else primitive
+    return type(x)(value, level.inner_backend, x.dtype)
 
 
 def _like_arguments(name: str, args: tuple[Any, ...], cotangents: Any) -> list[Any]:

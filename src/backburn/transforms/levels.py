@@ -16,6 +16,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.trees import flatten
+from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_between, lift
@@ -77,6 +78,8 @@ def constant(x: FloatTensor) -> FloatTensor:
     """``x`` without what any level knows of its history."""
 
     def below(k: Any, primitive: Any) -> Any:
+        if isinstance(k, Batched):
+            return k.over(primitive, lambda value: below(k.inner_backend, value))
         if not (is_autodiff(k) or isinstance(k, Forward)):
             return primitive
         return k.from_inner(below(k.inner_backend, k.inner(primitive)))
@@ -86,6 +89,7 @@ def constant(x: FloatTensor) -> FloatTensor:
 
 def onto(name: str, what: str, x: FloatTensor, below: AnyBackend) -> Any:
     """The primitive of ``x`` on the level ``below``, which must not stand under its own."""
+    x = lowered(x, below)
     if levels_between(x.backend, below) is None:
         if levels_between(below, x.backend) is not None:
             raise GraphError(
@@ -107,6 +111,8 @@ def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTen
 def lowered(x: Any, target: AnyBackend) -> Any:
     """A tensor, taken down from levels at which it is a constant, as far as ``target``."""
     while isinstance(x, Tensor) and x.backend is not target and inner_of(x.backend) is not None and not x.is_tracked:
+        if isinstance(x.backend, Batched) and is_mapped(x.backend, x.primitive):
+            return x
         inner = x.inner()
         if levels_between(target, inner.backend) is None:
             return x
