@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 FLOORS = (
     ("base",),
     ("backend",),
-    ("autodiff",),
+    ("autodiff", "batching"),
     ("tensor",),
     ("transforms", "tape", "interop"),
     ("nn", "optim"),
-    ("data", "io"),
+    ("quantization", "data", "io"),
     ("train",),
     ("_namespace",),
     ("__init__",),

@@ -67,7 +67,7 @@ from backburn.tensor.normalize import log_softmax, softmax
 from backburn.tensor.quantized import quantized_linear, quantized_matmul
 from backburn.transforms import (
     check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient, value_and_grad,
-    vjp,
+    vjp, vmap,
 )  # fmt: skip
 from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi
 
@@ -98,5 +98,5 @@ __all__ = [
     "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
     "tensordot", "tile", "to", "topk", "trace", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
     "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "use_backend", "use_dtype",
-    "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "where", "zeros", "zeros_like",
+    "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Transforms of functions: derivatives of functions of tensors and trees of tensors."""
 
+from backburn.transforms.batching import vmap
 from backburn.transforms.checking import check_grads
 from backburn.transforms.checkpointing import checkpoint
 from backburn.transforms.custom import custom_vjp, stop_gradient
@@ -19,4 +20,5 @@ __all__ = [
     "stop_gradient",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

@@ -1,0 +1,16 @@
+"""Batches of examples that nobody sees: the decorator that ``vmap`` runs functions on, and its table of rules."""
+
+from backburn.batching import table as _table  # noqa: F401 - fills the table of rules
+from backburn.batching.decorator import Batched, NeedsValues, levels_of_vmap
+from backburn.batching.rules import FallbackWarning, Mapped, front, is_mapped, moved
+
+__all__ = [
+    "Batched",
+    "FallbackWarning",
+    "Mapped",
+    "NeedsValues",
+    "front",
+    "is_mapped",
+    "levels_of_vmap",
+    "moved",
+]

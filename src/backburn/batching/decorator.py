@@ -1,0 +1,333 @@
+"""``Batched``: any backend, with operations that compute all examples of a batch at once."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from backburn.backend.contract import AnyBackend, Backend, Capabilities
+from backburn.backend.table import LISTENERS, OPERATIONS, Operation
+from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.errors import GraphError, Unsupported
+from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped, whole
+
+_serial = itertools.count(1).__next__
+
+
+class NeedsValues(Unsupported):
+    """The values of one example are asked for where there are all of them."""
+
+
+class Batched(Backend[Any, Any, Any, Any]):
+    """``inner`` for ``size`` examples at once: a backend that sees one example where inner primitives have them all.
+
+    Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation of
+    the former is the inner backend's; one that a mapped operand takes part in goes by its batching rule, else by its
+    default body, else by one example after another. Objects are distinct and equal to no other. ``randomness`` is
+    ``"error"``, ``"different"`` or ``"same"`` and says what becomes of draws, ``on_fallback`` (``"warn"``, ``"error"``
+    or ``"allow"``) what of operations that go one by one.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> import numpy as np
+        >>> k = Batched(NumpyBackend(), 2)
+        >>> rows = k.mapped(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+        >>> rows.shape, k.sum(rows, (0,), False).value
+        ((3,), array([ 6., 15.]))
+    """
+
+    def __init__(self, inner: AnyBackend, size: int, *, randomness: str = "error", on_fallback: str = "warn") -> None:
+        """A level of its own over ``inner``."""
+        self.inner_backend: Any = inner
+        self.size = size
+        self.randomness = randomness
+        self.on_fallback = on_fallback
+        self._number = _serial()
+        self._is_open = True
+
+    @property
+    def spec(self) -> str:
+        """``batched[n](...)`` around the inner backend's; the number tells levels apart, and names none to load."""
+        return f"batched[{self._number}]({self.inner_backend.spec})"
+
+    @property
+    def device(self) -> str:
+        """The inner backend's."""
+        return self.inner_backend.device  # type: ignore[no-any-return]
+
+    @property
+    def float_dtype(self) -> FloatDType:
+        """The inner backend's."""
+        return self.inner_backend.float_dtype  # type: ignore[no-any-return]
+
+    @property
+    def int_dtype(self) -> IntDType:
+        """The inner backend's."""
+        return self.inner_backend.int_dtype  # type: ignore[no-any-return]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The inner backend's."""
+        return self.inner_backend.capabilities  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        """Wait for the inner backend."""
+        self.inner_backend.synchronize()
+
+    def memory_stats(self) -> Any:
+        """The inner backend's."""
+        return self.inner_backend.memory_stats()
+
+    def memory_cleanup(self) -> None:
+        """Let the inner backend give memory back."""
+        self.inner_backend.memory_cleanup()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise needs_values("pickle")
+
+    # ---- levels ----
+
+    def close(self) -> None:
+        """The mapped function has returned: what is still on this level has leaked from it."""
+        self._is_open = False
+
+    def mapped(self, value: Any) -> Mapped:
+        """An inner primitive whose first axis numbers the examples, as one primitive that each sees its own part of."""
+        return Mapped(value, self)
+
+    def example(self, x: Any, index: int) -> Any:
+        """What one example sees of a primitive, as an inner primitive."""
+        if x.__class__ is list or x.__class__ is tuple:
+            return [self.example(t, index) for t in x]
+        if not is_mapped(self, x):
+            return x
+        k, shape = self.inner_backend, x.shape
+        return k.reshape(k.slice(x.value, (slice(index, index + 1, 1), *whole(*shape))), shape)
+
+    def from_inner(self, tensor: Any) -> Any:
+        """An inner primitive, unchanged: the same for all examples."""
+        return tensor
+
+    def inner(self, tensor: Any) -> Any:
+        """The inner primitive of what is the same for all examples; a mapped one is refused."""
+        if is_mapped(self, tensor):
+            raise GraphError(
+                "inner: the tensor differs between the examples of vmap, and is none outside of it. Return it from the "
+                "mapped function"
+            )
+        return tensor
+
+    int_from_inner = bool_from_inner = q_from_inner = from_inner
+    int_inner = bool_inner = q_inner = inner
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of a primitive."""
+        return self.inner_backend.dtype(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
+
+    # ---- tracking: what a level of vmap knows of a tensor is that it differs between examples ----
+
+    def set_require_grad(self, x: Any, flag: bool, /) -> Any:
+        """Refused with True: a leaf of the inner graph would be that of all examples."""
+        if flag:
+            raise GraphError("require_grad: inside vmap, bb.grad and bb.vjp differentiate for each example")
+        return self.detach(x)
+
+    def is_require_grad(self, x: Any, /) -> bool:
+        """False: there is no graph on this level."""
+        return False
+
+    def is_tracked(self, x: Any, /) -> bool:
+        """Whether ``x`` differs between examples, or the inner backend notes what is done with it."""
+        return is_mapped(self, x) or self.inner_backend.is_tracked(x)
+
+    def detach(self, x: Any, /) -> Any:
+        """Without the inner primitive's history."""
+        return self.over(x, self.inner_backend.detach)
+
+    def over(self, x: Any, function: Callable[[Any], Any]) -> Any:
+        """``function`` of the inner primitive, as what ``x`` is, mapped or not."""
+        return Mapped(function(x.value), self) if is_mapped(self, x) else function(x)
+
+    # ---- to the host ----
+
+    def to_numpy(self, x: Any, /) -> Any:
+        """The values of what is the same for all examples; there is no host array of one example among many."""
+        if is_mapped(self, x):
+            self.check_open("to_numpy")
+            raise needs_values("to_numpy")
+        return self.inner_backend.to_numpy(x)
+
+    def to_numpy_many(self, tensors: Any, /) -> tuple[Any, ...]:
+        """:meth:`to_numpy` of each."""
+        return tuple(self.to_numpy(x) for x in tensors)
+
+    def quantized_parts(self, x: Any, /) -> Any:
+        """The inner backend's."""
+        return self.inner_backend.quantized_parts(x)
+
+    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Any) -> Any:
+        """The inner backend's."""
+        return self.inner_backend.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
+
+    # ---- operations ----
+
+    def check_open(self, name: str) -> None:
+        """Refuse an operation on what has left the function that was mapped."""
+        if not self._is_open:
+            raise GraphError(
+                f"{name}: a tensor has left the vmap in which it was made (through a global, a closure or an "
+                f"attribute). Return from the mapped function what is needed outside of it"
+            )
+
+    def one_by_one(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+        """An operation for one example after another, and the results stacked."""
+        name = entry.name
+        if self.on_fallback == "error":
+            raise Unsupported(
+                f"{name}: there is no batched form of it, and vmap was called with on_fallback='error'; 'warn' and "
+                f"'allow' run it for one example after another"
+            )
+        if self.on_fallback == "warn":
+            warnings.warn(
+                f"vmap: {name} has no batched form and runs for one of {self.size} examples after another; "
+                f"vmap(..., on_fallback='allow') says that this is known",
+                FallbackWarning,
+                stacklevel=_depth_of_caller(),
+            )
+        k = self.inner_backend
+        if not self.size:
+            return self._of_none(entry, operands, attributes)
+        results = [
+            as_tuple(getattr(k, name)(*(self.example(x, i) for x in operands), **attributes))
+            for i in range(self.size)
+        ]
+        stacked = []
+        for parts in zip(*results, strict=True):
+            if len({tuple(p.shape) for p in parts}) > 1:
+                raise Unsupported(f"{name}: what the examples of vmap result in cannot be one tensor")
+            rows = [k.reshape(p, (1, *p.shape)) for p in parts]
+            stacked.append(Mapped(k.concat(rows, 0), self))
+        return tuple(stacked) if len(entry.results) > 1 else stacked[0]
+
+    def _of_none(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+        """The results of an operation for no example at all."""
+        if entry.shape is None:
+            raise Unsupported(f"{entry.name}: without examples, vmap cannot tell the shape of the result")
+        shapes = [
+            [t.shape for t in x] if isinstance(x, (list, tuple)) else getattr(x, "shape", None) for x in operands
+        ]
+        found = entry.shape(*shapes, **attributes)
+        first = [x[0] if isinstance(x, (list, tuple)) and x else x for x in operands]
+        dtypes = {n: self.dtype(x) for n, x in zip(entry.operands, first, strict=False) if hasattr(x, "shape")}
+        made = [
+            Mapped(self.inner_backend.zeros((0, *shape), dtype), self)
+            for shape, dtype in zip(
+                found if len(entry.results) > 1 else [found], entry.dtypes(dtypes, attributes), strict=True
+            )
+        ]
+        return tuple(made) if len(entry.results) > 1 else made[0]
+
+
+def needs_values(name: str) -> NeedsValues:
+    """The error for a question whose answer differs between examples."""
+    return NeedsValues(
+        f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot ask for one of them: "
+        f"no item(), numpy(), float() or bool(), no if or while on it, no boolean mask and no nonzero, whose shapes "
+        f"would differ. Choose between values with bb.where, or leave this part outside of vmap"
+    )
+
+
+def levels_of_vmap(backend: AnyBackend | None) -> list[Batched]:
+    """The levels of ``vmap`` from ``backend`` down, the highest first."""
+    found: list[Batched] = []
+    k: Any = backend
+    while k is not None:
+        if isinstance(k, Batched):
+            found.append(k)
+        k = getattr(k, "inner_backend", None)
+    return found
+
+
+def _depth_of_caller() -> int:
+    """How many frames up the program's own line is."""
+    import sys
+
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "backburn":
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+# ---- one function for each operation ----
+
+
+def compile_operation(entry: Operation) -> Callable[..., Any]:
+    """The method of ``Batched`` for an operation."""
+    name, count = entry.name, len(entry.operands)
+    names = tuple(entry.attributes)
+    defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+    padding = (None,) * count
+    always = entry.family == "random"
+    rule = RULES.get(name)
+
+    def method(self: Batched, /, *given: Any, **options: Any) -> Any:
+        operands = given[:count]
+        if not always and not any(_is_mapped(self, x) for x in operands):
+            return getattr(self.inner_backend, name)(*given, **options)
+        self.check_open(name)
+        attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options}
+        operands = operands + padding[len(operands) :]
+        if rule is not None:
+            found = rule(self, *operands, **attributes)
+            if found is not NotImplemented:
+                return tuple(Mapped(y, self) for y in found) if found.__class__ is tuple else _result(self, found)
+        if entry.shape is None:
+            raise needs_values(name)
+        if getattr(attributes.get("dtype"), "kind", "") == "quantized" and entry.results == ("dtype",):
+            raise NeedsValues(f"{name}: what is quantized is the same for all examples of vmap: quantize outside of it")
+        if entry.required:
+            return self.one_by_one(entry, operands, attributes)
+        try:
+            return entry.body(self, *operands, **attributes)
+        except NeedsValues:
+            return self.one_by_one(entry, operands, attributes)
+
+    method.__name__ = name
+    method.__qualname__ = f"Batched.{name}"
+    method.__doc__ = entry.body.__doc__
+    return method
+
+
+def _result(level: Batched, found: Any) -> Any:
+    return found.value if found.__class__ is Same else Mapped(found, level)
+
+
+def _is_mapped(level: Batched, x: Any) -> bool:
+    if x.__class__ is list or x.__class__ is tuple:
+        return any(is_mapped(level, t) for t in x)
+    return x.__class__ is Mapped and x.level is level
+
+
+def _install(name: str) -> None:
+    """Make the operation ``name`` of ``Batched`` at its first call."""
+    if name in ("to_numpy", "to_numpy_many"):
+        return
+
+    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
+        compiled = compile_operation(OPERATIONS[name])
+        setattr(Batched, name, compiled)
+        return compiled(self, *operands, **attributes)
+
+    setattr(Batched, name, first_call)
+
+
+for _name in OPERATIONS:
+    _install(_name)
+LISTENERS.append(_install)

@@ -1,0 +1,135 @@
+"""Normalization, pooling, resampling, and the operations of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.batching.products import into_channels, into_rows
+from backburn.batching.rules import Rule, batching, folded, front, is_mapped, moved, with_rank
+
+Axes = tuple[int, ...]
+
+# The first axis is one of independent places; the examples become more of them.
+for name in (
+    "max_pool", "avg_pool", "avg_pool_backward", "adaptive_avg_pool", "adaptive_max_pool",
+    "unfold", "fold", "interpolate", "group_norm", "instance_norm",
+):  # fmt: skip
+    batching(name, folded(name, 0))
+batching("grid_sample", folded("grid_sample", 0, 1))
+batching("deform_conv2d", folded("deform_conv2d", 0, 1, 3))
+batching("lstm_cell", folded("lstm_cell", 0, 1, 2))
+batching("gru_cell", folded("gru_cell", 0, 1))
+
+
+# ---- normalization ----
+
+
+def normalization(name: str) -> Rule:
+    """Scale and bias broadcast to ``x``, also those of each example."""
+
+    def rule(level: Any, x: Any, *parameters: Any, axis: Axes, eps: float) -> Any:
+        fitted = (with_rank(level, p, len(x.shape)) if is_mapped(level, p) else p for p in parameters)
+        return getattr(level.inner_backend, name)(front(level, x), *fitted, tuple(a + 1 for a in axis), eps)
+
+    return rule
+
+
+def normalization_backward(name: str) -> Rule:
+    """The gradient of the scale is each example's own, whether the scale is or not."""
+
+    def rule(level: Any, grad: Any, x: Any, scale: Any, *, axis: Axes, eps: float) -> Any:
+        k = level.inner_backend
+        missing = (1,) * (len(x.shape) - len(scale.shape))
+        own = k.reshape(front(level, scale), (level.size, *missing, *scale.shape))
+        backward = getattr(k, name)
+        of_x, of_scale = backward(front(level, grad), front(level, x), own, tuple(a + 1 for a in axis), eps)
+        return of_x, k.reshape(of_scale, (level.size, *scale.shape))
+
+    return rule
+
+
+def batch_norm(level: Any, x: Any, *parameters: Any, axis: int, eps: float) -> Any:
+    """At once with the same statistics and parameters for all examples."""
+    if any(is_mapped(level, p) for p in parameters):
+        return NotImplemented
+    return level.inner_backend.batch_norm(x.value, *parameters, axis=axis + 1, eps=eps)
+
+
+def batch_norm_training(level: Any, x: Any, scale: Any, bias: Any, *, axis: int, eps: float) -> Any:
+    """Each example has statistics of its own: its channels are others."""
+    if not level.size:
+        return NotImplemented
+    k, channels = level.inner_backend, x.shape[axis]
+    shape = (*x.shape[:axis], level.size * channels, *x.shape[axis + 1 :])
+    together = k.reshape(moved(k, front(level, x), 0, axis), shape)
+    parameters = (None if p is None else into_rows(level, p) for p in (scale, bias))
+    y, *statistics = k.batch_norm_training(together, *parameters, axis=axis, eps=eps)
+    apart = k.reshape(y, (*shape[:axis], level.size, channels, *shape[axis + 1 :]))
+    return moved(k, apart, axis, 0), *(k.reshape(s, (level.size, channels)) for s in statistics)
+
+
+# ---- sequences ----
+
+
+def attention(name: str) -> Rule:
+    """Queries, keys and values agree in their leading axes; mask and what is kept broadcast to the scores."""
+
+    def rule(level: Any, *operands: Any, **attributes: Any) -> Any:
+        *tensors, mask, keep = operands
+        return call(level, name, tensors, (mask, keep), (), attributes)
+
+    def backward(level: Any, *operands: Any, **attributes: Any) -> Any:
+        *tensors, mask, keep, y = operands
+        return call(level, name, tensors, (mask, keep), (y,), attributes)
+
+    def call(level: Any, name: str, tensors: Any, masks: Any, last: Any, attributes: dict[str, Any]) -> Any:
+        rank = len(tensors[0].shape)
+        fitted = (with_rank(level, m, rank) if is_mapped(level, m) else m for m in masks)
+        full = [front(level, t) for t in tensors]
+        return getattr(level.inner_backend, name)(*full, *fitted, *(front(level, t) for t in last), **attributes)
+
+    return backward if name.endswith("_backward") else rule
+
+
+def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
+    """Rows of each example's own table are read like any others, and the row of padding gets no gradient."""
+    if not is_mapped(level, weight):
+        return level.inner_backend.embedding(weight, indices.value, padding_idx)
+    rows = level.take(weight, indices, 0)
+    if padding_idx is not None:
+        is_padding = level.equal(indices, padding_idx)
+        spread = level.reshape(is_padding, (*indices.shape, *(1,) * (len(weight.shape) - 1)))
+        rows = level.where(spread, level.stop_gradient(rows), rows)
+    return rows.value
+
+
+def ctc(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
+    """The sequences of all examples are aligned side by side."""
+    k, places = level.inner_backend, log_probs.shape[1]
+    found = k.ctc(into_channels(level, log_probs), *(into_rows(level, t) for t in labels), blank)
+    return k.reshape(found, (level.size, places))
+
+
+def ctc_backward(level: Any, grad: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
+    """The gradient of :func:`ctc`."""
+    k = level.inner_backend
+    operands = into_rows(level, grad), into_channels(level, log_probs), *(into_rows(level, t) for t in labels)
+    steps, places, classes = log_probs.shape
+    return moved(k, k.reshape(k.ctc_backward(*operands, blank), (steps, level.size, places, classes)), 1, 0)
+
+
+RULES: dict[str, Rule] = {
+    "layer_norm": normalization("layer_norm"),
+    "rms_norm": normalization("rms_norm"),
+    "layer_norm_backward": normalization_backward("layer_norm_backward"),
+    "rms_norm_backward": normalization_backward("rms_norm_backward"),
+    "batch_norm": batch_norm,
+    "batch_norm_training": batch_norm_training,
+    "scaled_dot_product_attention": attention("scaled_dot_product_attention"),
+    "scaled_dot_product_attention_backward": attention("scaled_dot_product_attention_backward"),
+    "embedding": embedding,
+    "ctc": ctc,
+    "ctc_backward": ctc_backward,
+}
+for name, rule in RULES.items():
+    batching(name, rule)

@@ -1,0 +1,29 @@
+"""Draws: one for all examples, or one for each, as ``vmap`` was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.base.errors import ArgumentError
+from backburn.batching.rules import Rule, Same, batching
+
+
+def drawing(name: str) -> Rule:
+    """The rule of a draw of a shape: for different examples, the words that follow one another are theirs."""
+
+    def rule(level: Any, *, shape: tuple[int, ...], **attributes: Any) -> Any:
+        draw = getattr(level.inner_backend, name)
+        if level.randomness == "same":
+            return Same(draw(shape=shape, **attributes))
+        if level.randomness == "different":
+            return draw(shape=(level.size, *shape), **attributes)
+        raise ArgumentError(
+            f"{name}: random numbers inside vmap: vmap(..., randomness='different') draws for each example, "
+            f"randomness='same' draws once for all"
+        )
+
+    return rule
+
+
+for name in ("random_bits", "uniform", "integers", "bernoulli", "normal"):
+    batching(name, drawing(name))

@@ -1,0 +1,188 @@
+"""The table of batching rules, and what they are written with.
+
+A rule computes an operation for all examples at once. It is called with the level, the operands and the attributes
+as the operation is; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
+primitive of the result, whose first axis numbers the examples (a tuple of them for several outputs), or
+``NotImplemented``, and then the operation's default body is run on the level::
+
+    def cumulate(level, x, *, axis, reverse):
+        return level.inner_backend.cumsum(front(level, x), axis + 1, reverse)
+
+    batching("cumsum", cumulate)
+
+Most operations fall into a few families, for which a rule is made from the operation's name: :func:`broadcasting`,
+:func:`along` and :func:`folded`. An operation without a rule runs its default body, and a required one without a rule
+one example after another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from backburn.backend.scalars import is_scalar
+from backburn.backend.table import OPERATIONS
+
+if TYPE_CHECKING:
+    from backburn.batching.decorator import Batched
+
+Rule = Callable[..., Any]
+Shape = tuple[int, ...]
+
+#: The rule of each operation that has one, by its name.
+RULES: dict[str, Rule] = {}
+
+
+class FallbackWarning(UserWarning):
+    """``vmap`` runs an operation one example after another, for which there is no way to run all at once."""
+
+
+class Mapped:
+    """A primitive of :class:`Batched` that differs between examples: an inner primitive with a first axis of them.
+
+    ``shape`` is that of one example. ``level`` tells whose it is, since the inner primitive may be another level's.
+    """
+
+    __slots__ = ("level", "value")
+
+    def __init__(self, value: Any, level: Batched) -> None:
+        self.value = value
+        self.level = level
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one example."""
+        return tuple(self.value.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype object of the innermost primitive, as its library has it."""
+        return self.value.dtype
+
+    def __repr__(self) -> str:
+        return f"Mapped({self.value!r})"
+
+
+class Same:
+    """What a rule returns for a result that is the same for all examples."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def batching(name: str, rule: Rule) -> None:
+    """Attach a batching rule to the operation ``name``. Raises ValueError for an unknown operation or a second rule."""
+    if name not in OPERATIONS or name in RULES:
+        raise ValueError(f"{name} is no operation, or has a batching rule already")
+    RULES[name] = rule
+
+
+# ---- operands ----
+
+
+def is_mapped(level: Batched, x: Any) -> bool:
+    """Whether an operand differs between the examples of ``level``."""
+    return x.__class__ is Mapped and x.level is level
+
+
+def front(level: Batched, x: Any) -> Any:
+    """An operand as an inner primitive whose first axis numbers the examples; what is no tensor stays what it is."""
+    if x is None or is_scalar(x):
+        return x
+    if x.__class__ is list or x.__class__ is tuple:
+        return [front(level, t) for t in x]
+    if is_mapped(level, x):
+        return x.value
+    return level.inner_backend.broadcast_to(x, (level.size, *x.shape))
+
+
+def rank_of(x: Any) -> int:
+    """The number of axes of an operand, of one example; 0 for what is no tensor."""
+    return 0 if x is None or is_scalar(x) else len(x.shape)
+
+
+def aligned(level: Batched, *operands: Any) -> list[Any]:
+    """Operands that broadcast, as inner primitives that broadcast to the examples' result behind a first axis.
+
+    Those that are the same for all examples stay as they are.
+    """
+    rank = max(map(rank_of, operands))
+    return [with_rank(level, x, rank) if is_mapped(level, x) else x for x in operands]
+
+
+def with_rank(level: Batched, x: Mapped, rank: int) -> Any:
+    """The inner primitive of ``x`` with ``rank`` axes behind the first, new ones before those of the examples."""
+    missing = rank - len(x.shape)
+    return level.inner_backend.reshape(x.value, (level.size, *(1,) * missing, *x.shape)) if missing else x.value
+
+
+def moved(k: Any, x: Any, source: int, target: int) -> Any:
+    """``x`` with the axis ``source`` at ``target``."""
+    if source == target:
+        return x
+    order = [a for a in range(len(x.shape)) if a != source]
+    order.insert(target, source)
+    return k.permute_dims(x, tuple(order))
+
+
+# ---- families of rules ----
+
+
+def broadcasting(name: str) -> Rule:
+    """The rule of an operation whose operands broadcast: element by element, or in their leading axes."""
+
+    def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
+        return getattr(level.inner_backend, name)(*aligned(level, *operands), **attributes)
+
+    return rule
+
+
+def along(name: str, *axes: str) -> Rule:
+    """The rule of an operation along the axes that its attributes ``axes`` name; other axes do not see one another."""
+
+    def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
+        for axis in axes:
+            given = attributes[axis]
+            attributes[axis] = given + 1 if isinstance(given, int) else tuple(a + 1 for a in given)
+        return getattr(level.inner_backend, name)(*(front(level, x) for x in operands), **attributes)
+
+    return rule
+
+
+def folded(name: str, *together: int) -> Rule:
+    """The rule of an operation whose operands number ``together`` have a first axis of independent places already.
+
+    The examples are put there too. Other operands must be the same for all examples.
+    """
+
+    def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
+        if any(is_mapped(level, x) for i, x in enumerate(operands) if i not in together):
+            return NotImplemented
+        k, places = level.inner_backend, operands[together[0]].shape[0]
+
+        def fold(x: Any) -> Any:
+            return x if x is None else k.reshape(front(level, x), (level.size * places, *x.shape[1:]))
+
+        found = getattr(k, name)(*(fold(x) if i in together else x for i, x in enumerate(operands)), **attributes)
+        parts = tuple(k.reshape(y, (level.size, places, *y.shape[1:])) for y in as_tuple(found))
+        return parts if found.__class__ is tuple else parts[0]
+
+    return rule
+
+
+def as_tuple(found: Any) -> tuple[Any, ...]:
+    """The results of an operation, of which there may be one."""
+    return found if found.__class__ is tuple else (found,)
+
+
+def whole(*lengths: int) -> tuple[slice, ...]:
+    """The key of everything along axes of these lengths."""
+    return tuple(slice(0, n, 1) for n in lengths)
+
+
+def size_of(shape: Shape) -> int:
+    """The number of elements."""
+    return math.prod(shape)

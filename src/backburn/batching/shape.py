@@ -1,0 +1,43 @@
+"""Operations that move elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.batching.rules import Rule, along, batching, front, with_rank
+
+for name in ("concat", "stack", "flip", "roll", "repeat", "sliding_window", "overlap_add"):
+    batching(name, along(name, "axis"))
+batching("diagonal", along("diagonal", "axis1", "axis2"))
+
+
+def reshape(level: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    """Each example on its own."""
+    return level.inner_backend.reshape(x.value, (level.size, *shape))
+
+
+def broadcast_to(level: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    """New axes come behind that of the examples."""
+    return level.inner_backend.broadcast_to(with_rank(level, x, max(len(shape), len(x.shape))), (level.size, *shape))
+
+
+def permute_dims(level: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The examples stay first."""
+    return level.inner_backend.permute_dims(x.value, (0, *(a + 1 for a in axes)))
+
+
+def tile(level: Any, x: Any, *, repeats: tuple[int, ...]) -> Any:
+    """The examples are not repeated."""
+    return level.inner_backend.tile(x.value, (1, *repeats))
+
+
+def pad(level: Any, x: Any, *, widths: Any, mode: str, value: Any) -> Any:
+    """Nothing is added to the examples."""
+    return level.inner_backend.pad(front(level, x), ((0, 0), *widths), mode, value)
+
+
+RULES: dict[str, Rule] = {
+    "reshape": reshape, "broadcast_to": broadcast_to, "permute_dims": permute_dims, "tile": tile, "pad": pad,
+}  # fmt: skip
+for name, rule in RULES.items():
+    batching(name, rule)

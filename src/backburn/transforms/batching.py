@@ -1,0 +1,224 @@
+"""``vmap``: a function of one example as a function of a batch of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from backburn.backend.contract import AnyBackend
+from backburn.backend.shapes import check_axis
+from backburn.base.contexts import ACTIVE, scoped
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
+from backburn.base.trees import flatten, joined, node_type, paths, unflatten
+from backburn.batching import Batched, front, is_mapped, moved
+from backburn.tensor.classes import Tensor
+from backburn.tensor.defaults import default_backend
+from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
+from backburn.transforms.levels import check_function, level_below, lowered
+
+Function = Callable[..., Any]
+
+RANDOMNESS = ("error", "different", "same")
+ON_FALLBACK = ("warn", "error", "allow")
+
+
+def vmap(
+    f: Function | None = None,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    axis_size: int | None = None,
+    randomness: str = "error",
+    on_fallback: str = "warn",
+) -> Function:
+    """``f``, which is written for one example, as a function of many: each operation computes all of them at once.
+
+    ``in_axes`` says along which axis each argument has its examples: one integer for all, or a tuple with an entry for
+    each positional argument, which is an integer for all of its leaves, None for one that is the same for all
+    examples, or a tree of these like the argument. The tensors among keyword arguments have them along axis 0.
+    ``out_axes`` says the same of the results; with None there a result is given once, which must not differ.
+    ``axis_size`` is the number of examples, needed only where no argument has any. Without ``f`` it is a decorator.
+
+    ``randomness`` says what random functions do: ``"different"`` numbers for each example, the ``"same"`` for all, or
+    ``"error"``. An operation that has no batched form runs for one example after another, and ``on_fallback`` says
+    whether to ``"warn"`` of it, to ``"allow"`` it, or to raise (``"error"``).
+
+    Inside, a tensor has the shape of one example, and its values cannot be asked for: no ``item()``, no ``if`` on it
+    (use ``bb.where``), no shape that depends on values. Everything composes: ``vmap(grad(f))`` gives the gradient of
+    each example, ``grad`` of a function that uses ``vmap`` that of all.
+
+    Raises :class:`ShapeError` for examples that differ in number, :class:`AxisError` for an axis that is not there,
+    :class:`ArgumentError` for axes that are not like the arguments and for results that are no tensors, and
+    :class:`Unsupported` for what cannot be done without the values.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1.0, 2.0], [3.0, 4.0]])
+        >>> w = bb.asarray([1.0, 10.0])
+        >>> vmap(lambda x, w: x @ w, in_axes=(0, None))(x, w).tolist()
+        [21.0, 43.0]
+        >>> vmap(bb.grad(lambda w, x: (x @ w) ** 2.0), in_axes=(None, 0))(w, x).tolist()
+        [[42.0, 84.0], [258.0, 344.0]]
+    """
+    if randomness not in RANDOMNESS:
+        raise ArgumentError(f"vmap: randomness is one of {', '.join(map(repr, RANDOMNESS))}, not {randomness!r}")
+    if on_fallback not in ON_FALLBACK:
+        raise ArgumentError(f"vmap: on_fallback is one of {', '.join(map(repr, ON_FALLBACK))}, not {on_fallback!r}")
+    if axis_size is not None and (not _is_axis(axis_size) or axis_size < 0):
+        raise ArgumentError(f"vmap: axis_size is an integer from 0 on, not {axis_size!r}")
+    if not (in_axes is None or _is_axis(in_axes) or isinstance(in_axes, (tuple, list))):
+        raise ArgumentError(f"vmap: in_axes is an integer or a tuple with an entry for each argument, not {in_axes!r}")
+    if f is None:
+        return functools.partial(
+            vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, randomness=randomness,
+            on_fallback=on_fallback,
+        )  # fmt: skip
+    check_function("vmap", f)
+
+    @functools.wraps(f)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = flatten((args, kwargs))
+        axes = [*_spread_over_arguments(in_axes, args), *_first_axis_of_tensors(kwargs)]
+        named = list(zip(map(_as_argument, paths(structure)), leaves, axes, strict=True))
+        size = _number_of_examples(named, axis_size)
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        below = level_below("vmap", tensors) if tensors else ACTIVE.get() or default_backend()
+        level = Batched(below, size, randomness=randomness, on_fallback=on_fallback)
+        try:
+            with scoped(ACTIVE, level):
+                given, named_given = unflatten(structure, [_entered(level, x, a) for x, a in zip(leaves, axes)])  # noqa: B905
+                out = f(*given, **named_given)
+            results, out_structure = flatten(out)
+            places = _spread("out_axes", out_axes, out, "")
+            home = common_backend("vmap", tensors) if tensors else below
+            returned = [
+                _left(level, x, axis, path, home)
+                for path, x, axis in zip(paths(out_structure), results, places, strict=True)
+            ]
+        finally:
+            level.close()
+        return unflatten(out_structure, returned)
+
+    return mapped
+
+
+# ---- axes ----
+
+
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _spread_over_arguments(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:
+    """The axis of each leaf of the positional arguments."""
+    if isinstance(in_axes, (tuple, list)) and len(in_axes) != len(args):
+        raise ArgumentError(
+            f"vmap: in_axes has {len(in_axes)} entries, and there are {len(args)} positional arguments: {in_axes!r}"
+        )
+    by_argument = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
+    return [
+        axis
+        for number, (axes, argument) in enumerate(zip(by_argument, args, strict=True))
+        for axis in _spread("in_axes", axes, argument, str(number))
+    ]
+
+
+def _spread(what: str, axes: Any, tree: Any, path: str) -> list[int | None]:
+    """The axis of each leaf of ``tree``; ``axes`` is a tree like it, whose leaves may stand for whole branches."""
+    if axes is None or _is_axis(axes):
+        return [axes] * len(flatten(tree)[0])
+    node, other = node_type(axes.__class__), node_type(tree.__class__)
+    if node is None:
+        raise ArgumentError(f"vmap: {what} has {axes!r} {_at(path)}: an axis is an integer or None")
+    if other is None or not isinstance(tree, axes.__class__):
+        found = "None" if tree is None else f"a {tree.__class__.__name__}"
+        raise ArgumentError(f"vmap: {what} has a {axes.__class__.__name__} {_at(path)}, where there is {found}")
+    children, keys, _ = node.flatten(axes)
+    branches, names, _ = other.flatten(tree)
+    by_key = dict(zip(keys, children, strict=True))
+    if by_key.keys() != set(names):
+        raise ArgumentError(f"vmap: {what} has the entries {list(keys)} {_at(path)}, where there are {list(names)}")
+    return [
+        axis
+        for name, branch in zip(names, branches, strict=True)
+        for axis in _spread(what, by_key[name], branch, joined(path, name))
+    ]
+
+
+def _at(path: str) -> str:
+    return f"at {path!r}" if path else "at the root"
+
+
+def _first_axis_of_tensors(kwargs: dict[str, Any]) -> list[int | None]:
+    return [0 if isinstance(x, Tensor) else None for x in flatten(kwargs)[0]]
+
+
+def _as_argument(path: str) -> str:
+    """How a leaf of the arguments is named in messages."""
+    kind, _, rest = path.partition(".")
+    number, _, inside = rest.partition(".")
+    name = f"argument {number}" if kind == "0" else f"argument {number!r}"
+    return f"{name} at {inside!r}" if inside else name
+
+
+def _number_of_examples(named: list[tuple[str, Any, int | None]], axis_size: int | None) -> int:
+    """The common length of the axes that are mapped over; raises where there is none."""
+    size, first = axis_size, "axis_size is"
+    for name, x, axis in named:
+        if axis is None:
+            continue
+        if not isinstance(x, Tensor):
+            raise DTypeError(
+                f"vmap: {name} is {x!r}, which has no axis of examples: bb.asarray(...) makes a tensor, and None in "
+                f"in_axes passes it to every example as it is"
+            )
+        if x.dtype.kind == "quantized":
+            raise DTypeError(f"vmap: {name}, {describe((x,))}, is quantized, and the same for all: None in in_axes")
+        if not -x.ndim <= axis < x.ndim:
+            raise AxisError(f"vmap: {name} has no axis {axis} of examples: {describe((x,))}")
+        length = x.shape[axis]
+        if size is None:
+            size, first = length, f"{name}, {describe((x,))}, has"
+        elif length != size:
+            raise ShapeError(
+                f"vmap: {name}, {describe((x,))}, has {length} examples along axis {axis}, and {first} {size}"
+            )
+    if size is None:
+        raise ArgumentError("vmap: no argument has an axis of examples: give one in in_axes, or axis_size")
+    return size
+
+
+# ---- into the level and out of it ----
+
+
+def _entered(level: Batched, x: Any, axis: int | None) -> Any:
+    """An argument as one example sees it."""
+    if axis is None:
+        return x
+    k = level.inner_backend
+    value = moved(k, lift(x, k), axis % x.ndim, 0)
+    return type(x)(level.mapped(value), level, x.dtype)
+
+
+def _left(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
+    """A result of all examples on the level below, or where the arguments came from, if it is a constant above."""
+    where = f"the result {_at(path)}" if path else "the result"
+    if not isinstance(x, Tensor):
+        raise ArgumentError(f"vmap: {where} is {x!r}, and must be a tensor: bb.asarray(...) makes one")
+    if levels_between(x.backend, level) is None:
+        raise GraphError(
+            f"vmap: {where} is {describe((x,))}, which {level.spec} does not stand on: it belongs to another "
+            f"transform, from which it was not returned"
+        )
+    k, primitive = level.inner_backend, lift(x, level)
+    if axis is None:
+        if is_mapped(level, primitive):
+            raise ArgumentError(f"vmap: {where} differs between the examples, and out_axes is None there")
+        value = primitive
+    else:
+        try:
+            place = check_axis(axis, x.ndim + 1)
+        except AxisError as error:
+            raise AxisError(f"vmap: {where}, {describe((x,))} and an axis of examples: {error}") from None
+        value = moved(k, front(level, primitive), 0, place)
+    return lowered(type(x)(value, k, x.dtype), home)
