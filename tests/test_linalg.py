@@ -364,7 +364,7 @@ def test_the_pseudo_inverse_at_constant_rank() -> None:
         (lambda: bb.linalg.svd(bb.asarray([[True]])), DTypeError, "svd: takes float tensors, not bool"),
         (lambda: bb.linalg.inv(np.eye(2)), DTypeError, "inv: takes a tensor, not ndarray"),  # type: ignore[arg-type]
         (lambda: bb.linalg.qr(tensor(TALL), mode="raw"), ArgumentError, "qr: mode is .*, not 'raw'"),
-        (lambda: bb.linalg.matrix_norm(tensor(TALL), ord=3), ArgumentError, r"matrix_norm: .*order 3; known are 'fro'"),
+        (lambda: bb.linalg.matrix_norm(tensor(TALL), ord=3), ArgumentError, r"matrix_norm: ord is one of 'fro'.*not 3"),
         (lambda: bb.linalg.matrix_power(tensor(SQUARE), 0.5), ArgumentError, "matrix_power: .*integer, not 0.5"),  # type: ignore[arg-type]
         (lambda: bb.linalg.matrix_power(tensor(TALL), 2), ShapeError, "matrix_power: .*square"),
         (lambda: bb.linalg.lstsq(tensor(TALL), tensor(VECTOR)), ShapeError, "lstsq: .*rows"),

@@ -146,7 +146,7 @@ class TestClip:
         x = bb.asarray([1, 5, 9], dtype="uint8")
         assert x.clip(2, 6).dtype == "uint8"
         assert x.clip(0.5, None).dtype == "float32"
-        with pytest.raises(ArgumentError, match=r"clamp: .*-1.*uint8\[3\]"):
+        with pytest.raises(ArgumentError, match=r"clip: .*-1.*uint8\[3\]"):
             x.clip(-1, 6)
 
     def test_gradient_reaches_tensor_bounds(self) -> None:

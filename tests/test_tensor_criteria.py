@@ -203,7 +203,7 @@ def test_ctc_that_is_refused() -> None:
             layers.ctc_loss(x, bb.asarray(np.where(TARGETS == 1, label, TARGETS)), *lengths)
     with pytest.raises(DTypeError, match="ctc_loss: targets and lengths are integers"):
         layers.ctc_loss(x, bb.asarray(TARGETS * 1.0), *lengths)
-    with pytest.raises(ArgumentError, match="ctc: the blank is one of 5 classes, not 5"):
+    with pytest.raises(ArgumentError, match="ctc_loss: the blank is one of 5 classes, not 5"):
         layers.ctc_loss(x, bb.asarray(TARGETS), *lengths, blank=5)
-    with pytest.raises(ShapeError, match=r"ctc: targets .* must be for the 3 examples"):
+    with pytest.raises(ShapeError, match=r"ctc_loss: targets .* must be for the 3 examples"):
         layers.ctc_loss(x, bb.asarray(TARGETS[:2]), *lengths)

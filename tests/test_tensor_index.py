@@ -75,7 +75,7 @@ def test_scatter(mode: str, expected: Any) -> None:
 
 def test_what_scatter_refuses() -> None:
     x = bb.asarray([1, 2, 3])
-    with pytest.raises(ArgumentError, match="scatter: mode is one of assign, add, mul, min and max, not 'sub'"):
+    with pytest.raises(ArgumentError, match="scatter: mode is one of 'assign', 'add', 'mul', 'min', 'max', not 'sub'"):
         bb.scatter(x, bb.asarray([0]), 1, axis=0, mode="sub")
     with pytest.raises(DTypeError, match=r"scatter: the number 1.5 does not fit into int64"):
         bb.scatter(x, bb.asarray([0]), 1.5, axis=0)

@@ -33,9 +33,9 @@ def test_distances(reduction: str) -> None:
 
 
 def test_shapes_never_broadcast() -> None:
-    with pytest.raises(ShapeError, match=r"mse: the predictions \[4, 3\] and the targets \[4, 1\] .*float32\[4,1\]"):
+    with pytest.raises(ShapeError, match=r"mse_loss: the predictions \[4, 3\] and the targets \[4, 1\] .*float32\[4,1\]"):
         mse_loss(bb.asarray(X), bb.asarray(X[:, :1]))
-    with pytest.raises(ShapeError, match="l1: the predictions"):
+    with pytest.raises(ShapeError, match="l1_loss: the predictions"):
         l1_loss(bb.asarray(X), bb.asarray(X[0]))
     assert mse_loss(bb.asarray([1]), bb.asarray([3])).item() == 4.0
 
@@ -109,5 +109,5 @@ def test_what_is_refused() -> None:
         cross_entropy(x, bb.asarray(PROBABILITIES), ignore_index=1)
     with pytest.raises(DTypeError, match=r"cross_entropy: labels are integers.*bool\[4\]"):
         cross_entropy(x, bb.asarray(LABELS > 0))
-    with pytest.raises(DTypeError, match="nll: labels are integers"):
+    with pytest.raises(DTypeError, match="nll_loss: labels are integers"):
         nll_loss(x, bb.asarray(PROBABILITIES))

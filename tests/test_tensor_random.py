@@ -206,7 +206,7 @@ def test_gradients_flow_through_location_and_scale() -> None:
         (lambda: random.integers(2, 3, dtype="float32"), DTypeError, "integers: draws integers, not float32"),
         (lambda: random.bernoulli(2, 1.5), ArgumentError, r"bernoulli: .*1\.5"),
         (lambda: random.bernoulli(2, math.nan), ArgumentError, "bernoulli: "),
-        (lambda: random.bernoulli((3,), bb.zeros(2)), ShapeError, "less: .*3 and 2"),
+        (lambda: random.bernoulli((3,), bb.zeros(2)), ShapeError, "bernoulli: .*3 and 2"),
         (lambda: random.permutation(-1), ShapeError, "permutation: "),
         (lambda: random.permutation(bb.zeros(()), axis=0), AxisError, "permutation: axis 0"),
         (lambda: random.permutation(bb.zeros(2).quantize()), DTypeError, "permutation: .*dequantize"),

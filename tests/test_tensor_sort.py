@@ -90,7 +90,7 @@ def test_searchsorted() -> None:
     assert got.tolist() == [3, 4]
     rows = bb.searchsorted(bb.asarray([[1, 3], [2, 4]]), bb.asarray([[3, 0, 9], [3, 4, 5]]))
     assert rows.tolist() == [[1, 0, 2], [1, 1, 2]]
-    with pytest.raises(ArgumentError, match=r"searchsorted: side is 'left' or 'right', not 'middle'"):
+    with pytest.raises(ArgumentError, match=r"searchsorted: side is one of 'left', 'right', not 'middle'"):
         bb.searchsorted(bb.asarray(line), bb.asarray(values), side="middle")
     with pytest.raises(ShapeError, match=r"searchsorted: .*alike in every axis but the last.*int64\[2,2\]"):
         bb.searchsorted(bb.asarray([[1, 3], [2, 4]]), bb.asarray([1]))

@@ -69,8 +69,10 @@ def register_backend(name: str, factory: Any) -> None:
         >>> load_backend("numpy") is NumpyBackend()
         True
     """
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():  # type: ignore[redundant-expr]
         raise SpecError(f"register_backend: {name!r} cannot stand in an expression: a name is letters, digits and _")
+    if not callable(factory):
+        raise SpecError(f"register_backend: what makes {name!r} is a backend's class or a function, not {factory!r}")
     _registered[name] = factory
     for spec in [s for s in _loaded if name in parse(s).names()]:
         del _loaded[spec]
@@ -85,7 +87,10 @@ def load_backend(spec: str) -> AnyBackend:
     Raises :class:`SpecError` for an expression that cannot be read or a name that nothing goes by, and
     :class:`BackendUnavailableError` for a backend that is known and cannot be used here.
     """
-    known = _loaded.get(spec)
+    try:
+        known = _loaded.get(spec)
+    except TypeError:  # not even hashable
+        known = None
     if known is None:
         known = _made(parse(spec))
         known = _loaded.setdefault(known.spec, known)

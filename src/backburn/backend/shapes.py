@@ -42,6 +42,8 @@ def check_axis(axis: int, rank: int) -> int:
     """``axis`` as a number from 0 to ``rank - 1``; :class:`AxisError` when there is no such axis."""
     try:
         number = operator.index(axis)
+        if axis.__class__ is bool:
+            raise TypeError
     except TypeError:
         raise AxisError(f"an axis is an integer, not {axis!r}") from None
     if not -rank <= number < rank:

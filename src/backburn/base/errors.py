@@ -8,11 +8,24 @@ to do about it.
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterable
+from types import CodeType, FrameType
 
 
 class BackburnError(Exception):
-    """The base of all errors of backburn."""
+    """The base of all errors of backburn.
+
+    A message begins with the function that the user called. Functions that are made of others leave the checks to
+    those: whatever they raise is given the name of the outermost, which is read off the stack.
+    """
+
+    def __init__(self, *args: object) -> None:
+        """An error with one message."""
+        if len(args) == 1 and isinstance(args[0], str) and (name := called()) is not None:
+            args = (f"{name}: {_without_name(args[0], name)}",)
+        super().__init__(*args)
 
 
 class ShapeError(BackburnError, ValueError):
@@ -41,6 +54,14 @@ class BackendMismatchError(BackburnError, ValueError):
 
 class BackendUnavailableError(BackburnError, ImportError):
     """A backend is known but cannot be used on this machine; the message says why and what to do."""
+
+
+class DeviceError(BackburnError, RuntimeError):
+    """The device, its driver or one of its libraries failed; the message says in which operation."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of a device is exhausted; the message says what is in use."""
 
 
 class SpecError(BackburnError, ValueError):
@@ -75,6 +96,10 @@ class ExportError(BackburnError, BufferError):
     """A tensor cannot be handed to another library in the way that it asks for."""
 
 
+class CaptureError(GraphError):
+    """A step that a backend cannot record to play it again."""
+
+
 class NumericalInstabilityError(BackburnError, ArithmeticError):
     """A NaN or an infinity where a finite number is needed."""
 
@@ -100,3 +125,60 @@ def hint_for(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+
+
+#: Where the functions live that users call, and below which modules they are written.
+_NAMESPACES = (
+    "backburn._namespace",
+    "backburn.tensor.linalg_namespace",
+    "backburn.tensor.fourier",
+    "backburn.tensor.random",
+    "backburn.nn.functional",
+    "backburn.nn.init",
+    "backburn.nn",
+    "backburn.optim",
+)
+#: The functions that operators stand for.
+_OPERATORS = {
+    "__add__": "add", "__radd__": "add", "__sub__": "subtract", "__rsub__": "subtract", "__mul__": "multiply",
+    "__rmul__": "multiply", "__truediv__": "divide", "__rtruediv__": "divide", "__matmul__": "matmul",
+    "__rmatmul__": "matmul", "__floordiv__": "floor_divide", "__rfloordiv__": "floor_divide", "__mod__": "remainder",
+    "__rmod__": "remainder", "__divmod__": "divmod", "__rdivmod__": "divmod", "__pow__": "pow", "__rpow__": "pow",
+    "__eq__": "equal", "__ne__": "not_equal", "__lt__": "less", "__le__": "less_equal", "__gt__": "greater",
+    "__ge__": "greater_equal", "__and__": "bitwise_and", "__rand__": "bitwise_and", "__or__": "bitwise_or",
+    "__ror__": "bitwise_or", "__xor__": "bitwise_xor", "__rxor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
+    "__rlshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift", "__rrshift__": "bitwise_right_shift",
+}  # fmt: skip
+_FLOORS = ("backburn.tensor.", "backburn.transforms.", "backburn.nn.", "backburn.optim.")
+
+
+def called() -> str | None:
+    """The public function of ours that stands outermost on the stack, below the first frame that is not ours."""
+    found: str | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("backburn."):
+        if module.startswith(_FLOORS):
+            found = _public_name(frame.f_code) or found
+        frame = frame.f_back
+    return found
+
+
+def _public_name(code: CodeType) -> str | None:
+    """The name under which users know the function with this code, if they do."""
+    owner, _, name = code.co_qualname.rpartition(".")
+    for namespace in _NAMESPACES:
+        public = vars(sys.modules.get(namespace, sys))
+        function = vars(public.get(owner, object)).get(name) if owner else public.get(name)
+        if getattr(function, "__code__", None) is code and (owner or name) in public.get("__all__", public):
+            if name in ("__init__", "forward"):
+                return owner
+            if name.startswith("__"):
+                return _OPERATORS.get(name)
+            return name if owner in ("", "Tensor") else code.co_qualname
+    return None
+
+
+def _without_name(message: str, name: str) -> str:
+    """``message`` without the names of functions before what it says."""
+    match = re.match(rf"(?:[\w.]+: )*{re.escape(name)}: ", message) or re.match(r"[a-z_]\w*: ", message)
+    return message[match.end() :] if match else message

@@ -50,7 +50,7 @@ from backburn.tensor.criteria import (
     smooth_l1_loss,
     triplet_margin_loss,
 )  # fmt: skip
-from backburn.tensor.dispatch import axis_of, call, explain, float_operand, promoted, tensor_operand
+from backburn.tensor.dispatch import axis_of, call, explain, float_operand, number, promoted_present, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
 from backburn.tensor.normalize import (
@@ -111,7 +111,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
             return FloatTensor(k.linear(*(t.primitive for t in operands)), k, x.dtype)
         except Exception as error:
             explain("linear", operands, {}, error)
-    return call("linear", *promoted("linear", *operands))  # type: ignore[no-any-return]
+    return call("linear", *promoted_present("linear", *operands))  # type: ignore[no-any-return]
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
@@ -142,5 +142,5 @@ def flatten(x: Tensor, start: int = 1) -> Tensor:
 
 def check_probability(operation: str, p: float) -> None:
     """Refuse what is no probability."""
-    if not 0 <= p <= 1:
+    if not 0 <= number(operation, "p", p) <= 1:
         raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")

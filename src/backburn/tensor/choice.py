@@ -10,6 +10,7 @@ from backburn.tensor.dispatch import (
     call,
     describe,
     fit,
+    integer,
     is_tensor,
     kind_operand,
     made,
@@ -92,7 +93,7 @@ def triu(x: T, /, *, k: int = 0) -> T:
         >>> bb.triu(bb.ones((3, 3), dtype=bb.int64), k=1).tolist()
         [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
     """
-    return call("triu", kind_operand("triu", x), offset=int(k))  # type: ignore[no-any-return]
+    return call("triu", kind_operand("triu", x), offset=integer("triu", "k", k))  # type: ignore[no-any-return]
 
 
 def tril(x: T, /, *, k: int = 0) -> T:
@@ -105,4 +106,4 @@ def tril(x: T, /, *, k: int = 0) -> T:
         >>> bb.tril(bb.ones((2, 3), dtype=bb.int64)).tolist()
         [[1, 0, 0], [1, 1, 0]]
     """
-    return call("tril", kind_operand("tril", x), offset=int(k))  # type: ignore[no-any-return]
+    return call("tril", kind_operand("tril", x), offset=integer("tril", "k", k))  # type: ignore[no-any-return]

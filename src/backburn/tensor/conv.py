@@ -122,7 +122,8 @@ def deform_conv2d(
         [[[[1.5, 1.0], [3.5, 2.0]]]]
     """
     name = "deform_conv2d"
-    x, offset, weight, mask, bias = promoted_present(name, tensor_operand(name, x), offset, weight, mask, bias)
+    x, offset, weight = (tensor_operand(name, t) for t in (x, offset, weight))
+    x, offset, weight, mask, bias = promoted_present(name, x, offset, weight, mask, bias)
     steps, spacing = each(name, "stride", stride, 2), each(name, "dilation", dilation, 2)
     widths = pairs(name, padding, _window(weight, 2), steps, spacing)
     options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups)}

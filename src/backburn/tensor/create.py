@@ -21,6 +21,7 @@ from backburn.tensor.dispatch import (
     describe,
     dtype_or_default,
     fit,
+    integer,
     is_tensor,
     kind_operand,
     made,
@@ -274,7 +275,7 @@ def linspace(
         ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
     """
     chosen = _plain("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
-    (count,) = shape_of("linspace", num)
+    (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", n, chosen) for n in (start, stop))
     k = as_backend(backend if backend is not None else device)
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)  # type: ignore[no-any-return]
@@ -299,7 +300,7 @@ def eye(
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     chosen = _plain("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     place = as_backend(backend if backend is not None else device)
-    return made("eye", place, n=n, m=m, offset=int(k), dtype=chosen)  # type: ignore[no-any-return]
+    return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)  # type: ignore[no-any-return]
 
 
 # ---- dtypes ----

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import DType, float32, int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, number, promoted, tensor_operand
+from backburn.tensor.dispatch import axis_of, call, cast, describe, integer, number, one_of, promoted, tensor_operand
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -27,15 +27,13 @@ __all__ = [
 TINY = 1e-37
 
 
-def _operands(name: str, *given: Any) -> tuple[list[Any], DType]:
-    """Float operands of one dtype, 16-bit ones in float32, and the dtype of the result. The first is a tensor."""
-    tensor_operand(name, given[0])
-    present = iter(promoted(name, *(x for x in given if x is not None), kinds="F"))
-    values = [None if x is None else next(present) for x in given]
-    dtype: DType = values[0].dtype  # type: ignore[union-attr]
-    if dtype.bits == 16:
-        values = [cast(x, float32) if hasattr(x, "dtype") else x for x in values]
-    return values, dtype
+def _operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
+    """Float tensors of one dtype, 16-bit ones in float32, and the dtype of the result. Weights may be absent (None)."""
+    tensors = [tensor_operand(name, x) for x in (*given, *(w for w in weights if w is not None))]
+    present = promoted(name, *tensors, kinds="F")
+    dtype: DType = present[0].dtype
+    values = iter(cast(x, float32) if dtype.bits == 16 else x for x in present)
+    return [*(next(values) for _ in given), *(None if w is None else next(values) for w in weights)], dtype
 
 
 def _same_shape(name: str, *operands: Any) -> None:
@@ -46,8 +44,7 @@ def _same_shape(name: str, *operands: Any) -> None:
 
 def _reduce(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
     """The losses, their mean or their sum, in ``dtype``."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ArgumentError(f"{name}: the reduction is one of none, mean, sum, not {reduction!r}")
+    one_of(name, "the reduction", reduction, ("none", "mean", "sum"))
     if reduction != "none":
         losses = call(reduction, losses, axis=tuple(range(losses.ndim)), keepdims=False)
     return cast(losses, dtype)
@@ -151,6 +148,7 @@ def cosine_embedding_loss(
     name = "cosine_embedding_loss"
     (x, y), dtype = _operands(name, x, y)
     _same_shape(name, x, y)
+    axis = axis_of(name, x, axis)
     cosine = (_unit(x, axis) * _unit(y, axis)).sum(axis=axis)
     if tensor_operand(name, targets).shape != cosine.shape:
         raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
@@ -159,7 +157,7 @@ def cosine_embedding_loss(
 
 
 def _unit(x: Any, axis: int) -> Any:
-    return call("normalize", x, axis=(axis % max(1, x.ndim),), ord=2.0, eps=1e-8)
+    return call("normalize", x, axis=(axis,), ord=2.0, eps=1e-8)
 
 
 def triplet_margin_loss(
@@ -214,7 +212,7 @@ def binary_cross_entropy(
         [0.6899999976158142, 0.0]
     """
     name = "binary_cross_entropy"
-    (x, targets, weight), dtype = _operands(name, x, targets, weight)
+    (x, targets, weight), dtype = _operands(name, x, targets, weights=(weight,))
     _same_shape(name, x, targets)
     small = x < 0.5
     # log1p is exact for small x; for large ones the difference from 1 is.
@@ -242,7 +240,7 @@ def binary_cross_entropy_with_logits(
         [0.6899999976158142, 0.0, 1000.0]
     """
     name = "binary_cross_entropy_with_logits"
-    (x, targets, weight, pos_weight), dtype = _operands(name, x, targets, weight, pos_weight)
+    (x, targets, weight, pos_weight), dtype = _operands(name, x, targets, weights=(weight, pos_weight))
     _same_shape(name, x, targets)
     positive = targets if pos_weight is None else targets * pos_weight
     losses = (1.0 - targets) * call("softplus", x) + positive * call("softplus", -x)
@@ -271,7 +269,7 @@ def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reducti
         probability, logarithm = targets, call("where", targets == 0, 1.0, targets).log()
     zero = probability == 0
     losses = call("where", zero, 0.0, probability * call("where", zero, 0.0, logarithm - x))
-    if reduction == "batchmean":
+    if one_of(name, "the reduction", reduction, ("none", "mean", "sum", "batchmean")) == "batchmean":
         if not x.ndim:
             raise ShapeError(f"{name}: batchmean divides by the length of the first axis: {describe((x,))}")
         return cast(losses.sum() * (1.0 / max(1, x.shape[0])), dtype)  # type: ignore[no-any-return]
@@ -366,9 +364,9 @@ def ctc_loss(
         raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
     targets, input_lengths, target_lengths = (cast(t, int64) for t in integers)
     (log_probs,), dtype = _operands(name, log_probs)
-    losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=int(blank))
+    losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=integer(name, "blank", blank))
     if zero_infinity:
         losses = call("where", losses == math.inf, 0.0, losses)
-    if reduction == "mean":
+    if one_of(name, "the reduction", reduction, ("none", "mean", "sum")) == "mean":
         losses = losses / cast(target_lengths.maximum(1), losses.dtype)
     return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]

@@ -25,6 +25,7 @@ from backburn.tensor.dispatch import (
     kind_operand,
     made,
     number,
+    one_of,
     promoted,
     tensor_operand,
 )
@@ -113,8 +114,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
         >>> bb.allclose(q @ r, bb.asarray([[3.0], [4.0]])), round(r.item(), 5)
         (True, 5.0)
     """
-    if mode not in ("reduced", "complete"):
-        raise ArgumentError(f"qr: mode is 'reduced' or 'complete', not {mode!r}. Operand: {describe((x,))}")
+    one_of("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*call("qr", _matrices("qr", x), complete=mode == "complete"))
 
 
@@ -374,8 +374,6 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
         math.inf: lambda: of_sums(columns, rows, "max"),
         -math.inf: lambda: of_sums(columns, rows, "min"),
     }
-    if isinstance(ord, bool) or ord not in norms:
-        known = ", ".join(map(repr, norms))
-        raise ArgumentError(f"matrix_norm: there is no norm of order {ord!r}; known are {known}. {describe((x,))}")
+    one_of("matrix_norm", "ord", ord, norms)
     shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]
     return call("reshape", norms[ord](), shape=shape)  # type: ignore[no-any-return]

@@ -344,12 +344,13 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
 def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
     """One integer or several, of any kind, as a tuple; an error of ours for anything else."""
     try:
-        return (index(value),)
+        return tuple(map(index, value)) if value.__class__ in (tuple, list) else (index(value),)
     except TypeError:
         try:
             return tuple(map(index, value))
-        except TypeError:
-            raise ArgumentError(f"{name}: {option} is one integer or several, not {value!r}") from None
+        except (TypeError, ShapeError):  # a tensor that is no integer
+            words = describe((value,)) or None
+            raise ArgumentError(f"{name}: {option} is one integer or several, not {words}") from None
 
 
 def shape_of(name: str, shape: Any) -> tuple[int, ...]:
@@ -414,7 +415,8 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
     for operand_name, x in zip(entry.operands, operands, strict=False):
         absent = x is None and operand_name not in entry.optional
         if absent or (isinstance(cause, AttributeError) and x.__class__ in (bool, int, float)):
-            raise DTypeError(f"{name}: {operand_name} is a tensor, not {x!r}. bb.asarray(...) makes one.{where}") from cause
+            words = f"{operand_name} is a tensor, not {x!r}. bb.asarray(...) makes one"
+            raise DTypeError(f"{name}: {words}.{where}") from cause
     if isinstance(cause, BackburnError):
         if str(cause).startswith(f"{name}:"):
             raise type(cause)(str(cause)) from cause

@@ -22,6 +22,8 @@ from backburn.tensor.dispatch import (
     describe,
     float_operand,
     made,
+    number,
+    one_of,
     promoted,
     tensor_operand,
 )
@@ -60,8 +62,7 @@ class Complex(NamedTuple):
 
 def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
     """``x`` times the factor of ``norm``; that of exponent ``done`` is in it already."""
-    if norm not in NORMS:
-        raise ArgumentError(f"{name}: norm is one of {', '.join(map(repr, NORMS))}, not {norm!r}")
+    one_of(name, "norm", norm, NORMS)
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
 
@@ -188,7 +189,9 @@ def ifft(
 
 def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
     target: AnyBackend = as_backend(backend)
-    wanted = float_dtype("fftfreq", dtype)
+    wanted, d = float_dtype("fftfreq", dtype), number("fftfreq", "d", d)
+    if d == 0:
+        raise ArgumentError("fftfreq: d is the time between samples, and not 0")
     return made("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
 
 

@@ -20,6 +20,7 @@ from backburn.tensor.dispatch import (
     describe,
     is_tensor,
     kind_operand,
+    one_of,
     scalar_of,
     tensor_operand,
 )
@@ -85,7 +86,7 @@ def take(x: T, indices: Tensor, /, *, axis: int | None = None) -> T:
     kind_operand("take", x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
-    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis or 0))  # type: ignore[no-any-return]
+    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, 0 if axis is None else axis))  # type: ignore[no-any-return]
 
 
 def index_add(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -> T:
@@ -161,10 +162,8 @@ def scatter(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int, mod
     plain_operand("scatter", x)
     chosen = indices_operand("scatter", indices)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
-    if mode in ("assign", "add"):
+    if one_of("scatter", "mode", mode, ("assign", "add", "mul", "min", "max")) in ("assign", "add"):
         return call("scatter", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
-    if mode not in ("mul", "min", "max"):
-        raise ArgumentError(f"scatter: mode is one of assign, add, mul, min and max, not {mode!r}")
     if not is_tensor(value):
         value = _filled(x, value, chosen.shape)
     return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]

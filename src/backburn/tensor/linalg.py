@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import binary, call, describe, promoted, tensor_operand
+from backburn.tensor.dispatch import binary, call, describe, integer, promoted, tensor_operand
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -77,6 +77,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         [12, 34]
     """
     x, y = promoted("matmul", tensor_operand("vecdot", x1), tensor_operand("vecdot", x2))
+    axis = integer("vecdot", "axis", axis)
     if not -min(x.ndim, y.ndim) <= axis < 0:
         raise AxisError(f"vecdot: axis {axis} is no negative axis of both operands: {describe((x1, x2))}")
     if x.shape[axis] != y.shape[axis]:

@@ -7,14 +7,14 @@ where one element went to several places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
-from backburn.tensor.dispatch import axes_of, axis_of, call, describe, integers_of, kind_operand, shape_of
+from backburn.tensor.dispatch import axes_of, axis_of, call, describe, integer, integers_of, kind_operand, shape_of
 from backburn.tensor.shape import permute_dims, reshape, split
 
 if TYPE_CHECKING:
@@ -121,7 +121,10 @@ def pad(
         ([2, 1, 0, 1, 2, 1], [9, 0, 1, 9])
     """
     x = kind_operand("pad", x)
-    pairs: list[Any] = [widths] * 2 if isinstance(widths, int) else list(widths)
+    try:
+        pairs: list[Any] = [index(widths)] * 2  # type: ignore[arg-type]
+    except TypeError:
+        pairs = list(widths) if isinstance(widths, Iterable) else [widths]
     if len(pairs) == 2 and all(isinstance(n, int) for n in pairs):
         pairs = [pairs] * x.ndim
     try:
@@ -138,7 +141,7 @@ def pad(
 
 def _windows(name: str, x: Any, axis: Any, **options: Any) -> tuple[Shape, list[int], dict[str, Shape]]:
     """Axes in rising order, the places of the given ones among them, and options with a number for each axis."""
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = integers_of(name, "axis", axis)
     axes = axes_of(name, x, given)
     order = [axes.index(axis_of(name, x, a)) for a in given]
     ordered = {}
@@ -196,7 +199,7 @@ def overlap_add(
         [1.0, 2.0, 2.0, 1.0]
     """
     x = kind_operand("overlap_add", x)
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = integers_of("overlap_add", "axis", axis)
     rank = x.ndim - len(given)
     if any(not -rank <= a < rank for a in given):
         raise AxisError(
@@ -228,7 +231,7 @@ def diagonal(x: T, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T
 
 def _diagonal(name: str, x: T, offset: int, axis1: int, axis2: int) -> T:
     first, second = axis_of(name, x, axis1), axis_of(name, x, axis2)
-    return call("diagonal", x, offset=index(offset), axis1=first, axis2=second)  # type: ignore[no-any-return]
+    return call("diagonal", x, offset=integer(name, "offset", offset), axis1=first, axis2=second)  # type: ignore[no-any-return]
 
 
 def diag(x: T, /, *, offset: int = 0) -> T:

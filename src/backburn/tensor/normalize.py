@@ -15,6 +15,7 @@ from backburn.tensor.dispatch import (
     axis_of,
     call,
     float_operand,
+    integer,
     number,
     promoted_present,
     tensor_operand,
@@ -121,7 +122,7 @@ def group_norm(
     """
     operands = promoted_present("group_norm", tensor_operand("group_norm", x), scale, bias)
     eps = number("group_norm", "eps", eps)
-    return call("group_norm", *operands, groups=int(groups), eps=eps)  # type: ignore[no-any-return]
+    return call("group_norm", *operands, groups=integer("group_norm", "groups", groups), eps=eps)  # type: ignore[no-any-return]
 
 
 def instance_norm(

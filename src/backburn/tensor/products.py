@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import AxisError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, float_operand, kind_operand, number, promoted, tensor_operand
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    describe,
+    float_operand,
+    integer,
+    kind_operand,
+    number,
+    promoted,
+    tensor_operand,
+)
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -35,6 +45,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         [0, 0, 1]
     """
     x, y = promoted("mul", tensor_operand("cross", x1), tensor_operand("cross", x2))
+    axis = integer("cross", "axis", axis)
     if not -min(x.ndim, y.ndim) <= axis < (x.ndim if x.ndim == y.ndim else 0):
         raise AxisError(
             f"cross: axis {axis} is no axis of both operands; with different ranks it is negative. "

@@ -33,6 +33,7 @@ from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.contexts import DEFAULT_FLOAT, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.replay import REPLAY
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     axis_of,
@@ -40,6 +41,7 @@ from backburn.tensor.dispatch import (
     call,
     describe,
     float_operand,
+    integer,
     is_tensor,
     kind_operand,
     made,
@@ -87,10 +89,16 @@ class Generator:
 
     def take(self, count: int) -> tuple[int, int]:
         """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them."""
+        recording = REPLAY.get()
+        if recording is None:
+            return self.key, self._advance(count)
+        return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
+
+    def _advance(self, count: int) -> int:
         with self._lock:
             first = self.offset
             self.offset = first + count
-            return self.key, first
+            return first
 
     def spawn(self, count: int) -> list[Generator]:
         """``count`` generators with keys of their own, for workers or parts of a program.
@@ -111,8 +119,10 @@ class Generator:
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go back to a saved state. Raises :class:`ArgumentError` for what is none."""
-        if set(state) != {"key", "offset"}:
-            raise ArgumentError(f"random: a state has a 'key' and an 'offset', not {sorted(state)}")
+        given: Any = state
+        if not isinstance(given, Mapping) or set(given) != {"key", "offset"}:
+            found = list(given) if isinstance(given, Mapping) else given
+            raise ArgumentError(f"random: a state has a 'key' and an 'offset', not {found!r}")
         self.seed(state["key"], state["offset"])
 
     def __repr__(self) -> str:
@@ -188,15 +198,20 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Iterator[G
 # ---- draws ----
 
 
+def _generator(name: str, generator: Generator | None) -> Generator:
+    """The generator that was given, or the current one."""
+    source = default_generator() if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
+    return source
+
+
 def _draw(
     name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any
 ) -> Any:
     """A draw of ``size`` numbers, which is a shape, from the next words of a generator."""
-    source = default_generator() if generator is None else generator
-    if not isinstance(source, Generator):
-        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
     k = as_backend(backend)
-    key, offset = source.take(draws(name, size, dtype))
+    key, offset = _generator(name, generator).take(draws(name, size, dtype))
     return made(name, k, key=key, offset=offset, **attributes)
 
 
@@ -364,7 +379,7 @@ def permutation(
         n = y.shape[place]
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
         return call("take", y, order, axis=place)  # type: ignore[no-any-return]
-    (n,) = shape_of("permutation", x)
+    (n,) = shape_of("permutation", integer("permutation", "x", x))
     where = backend if backend is not None else device
     return _draw("permutation", (n,), int64, where, generator, n=n)  # type: ignore[no-any-return]
 
@@ -386,8 +401,7 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     extra = shape_of("categorical", shape)
     if extra:
         x = call("broadcast_to", x, shape=(*extra, *x.shape))
-    source = default_generator() if generator is None else generator
-    key, offset = source.take(draws("categorical", x.shape, x.dtype))
+    key, offset = _generator("categorical", generator).take(draws("categorical", x.shape, x.dtype))
     return call("categorical", x, key=key, offset=offset)  # type: ignore[no-any-return]
 
 

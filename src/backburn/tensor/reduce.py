@@ -21,6 +21,7 @@ from backburn.tensor.dispatch import (
     cast,
     describe,
     float_operand,
+    number,
     scalar_of,
     tensor_operand,
 )
@@ -277,7 +278,7 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: b
     """
     y = float_operand("var", x)
     axes = axes_of("var", x, axis)
-    return call("var", y, axis=axes, correction=float(correction), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
 def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
@@ -289,7 +290,7 @@ def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: b
     """
     y = float_operand("std", x)
     axes = axes_of("std", x, axis)
-    return call("std", y, axis=axes, correction=float(correction), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
 def quantile(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, float_operand, number, promoted, tensor_operand
+from backburn.tensor.dispatch import call, float_operand, integers_of, number, promoted, tensor_operand
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fold(
         [[[1.0, 4.0, 3.0]]]
     """
     x = float_operand("fold", x)
-    lengths = each("fold", "places", places, len(tuple(places)))
+    lengths = each("fold", "places", places, len(integers_of("fold", "places", places)))
     window, steps, spacing = _window("fold", size, stride, dilation, len(lengths))
     widths = pairs("fold", padding, window, steps, spacing)
     return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]

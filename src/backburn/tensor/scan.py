@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, wrap
+from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, tensor_operand, wrap
 from backburn.tensor.reduce import accumulated, of_kinds
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, appen
     """
     y = of_kinds("diff", x, "FI")
     along = axis_of("diff", y, axis)
-    parts = [part for part in (prepend, y, append) if part is not None]
+    parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
     if len(parts) > 1:
         y = call("concat", promoted("diff", *parts), axis=along)
     return call("diff", y, axis=along, n=n)  # type: ignore[no-any-return]

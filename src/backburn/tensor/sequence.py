@@ -12,6 +12,7 @@ from backburn.tensor.dispatch import (
     call,
     cast,
     describe,
+    integer,
     is_tensor,
     number,
     promoted,
@@ -39,6 +40,8 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
     if ids.dtype.kind != "int":
         raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
     weight = cast(weight, accepted("embedding", weight.dtype, "F", (weight,)))
+    if padding_idx is not None:
+        padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise OutOfRangeError(f"embedding: padding_idx {padding_idx} names none of the {weight.shape[0]} rows")
     return call("embedding", weight, ids, padding_idx=padding_idx)  # type: ignore[no-any-return]
@@ -143,7 +146,10 @@ def ssm_scan(
         >>> ssm_scan(bb.asarray([0.5, 0.5, 0.5]), 1.0, bb.asarray([1.0, 1.0, 0.0])).tolist()
         [1.0, 1.5, 0.75]
     """
-    operands = promoted_present("ssm_scan", tensor_operand("ssm_scan", a), b, tensor_operand("ssm_scan", x), h0)
+    a, x = tensor_operand("ssm_scan", a), tensor_operand("ssm_scan", x)
+    operands = promoted("ssm_scan", a, b, x, *(() if h0 is None else (tensor_operand("ssm_scan", h0),)))
+    operands += [None] * (4 - len(operands))
+    axis = integer("ssm_scan", "axis", axis)
     rank = max(len(t.shape) for t in operands[:3] if is_tensor(t))
     if not -rank <= axis < rank:
         raise AxisError(

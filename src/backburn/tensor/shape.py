@@ -18,9 +18,11 @@ from backburn.tensor.dispatch import (
     axis_of,
     call,
     describe,
+    integer,
     integers_of,
     is_tensor,
     kind_operand,
+    one_of,
     promoted,
     shape_of,
     tensor_operand,
@@ -57,8 +59,8 @@ def reshape_method(x: T, /, *shape: Any) -> T:
 
 def _whole(name: str, x: Any, shape: Any) -> Shape:
     """``shape`` with the number for -1."""
-    lengths = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    unknown = [i for i, n in enumerate(lengths) if not is_tensor(n) and n == -1]
+    lengths = integers_of(name, "a shape", shape)
+    unknown = [i for i, n in enumerate(lengths) if n == -1]
     if len(unknown) > 1:
         raise ShapeError(f"{name}: only one length can be -1, and the shape is {list(lengths)}")
     if not unknown:
@@ -254,8 +256,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
         >>> x.tolist(), y.tolist()
         ([[0, 1], [0, 1], [0, 1]], [[0, 0], [1, 1], [2, 2]])
     """
-    if indexing not in ("xy", "ij"):
-        raise ArgumentError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
+    one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
     tensors = [atleast_1d(kind_operand("meshgrid", x, "FIB")) for x in arrays]
     for x in tensors:
         if x.ndim > 1:
@@ -351,7 +352,7 @@ def chunk(x: T, chunks: int, /, *, axis: int = 0) -> tuple[T, ...]:
     """
     x = kind_operand("chunk", x, "FIB")
     axis = axis_of("chunk", x, axis)
-    (count,) = shape_of("chunk", chunks)
+    count = integer("chunk", "chunks", chunks)
     if count == 0:
         raise ArgumentError("chunk: at least one chunk, not 0")
     each, more = divmod(x.shape[axis], count)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from backburn.base.errors import ArgumentError, DTypeError
-from backburn.tensor.dispatch import axis_of, call, describe, promoted, tensor_operand
+from backburn.base.errors import DTypeError
+from backburn.tensor.dispatch import axis_of, call, describe, integer, one_of, promoted, tensor_operand
 from backburn.tensor.reduce import of_kinds
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def topk(x: T, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T, I
         ([9, 9, 5], [1, 3, 0])
     """
     y = of_kinds("topk", x, "FI")
-    return call("topk", y, count=_number("topk", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
+    return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
 
 
 def kthvalue(x: T, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
@@ -85,7 +85,7 @@ def kthvalue(x: T, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tupl
     """
     y = of_kinds("kthvalue", x, "FI")
     along = axis_of("kthvalue", y, axis)
-    return call("kthvalue", y, nth=_number("kthvalue", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
 def searchsorted(
@@ -104,8 +104,7 @@ def searchsorted(
         >>> bb.searchsorted(x, bb.asarray([2.0, 9.0]), side="right").tolist()
         [3, 4]
     """
-    if side not in ("left", "right"):
-        raise ArgumentError(f"searchsorted: side is 'left' or 'right', not {side!r}")
+    one_of("searchsorted", "side", side, ("left", "right"))
     x, values = promoted("searchsorted", tensor_operand("searchsorted", x1), tensor_operand("searchsorted", x2))
     if sorter is not None:
         order = tensor_operand("searchsorted", sorter)
@@ -113,10 +112,3 @@ def searchsorted(
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
         x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
     return call("searchsorted", x, values, right=side == "right")  # type: ignore[no-any-return]
-
-
-def _number(name: str, k: object) -> int:
-    """``k`` as a plain integer."""
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise ArgumentError(f"{name}: k is an integer, not {k!r}")
-    return k.__index__()  # type: ignore[no-any-return]

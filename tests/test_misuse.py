@@ -1,0 +1,110 @@
+"""Bad input, to every public function in turn: an error of ours that begins with the function's name, no warning."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.valid_calls import F, I, Q, bind, functions, valid_call
+
+import backburn as bb
+from backburn.base.errors import BackburnError
+
+#: What is put in the place of each argument; where it is all right there, nothing is raised.
+BAD: dict[str, Any] = {
+    "None": None,
+    "text": "x",
+    "object": object(),
+    "fraction": 2.5,
+    "NaN": float("nan"),
+    "negative": -100,
+    "complex": 1j,
+    "truth": True,
+    "empty tuple": (),
+    "mixed list": [1, "a"],
+    "dict": {},
+    "array": np.ones(2),
+    "bool tensor": bb.asarray([True, False]),
+    "int tensor": bb.asarray([5]),
+    "other dtype": bb.ones((7,), dtype="float64"),
+    "quantized tensor": Q,
+    "other backend": bb.asarray([[1.0, 2.0]], backend="null"),
+    "other shape": bb.ones((5, 2, 3)),
+}
+
+FUNCTIONS = dict(functions())
+
+#: Spec errors speak of the expression, and need no operation beside it.
+NAMELESS = {"load_backend"}
+
+
+def cases(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Calls of a function in which one argument is bad, each with a word for it.
+
+    Options that are flags take whatever Python can tell the truth of, which an array of two elements is not: NumPy
+    says so itself.
+    """
+    function = FUNCTIONS[name]
+    call = valid_call(name, function)
+    for parameter in inspect.signature(function).parameters.values():
+        for word, value in BAD.items():
+            if not (isinstance(parameter.default, bool) and word == "array"):
+                yield f"{parameter.name}={word}", {**call, parameter.name: value}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_valid_call_succeeds(name: str) -> None:
+    """The calls that are spoilt below are all right before."""
+    bind(FUNCTIONS[name], valid_call(name, FUNCTIONS[name]))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_bad_argument_gets_our_error(name: str) -> None:
+    """Whatever a function refuses, it refuses in our words, under the name that the user called."""
+    short = name.rpartition(".")[2]
+    problems = []
+    for word, call in cases(name):
+        try:
+            bind(FUNCTIONS[name], call)  # a warning is an error in tests
+        except BackburnError as error:
+            if not str(error).startswith(f"{short}: ") and name not in NAMELESS:
+                problems.append(f"{word}: {error}")
+        except Exception as error:
+            problems.append(f"{word}: {type(error).__name__}: {error}")
+    assert problems == []
+
+
+#: Operators have no names of parameters.
+OPERATORS = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "floor_divide": lambda x, y: x // y,
+    "remainder": lambda x, y: x % y,
+    "pow": lambda x, y: x**y,
+    "matmul": lambda x, y: x @ y,
+    "less": lambda x, y: x < y,
+    "greater_equal": lambda x, y: x >= y,
+    "bitwise_and": lambda x, y: x & y,
+    "bitwise_left_shift": lambda x, y: x << y,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("x", [F, I], ids=["float", "int"])
+def test_bad_operand_of_an_operator_gets_our_error(name: str, x: Any) -> None:
+    """An operator is refused under the name of the function that it stands for, whichever side is bad."""
+    problems = []
+    for value in BAD.values():
+        mirrored = () if name in ("less", "greater_equal") else ((value, x),)  # Python asks x the opposite then
+        for operands in ((x, value), *mirrored):
+            try:
+                OPERATORS[name](*operands)
+            except BackburnError as error:
+                if not str(error).startswith(f"{name}: "):
+                    problems.append(str(error))
+    assert problems == []
