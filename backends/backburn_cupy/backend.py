@@ -1,0 +1,224 @@
+"""``CupyBackend``: the class, to which the families' functions are attached when the first one is made."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from backburn.backend.contract import Backend, Capabilities
+from backburn.backend.quantized import Quantized
+from backburn.backend.quantized_moves import take_quantized
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DTYPES, DType, FloatDType, as_dtype, qint8
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
+from backburn_cupy import detect
+
+#: The modules whose functions are the operations. They import CuPy, and so are imported with the first backend.
+FAMILIES = (
+    "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "decompose",
+    "fft", "random",
+)  # fmt: skip
+
+
+class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
+    """Arrays of CuPy on one CUDA device, ``cuda:device``.
+
+    ``float_dtype`` is that of float tensors that are made without naming one. ``allow_tf32`` lets products of float32
+    matrices round their operands to 10 bits, which makes them several times as fast. With ``deterministic`` equal calls
+    give equal bits: sums over indices, whose order is otherwise left to chance, are then slower.
+
+    Work goes to the stream that is CuPy's current one (``with cupy.cuda.Stream(): ...``), and a call returns before it
+    is done. Raises :class:`BackendUnavailableError` where there is no CuPy, no driver or no such device, and says which.
+
+        >>> from backburn_cupy import CupyBackend
+        >>> CupyBackend(device=0).spec  # doctest: +SKIP
+        'cupy:0'
+    """
+
+    _made: ClassVar[dict[tuple[Any, ...], CupyBackend]] = {}
+
+    def __new__(
+        cls,
+        device: int = 0,
+        float_dtype: FloatDType | str = "float32",
+        allow_tf32: bool = False,
+        deterministic: bool = False,
+    ) -> CupyBackend:
+        number, dtype = _device_number(device), as_dtype(float_dtype)
+        if not isinstance(dtype, FloatDType):
+            raise ArgumentError(f"CupyBackend: float_dtype is a float dtype, not {dtype}")
+        key = (cls, number, dtype, bool(allow_tf32), bool(deterministic), os.getpid())
+        known = cls._made.get(key)
+        if known is None:
+            cupy = detect.load(number)
+            attach_families()
+            known = super().__new__(cls)
+            known._prepare(cupy, number, dtype, bool(allow_tf32), bool(deterministic))
+            cls._made[key] = known
+        return known
+
+    def _prepare(self, cupy: Any, device: int, dtype: FloatDType, allow_tf32: bool, deterministic: bool) -> None:
+        self._cupy = cupy
+        self.number = device
+        self._float_dtype = dtype
+        self.allow_tf32 = allow_tf32
+        self.deterministic = deterministic
+        self.process = os.getpid()
+        self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
+        self._dtypes = _dtypes_of(cupy)
+        if dtype not in self._dtypes.values():
+            raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
+        options = {
+            "float_dtype": dtype if dtype.name != "float32" else None,
+            "allow_tf32": "true" if allow_tf32 else None,
+            "deterministic": "true" if deterministic else None,
+        }
+        words = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+        self._spec = f"cupy:{device}({words})" if words else f"cupy:{device}"
+        several, debug = cupy.cuda.runtime.getDeviceCount() > 1, os.environ.get("BACKBURN_CUPY_DEBUG", "") in ("1", "true")
+        if several or debug:
+            # What needs more at each call stands on the object, before the class, so that nobody else pays for it.
+            for name in (*OPERATIONS, "synchronize", "memory_stats", "memory_cleanup"):
+                setattr(self, name, _guarded(self, name, getattr(self, name), debug))
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """``__new__`` has done it: the object may be one that exists already."""
+
+    @property
+    def spec(self) -> str:
+        """``"cupy:0"``, with the options that are not the default."""
+        return self._spec
+
+    @property
+    def device(self) -> str:
+        """``"cuda:0"``."""
+        return f"cuda:{self.number}"
+
+    @property
+    def float_dtype(self) -> FloatDType:
+        """What the backend was made with."""
+        return self._float_dtype
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Every dtype of backburn; bfloat16 where ``ml_dtypes`` is installed."""
+        uses = frozenset({"storage", "arithmetic"})
+        dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
+        return Capabilities({**dtypes, qint8: frozenset({"storage"})}, deterministic=self.deterministic)
+
+    @classmethod
+    def devices(cls) -> list[str]:
+        """The devices that are there, such as ``["cuda:0"]``; none where CUDA cannot be used."""
+        try:
+            cupy = detect.load(0)
+        except ImportError:
+            return []
+        return [f"cuda:{n}" for n in range(cupy.cuda.runtime.getDeviceCount())]
+
+    def synchronize(self) -> None:
+        """Wait until everything asked for has been computed, and raise what the device has found wrong."""
+        try:
+            self._cupy.cuda.Device(self.number).synchronize()
+        except Exception as error:
+            raise self._failure("synchronize", (), error) from error
+        self.faults.check()
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """``used`` by arrays, ``held`` by CuPy's pool (those included), ``free`` and ``total`` on the device."""
+        pool = self._cupy.get_default_memory_pool()
+        free, total = self._cupy.cuda.runtime.memGetInfo()
+        return {"used": pool.used_bytes(), "held": pool.total_bytes(), "free": free, "total": total}
+
+    def memory_cleanup(self) -> None:
+        """Give the memory that CuPy's pools hold for reuse back to the driver."""
+        self._cupy.get_default_memory_pool().free_all_blocks()
+        self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def dtype(self, x: Any, /) -> DType:
+        """The dtype of an array; what is no array is refused."""
+        if x.__class__ is self._cupy.ndarray:
+            known = self._dtypes.get(x.dtype)
+            if known is None:
+                raise DTypeError(f"arrays of {x.dtype} are not tensors of backburn")
+            return known
+        if isinstance(x, Quantized):
+            return x.dtype
+        raise BackendMismatchError(
+            f"{type(x).__name__} is no primitive of the cupy backend: from_numpy (bb.asarray) brings it to the device"
+        )
+
+    def _failure(self, name: str, operands: tuple[Any, ...], error: Exception) -> Exception:
+        from backburn_cupy.failures import translated
+
+        return translated(name, operands, error, device=self.number, process=self.process)
+
+
+def _device_number(device: int) -> int:
+    try:
+        number = operator.index(device)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(device, bool):
+        raise ArgumentError(f"CupyBackend: the device is a number from 0 on, not {device!r}")
+    return number
+
+
+def _dtypes_of(cupy: Any) -> dict[Any, DType]:
+    """Our dtype for each of CuPy's, which are NumPy's."""
+    result: dict[Any, DType] = {}
+    for dtype in DTYPES.values():
+        if dtype.kind != "quantized":
+            try:
+                result[cupy.dtype(dtype.dtype)] = dtype
+            except DTypeError:  # bfloat16 needs a package that is not there
+                continue
+    return result
+
+
+def method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A family's function as a method that raises our errors."""
+
+    @functools.wraps(function)
+    def operation(self: CupyBackend, /, *operands: Any, **options: Any) -> Any:
+        try:
+            return function(self, *operands, **options)
+        except Exception as error:
+            failure = self._failure(name, operands, error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    return operation
+
+
+def _guarded(k: CupyBackend, name: str, function: Callable[..., Any], debug: bool) -> Callable[..., Any]:
+    """``function`` on the device of ``k``, where there are several; in debugging, done and checked when it returns."""
+    from backburn_cupy.failures import mixture
+
+    @functools.wraps(function)
+    def operation(*operands: Any, **options: Any) -> Any:
+        with k._cupy.cuda.Device(k.number):
+            if (mixed := mixture(operands, k.number)) is not None and name != "from_numpy":
+                raise BackendMismatchError(f"{name}: {mixed}")
+            result = function(*operands, **options)
+            if debug and name in OPERATIONS:
+                CupyBackend.synchronize(k)
+            return result
+
+    return operation
+
+
+@functools.cache
+def attach_families() -> None:
+    """Attach the operations, which need CuPy; done once."""
+    for family in FAMILIES:
+        module = importlib.import_module(f"backburn_cupy.{family}")
+        for name, function in vars(module).items():
+            # A helper that a module imports from elsewhere may happen to have an operation's name.
+            if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
+                setattr(CupyBackend, name, method(name, function))
+    take_quantized(CupyBackend)

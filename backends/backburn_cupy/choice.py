@@ -1,0 +1,22 @@
+"""CuPy: choosing between values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+Array = Any
+
+# CuPy's own makes float32 of bfloat16.
+_where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = condition ? x : y;", "backburn_where")
+
+
+def where(k: Any, condition: Array, x: Array, y: Array, /) -> Array:
+    return _where(condition, x, y)
+
+
+def masked_select(k: Any, x: Array, mask: Array, /) -> Array:
+    if x.shape != mask.shape:
+        x, mask = cupy.broadcast_arrays(x, mask)
+    return x[mask]

@@ -1,0 +1,85 @@
+"""CuPy: from and to the host, making arrays, and changing their dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.backend.create import arange_length
+from backburn.backend.quantized import Quantized
+from backburn.base.dtypes import DType, as_dtype
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def from_numpy(k: Any, array: Any) -> Array:
+    host = as_dtype(array.dtype).dtype  # refuses what has no dtype here, and is in the machine's byte order
+    return cupy.array(np.asarray(array, dtype=host), order="C")
+
+
+def to_numpy(k: Any, x: Array, /) -> Any:
+    result = (k.dequantize(x) if isinstance(x, Quantized) else x).get()
+    k.faults.check()
+    return result
+
+
+def to_numpy_many(k: Any, tensors: Any, /) -> tuple[Any, ...]:
+    # Copies are queued one after the other, and waited for once.
+    arrays = [k.dequantize(x) if isinstance(x, Quantized) else x for x in tensors]
+    results = tuple(x.get(blocking=False) for x in arrays)
+    cupy.cuda.get_current_stream().synchronize()
+    k.faults.check()
+    return results
+
+
+def cast(k: Any, x: Array, /, dtype: DType) -> Array:
+    return converted(x, dtype.dtype)
+
+
+def converted(x: Array, dtype: Any) -> Array:
+    """``x`` in a dtype of NumPy's; ``x`` itself where it has it."""
+    if x.dtype == dtype:
+        return x
+    if dtype.kind == "b":
+        return cupy.not_equal(x, 0)
+    if is_bfloat16(x.dtype) and dtype != np.float32:
+        x = x.astype(np.float32)  # of which alone bfloat16 knows how to be made and read
+    elif is_bfloat16(dtype) and x.dtype != np.float32:
+        x = x.astype(np.float32)
+    return x.astype(dtype, copy=False)
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """Whether a dtype is bfloat16, which is of no kind that NumPy knows."""
+    return bool(dtype.char == "E")
+
+
+def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
+    host = dtype.dtype
+    if value == 0 and str(value)[0] != "-":
+        return cupy.zeros(shape, host)
+    result = cupy.empty(shape, host)
+    with np.errstate(over="ignore"):  # what a narrow dtype does not hold is an infinity
+        result.fill(np.asarray(value, np.float64 if dtype.kind == "float" else host).astype(host).item())
+    return result
+
+
+def zeros(k: Any, shape: Shape, dtype: DType) -> Array:
+    return cupy.zeros(shape, dtype.dtype)
+
+
+def empty(k: Any, shape: Shape, dtype: DType) -> Array:
+    return cupy.empty(shape, dtype.dtype)
+
+
+def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Array:
+    wide = np.dtype(np.int64 if dtype.kind == "int" else np.float64)
+    places = cupy.arange(arange_length(start, stop, step), dtype=wide)
+    if step != 1:
+        places = cupy.multiply(places, step)
+    if start != 0:
+        places = cupy.add(places, start)
+    return converted(places, dtype.dtype)

@@ -1,0 +1,111 @@
+"""CuPy: decompositions of matrices, by cuSOLVER in 32 and 64 bits.
+
+cuSOLVER reports a matrix without a result on the device, where a kernel sees it and writes it down, without waiting: see
+:mod:`backburn_cupy.faults`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.backend import decompose as contract
+from backburn.backend.table import OPERATIONS
+from backburn_cupy.create import converted
+from backburn_cupy.reduce import widened
+
+Array = Any
+
+
+def _is_finite(*arrays: Array) -> Array:
+    """Whether all elements are, as one truth value of the device."""
+    return cupy.all(cupy.stack([cupy.all(cupy.isfinite(x)) for x in arrays]))
+
+
+def _found(k: Any, operation: str, given: tuple[Array, ...], results: tuple[Array, ...]) -> None:
+    """Have the device report results that are not finite of operands that are."""
+    k.faults.report(operation, cupy.logical_and(_is_finite(*given), cupy.logical_not(_is_finite(*results))))
+
+
+def _shape(operation: str, *operands: Array) -> Any:
+    """What the shape rule of an operation says."""
+    rule = OPERATIONS[operation].shape
+    assert rule is not None
+    return rule(*(x.shape for x in operands))
+
+
+def _narrowed(x: Array, results: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(converted(result, x.dtype) for result in results)
+
+
+#: CUBLAS_FILL_MODE_UPPER. cuSOLVER counts by columns: its upper triangle is the lower one by rows.
+UPPER = 1
+
+
+@functools.cache
+def cusolver() -> Any:
+    """CuPy's bindings; imported when first needed, so that a machine without cuSOLVER has all else."""
+    return importlib.import_module("cupy_backends.cuda.libs.cusolver")
+
+
+def cholesky(k: Any, x: Array, /) -> Array:
+    # CuPy keeps what cuSOLVER reports to itself, and the factor of a matrix that has none may be finite.
+    factor = contract.symmetric(k, widened(x)).copy(order="C")
+    if not x.size:
+        return converted(factor, x.dtype)
+    n = x.shape[-1]
+    count = x.size // (n * n)
+    info = cupy.zeros((count,), np.int32)
+    handle = cupy.cuda.device.get_cusolver_handle()
+    letter = "d" if factor.dtype.itemsize == 8 else "s"
+    if count == 1:
+        size = getattr(cusolver(), f"{letter}potrf_bufferSize")(handle, UPPER, n, factor.data.ptr, n)
+        workspace = cupy.empty((size,), factor.dtype)
+        getattr(cusolver(), f"{letter}potrf")(
+            handle, UPPER, n, factor.data.ptr, n, workspace.data.ptr, size, info.data.ptr
+        )
+    else:
+        pointers = cupy.add(cupy.multiply(cupy.arange(count, dtype=np.uint64), n * n * factor.itemsize), factor.data.ptr)
+        getattr(cusolver(), f"{letter}potrfBatched")(handle, UPPER, n, pointers.data.ptr, n, info.data.ptr, count)
+    k.faults.report("cholesky", cupy.not_equal(info, 0))
+    return converted(cupy.tril(factor), x.dtype)
+
+
+def qr(k: Any, x: Array, /, complete: bool = False) -> tuple[Array, ...]:
+    _shape("qr", x)
+    wide = widened(x)
+    factors = tuple(cupy.linalg.qr(wide, mode="complete" if complete else "reduced"))
+    _found(k, "qr", (wide,), factors)
+    return _narrowed(x, contract.turned_qr(k, *factors))
+
+
+def svd(k: Any, x: Array, /, full: bool = False) -> tuple[Array, ...]:
+    _shape("svd", x)
+    wide = widened(x)
+    factors = tuple(cupy.linalg.svd(wide, full_matrices=full))
+    _found(k, "svd", (wide,), factors)
+    return _narrowed(x, contract.turned_svd(k, *factors))
+
+
+def eigh(k: Any, x: Array, /) -> tuple[Array, ...]:
+    given = contract.symmetric(k, widened(x))
+    values, vectors = cupy.linalg.eigh(given)
+    _found(k, "eigh", (given,), (values, vectors))
+    return _narrowed(x, contract.turned_eigh(k, values, vectors))
+
+
+def solve(k: Any, x: Array, y: Array, /) -> Array:
+    shape = _shape("solve", x, y)
+    # What has one axis less than the matrices would be taken for vectors, and leading axes do not broadcast.
+    leading = shape[:-2]
+    matrices = cupy.broadcast_to(widened(x), (*leading, *x.shape[-2:]))
+    right = cupy.broadcast_to(widened(y), (*leading, *shape[-2:]))
+    if not right.size:
+        return cupy.zeros(shape, x.dtype)
+    result = cupy.linalg.solve(matrices, right)
+    _found(k, "solve", (matrices, right), (result,))
+    return _narrowed(x, (result,))[0]

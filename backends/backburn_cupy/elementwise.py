@@ -1,0 +1,181 @@
+"""CuPy: operations on each element: arithmetic, functions, comparisons, logic and bits.
+
+Most are CuPy's ufuncs as they are: Python numbers beside an array are weak, results without dimensions are arrays, and
+nothing warns. Where their values or dtypes differ from the contract's, a kernel of ours stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+
+from backburn_cupy.create import converted, is_bfloat16
+
+Array = Any
+
+
+def unary(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of one array as an operation."""
+
+    def operation(k: Any, x: Array, /) -> Array:
+        return function(x)
+
+    return operation
+
+
+def binary(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of two operands, one of which may be a Python number, as an operation."""
+
+    def operation(k: Any, x: Array, y: Array, /) -> Array:
+        return function(x, y)
+
+    return operation
+
+
+def of_two(name: str, body: str) -> Callable[[Array, Array], Array]:
+    """A kernel of two operands of one dtype, either of which may be a Python number."""
+    kernel = cupy.ElementwiseKernel("T x, T y", "T z", body, f"backburn_{name}")
+
+    def function(x: Array, y: Array) -> Array:
+        return kernel(x, y)
+
+    return function
+
+
+# ---- arithmetic ----
+
+add = binary(cupy.add)
+sub = binary(cupy.subtract)
+mul = binary(cupy.multiply)
+div = binary(cupy.true_divide)
+neg = unary(cupy.negative)
+abs = unary(cupy.absolute)
+sign = unary(cupy.sign)
+maximum = binary(cupy.maximum)
+minimum = binary(cupy.minimum)
+square = unary(cupy.square)
+reciprocal = unary(cupy.reciprocal)
+
+# CuPy's remainder of floats is x - floor(x / y) * y, which is NaN for an infinite y, and wrong where x / y is rounded.
+_C = "typedef {wide} C; const C a = static_cast<C>(x), b = static_cast<C>(y); "
+_REMAINDER = """
+  C rest = fmod(a, b);
+  if (rest != C(0)) {
+    if ((b < C(0)) != (rest < C(0))) rest += b;
+  } else {
+    rest = copysign(C(0), b);
+  }
+"""
+_QUOTIENT = """
+  C whole;
+  if (b == C(0)) {
+    whole = a / b;
+  } else {
+    C rest = fmod(a, b);
+    C exact = (a - rest) / b;
+    if (rest != C(0) && (b < C(0)) != (rest < C(0))) exact -= C(1);
+    if (exact != C(0)) {
+      whole = floor(exact);
+      if (exact - whole > C(0.5)) whole += C(1);
+    } else {
+      whole = copysign(C(0), a / b);
+    }
+  }
+"""
+_ENDS = {"remainder": (_REMAINDER, "rest"), "floor_divide": (_QUOTIENT, "whole"), "fmod": ("", "fmod(a, b)")}
+
+
+def _of_floats(name: str) -> Callable[[Array, Array], Array]:
+    """A remainder or quotient of floats as NumPy has it; 16-bit ones are computed in float."""
+    steps, result = _ENDS[name]
+    kernels = {
+        wide: of_two(f"{name}_{wide}", f"{_C.format(wide=wide)}{steps} z = static_cast<T>({result});")
+        for wide in ("float", "double")
+    }
+
+    def function(x: Array, y: Array) -> Array:
+        array = x if isinstance(x, cupy.ndarray) else y
+        return kernels["double" if array.dtype.itemsize == 8 else "float"](x, y)
+
+    return function
+
+
+def _divided(name: str, of_integers: Callable[..., Array]) -> Callable[..., Array]:
+    of_floats = _of_floats(name)
+
+    def operation(k: Any, x: Array, y: Array, /) -> Array:
+        kind = (x if isinstance(x, cupy.ndarray) else y).dtype.kind
+        return (of_integers if kind in "iu" else of_floats)(x, y)
+
+    return operation
+
+
+floor_divide = _divided("floor_divide", cupy.floor_divide)
+remainder = _divided("remainder", cupy.remainder)
+# CuPy's takes integers through double, which holds 53 bits of them; -1 is kept from the least integer.
+fmod = _divided("fmod", of_two("fmod_int", "z = y == T(0) || y == static_cast<T>(-1) ? T(0) : static_cast<T>(x % y);"))
+
+# ---- functions ----
+
+pow = binary(cupy.power)
+sqrt = unary(cupy.sqrt)
+exp = unary(cupy.exp)
+exp2 = unary(cupy.exp2)
+expm1 = unary(cupy.expm1)
+log = unary(cupy.log)
+log2 = unary(cupy.log2)
+log1p = unary(cupy.log1p)
+hypot = binary(cupy.hypot)
+sin = unary(cupy.sin)
+cos = unary(cupy.cos)
+tan = unary(cupy.tan)
+asin = unary(cupy.arcsin)
+acos = unary(cupy.arccos)
+atan = unary(cupy.arctan)
+atan2 = binary(cupy.arctan2)
+sinh = unary(cupy.sinh)
+cosh = unary(cupy.cosh)
+tanh = unary(cupy.tanh)
+asinh = unary(cupy.arcsinh)
+acosh = unary(cupy.arccosh)
+atanh = unary(cupy.arctanh)
+floor = unary(cupy.floor)
+ceil = unary(cupy.ceil)
+round = unary(cupy.rint)
+trunc = unary(cupy.trunc)
+
+
+def logaddexp(k: Any, x: Array, y: Array, /) -> Array:
+    dtype = (x if isinstance(x, cupy.ndarray) else y).dtype
+    if not is_bfloat16(dtype):
+        return cupy.logaddexp(x, y)
+    wide = (o.astype("f") if isinstance(o, cupy.ndarray) else o for o in (x, y))
+    return converted(cupy.logaddexp(*wide), dtype)
+
+
+# ---- comparisons, logic and bits ----
+
+equal = binary(cupy.equal)
+not_equal = binary(cupy.not_equal)
+less = binary(cupy.less)
+less_equal = binary(cupy.less_equal)
+greater = binary(cupy.greater)
+greater_equal = binary(cupy.greater_equal)
+isnan = unary(cupy.isnan)
+isinf = unary(cupy.isinf)
+isfinite = unary(cupy.isfinite)
+signbit = unary(cupy.signbit)
+copysign = binary(cupy.copysign)
+nextafter = binary(cupy.nextafter)
+logical_and = binary(cupy.logical_and)
+logical_or = binary(cupy.logical_or)
+logical_xor = binary(cupy.logical_xor)
+logical_not = unary(cupy.logical_not)
+bitwise_and = binary(cupy.bitwise_and)
+bitwise_or = binary(cupy.bitwise_or)
+bitwise_xor = binary(cupy.bitwise_xor)
+bitwise_invert = unary(cupy.invert)
+bitwise_left_shift = binary(cupy.left_shift)
+bitwise_right_shift = binary(cupy.right_shift)

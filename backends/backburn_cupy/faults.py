@@ -1,0 +1,93 @@
+"""Errors that only the device sees: an index out of range, a matrix without a result.
+
+An operation that would wait for the device in order to raise would make every step wait. So the kernel that finds a
+fault writes it down, the first of them, and the host looks when it next waits for the device anyway: in ``to_numpy``,
+in ``synchronize``, and when a result's shape depends on data. With ``BACKBURN_CUPY_DEBUG=1`` the host looks at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.base.errors import BackburnError, LinearAlgebraError, OutOfRangeError, SingularMatrixError
+
+#: What a kernel writes: the number of the fault, and for an index, where it pointed and the length of the axis.
+FIELDS = 3
+
+#: What the numbers mean: the operation and the error. The fused kernels know no operation and write 1.
+KINDS: tuple[tuple[str, type[BackburnError], str], ...] = (
+    ("", BackburnError, ""),
+    ("an operation", OutOfRangeError, ""),
+    ("gather", OutOfRangeError, ""),
+    ("scatter", OutOfRangeError, ""),
+    ("take", OutOfRangeError, ""),
+    ("index_add", OutOfRangeError, ""),
+    ("cholesky", LinearAlgebraError, "a matrix is not positive definite"),
+    ("qr", LinearAlgebraError, "a matrix has no decomposition that is found"),
+    ("svd", LinearAlgebraError, "a matrix has no decomposition that is found"),
+    ("eigh", LinearAlgebraError, "a matrix has no decomposition that is found"),
+    ("solve", SingularMatrixError, "a matrix is singular"),
+)
+NUMBER = {name: number for number, (name, _, _) in enumerate(KINDS) if name}
+
+#: What kernels need to report a fault; ``fault`` is the device's record.
+REPORT = """
+__device__ inline void report(long long* fault, long long kind, long long index, long long length) {
+  if (atomicCAS(reinterpret_cast<unsigned long long*>(fault), 0ull, static_cast<unsigned long long>(kind)) == 0ull) {
+    fault[1] = index;
+    fault[2] = length;
+  }
+}
+"""
+
+_report_where = cupy.ElementwiseKernel(
+    "bool is_fault, int64 kind",
+    "raw int64 fault",
+    "if (is_fault) report(&fault[0], kind, 0, 0);",
+    "backburn_report",
+    preamble=REPORT,
+)
+
+
+class Faults:
+    """The record of one device."""
+
+    _of_device: dict[int, Faults] = {}
+
+    def __init__(self) -> None:
+        self._record: Any = None
+        self.pending = False
+
+    @classmethod
+    def of(cls, device: int) -> Faults:
+        """The record of a device, which all its backends share."""
+        return cls._of_device.setdefault(device, cls())
+
+    def record(self) -> Any:
+        """The array that kernels write to; to be asked for by each call that may find a fault."""
+        if self._record is None:
+            self._record = cupy.zeros((FIELDS,), np.int64)
+        self.pending = True
+        return self._record
+
+    def report(self, operation: str, is_fault: Any) -> None:
+        """Write a fault of ``operation`` down where an array of truth values is true."""
+        _report_where(is_fault, NUMBER[operation], self.record())
+
+    def check(self) -> None:
+        """Raise the first fault since the last look, if there is one; waits for the device where there may be."""
+        if not self.pending:
+            return
+        kind, index, length = self._record.get().tolist()
+        self.pending = False
+        if kind:
+            self._record.fill(0)
+            operation, error, what = KINDS[kind]
+            what = what or f"index {index} is out of range for an axis of {length}"
+            raise error(
+                f"{what} (in {operation}, called before: the device tells when it is waited for. "
+                f"Set BACKBURN_CUPY_DEBUG=1 to have each call checked as it is made)"
+            )

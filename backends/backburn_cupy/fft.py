@@ -1,0 +1,35 @@
+"""CuPy: Fourier transforms, by cuFFT in 32 and 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from backburn.backend.table import OPERATIONS
+from backburn_cupy.create import converted
+from backburn_cupy.reduce import widened
+
+Array = Any
+
+
+def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
+    if not x.size:  # of which cuFFT makes no plan
+        if not x.shape[axis]:
+            raise ValueError("a Fourier transform of no elements")
+        nothing = cupy.zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]), x.dtype)
+        return nothing, nothing
+    result = cupy.fft.rfft(widened(x), axis=axis)
+    return converted(result.real, x.dtype), converted(result.imag, x.dtype)
+
+
+def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
+    rule = OPERATIONS["irfft"].shape
+    assert rule is not None
+    rule(real.shape, imag.shape, length=length, axis=axis)  # CuPy would cut, or fill up with zeros
+    if not real.size:
+        return cupy.zeros((*real.shape[:axis], length, *real.shape[axis + 1 :]), real.dtype)
+    numbers = cupy.empty(real.shape, "D" if real.dtype.itemsize == 8 else "F")
+    numbers.real[...] = real
+    numbers.imag[...] = imag
+    return converted(cupy.fft.irfft(numbers, length, axis=axis), real.dtype)

@@ -1,0 +1,252 @@
+"""CuPy: reading and writing by position.
+
+CuPy wraps an index out of range and reads or writes another place. The kernels here skip it and report it: see
+:mod:`backburn_cupy.faults`. They see a tensor as (before, length, after), with the axis of the indices in the middle.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import ArgumentError
+from backburn_cupy.create import converted
+from backburn_cupy.faults import NUMBER, REPORT
+from backburn_cupy.reduce import is_narrow
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def _check(operation: str, *operands: Any, **attributes: Any) -> None:
+    """Ask the shape rule of an operation, where CuPy or a kernel would take more than it allows."""
+    rule = OPERATIONS[operation].shape
+    assert rule is not None
+    rule(*(getattr(x, "shape", None) for x in operands), **attributes)
+
+
+# ---- ranges ----
+
+
+def slice(k: Any, x: Array, /, key: Any) -> Array:
+    return x[(*key, ...)]
+
+
+def slice_assign(k: Any, x: Array, value: Any, /, key: Any) -> Array:
+    _check("slice_assign", x, value, key=key)
+    out = x.copy(order="C")
+    out[(*key, ...)] = value
+    return out
+
+
+def nonzero(k: Any, x: Array, /) -> Array:
+    found = cupy.argwhere(x) if x.ndim else cupy.argwhere(x.reshape(1))[:, :0]
+    k.faults.check()  # the number of elements was waited for
+    return found
+
+
+# ---- the kernels ----
+
+#: Where an element is: ``i`` runs over the indices in row-major order. Divisions of 32 bits are several times as fast.
+_WHERE = """
+  typedef {number} N;
+  const N inner = static_cast<N>(after), column = static_cast<N>(i) % inner;
+  const N line = static_cast<N>(i) / (inner * static_cast<N>(count));
+  long long at = static_cast<long long>(index);
+  if (at < -length || at >= length) {{
+    report(&fault[0], kind, at, length);
+    {outside}
+  }} else {{
+    if (at < 0) at += length;
+    const long long place = (static_cast<long long>(line) * length + at) * static_cast<long long>(inner) + column;
+    {inside}
+  }}
+"""
+_SIZES = "int64 length, int64 count, int64 after, int64 kind"
+_ADD = {
+    "float32": "atomicAdd(&out[place], x);",
+    "float64": "atomicAdd(&out[place], x);",
+    "int64": "atomicAdd(reinterpret_cast<unsigned long long*>(&out[place]), static_cast<unsigned long long>(x));",
+    "int32": "atomicAdd(reinterpret_cast<unsigned int*>(&out[place]), static_cast<unsigned int>(x));",
+}
+
+
+@functools.cache
+def _kernel(name: str, operands: str, results: str, inside: str, outside: str, long: bool) -> Any:
+    body = _WHERE.format(number="unsigned long long" if long else "unsigned int", inside=inside, outside=outside)
+    return cupy.ElementwiseKernel(
+        f"I index, {operands}, {_SIZES}", f"{results}, raw int64 fault", body, f"backburn_{name}_{64 if long else 32}",
+        preamble=REPORT,
+    )  # fmt: skip
+
+
+def _launch(
+    k: Any, operation: str, kernel: tuple[str, str, str, str, str], index: Array, operand: Any, length: int, out: Array
+) -> None:
+    """Run ``kernel`` over ``index``, which has the shape (before, count, after)."""
+    if index.size:
+        _, count, after = index.shape
+        function = _kernel(*kernel, index.size >= 1 << 31)
+        function(index, operand, length, count, after, NUMBER[operation], out, k.faults.record())
+
+
+_READ = ("read", "raw T x", "T out", "out = x[place];", "out = T();")
+_PLACE = ("place", "int64 nothing", "int64 out", "out = place;", "out = -1;")
+
+
+def _three(shape: Shape, axis: int) -> Shape:
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _contiguous(x: Array) -> Array:
+    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
+
+
+def _spread(indices: Array, shape: Shape, axis: int) -> Array:
+    """Indices (of any shape) along ``axis``, the same for all elements of an entry, as (before, count, after)."""
+    before, _, after = _three(shape, axis)
+    return cupy.broadcast_to(indices.reshape(1, -1, 1), (before, indices.size, after))
+
+
+# ---- reading ----
+
+
+def gather(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
+    _check("gather", x, indices, axis=axis)
+    out = cupy.empty(indices.shape, x.dtype)
+    index = indices.reshape(_three(indices.shape, axis))
+    _launch(k, "gather", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
+    return out
+
+
+def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
+    out = cupy.empty((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
+    index = _spread(indices, x.shape, axis)
+    _launch(k, "take", _READ, index, _contiguous(x), x.shape[axis], out.reshape(index.shape))
+    return out
+
+
+# ---- writing ----
+
+
+def scatter(k: Any, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
+    _check("scatter", x, indices, values, axis=axis)
+    write = {"assign": _assigned, "add": _added}.get(mode)
+    if write is None:
+        raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
+    return write(k, "scatter", x, indices.reshape(_three(indices.shape, axis)), values, axis)
+
+
+def index_add(k: Any, x: Array, indices: Array, values: Any, /, axis: int) -> Array:
+    _check("index_add", x, indices, values, axis=axis)
+    return _added(k, "index_add", x, _spread(indices, x.shape, axis), values, axis)
+
+
+def _values(values: Any, index: Array, dtype: Any) -> Array:
+    """What is to be written, in the shape of ``index``; one number is written everywhere."""
+    if isinstance(values, cupy.ndarray):
+        return converted(values, dtype).reshape(index.shape)
+    return cupy.broadcast_to(cupy.asarray(np.asarray(values).astype(dtype)), index.shape)
+
+
+def _added(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
+    wide = _sum_dtype(x)
+    out = x.astype(wide, order="C", copy=True)
+    new = _values(values, index, wide)
+    if wide.kind == "f" and k.deterministic:
+        _combine(k, operation, "add", out, index, new, axis)
+    else:
+        kernel = (f"add_{wide.name}", "T x", "raw T out", _ADD[wide.name.removeprefix("u")], "")
+        _launch(k, operation, kernel, index, new, out.shape[axis], out)
+    return converted(out, x.dtype)
+
+
+def _sum_dtype(x: Array) -> np.dtype[Any]:
+    """The dtype to add up in: what the device adds to memory in one step, at least as wide as that of ``x``."""
+    if x.dtype.kind in "iu":
+        return np.dtype(f"{x.dtype.kind}{8 if x.dtype.itemsize == 8 else 4}")
+    return np.dtype(np.float32) if is_narrow(x) else x.dtype  # type: ignore[no-any-return]
+
+
+def _places(k: Any, operation: str, index: Array, length: int) -> Array:
+    """For every index the number of the element that it names, -1 for one out of range."""
+    out = cupy.empty(index.shape, np.int64)
+    _launch(k, operation, _PLACE, index, 0, length, out)
+    return out.reshape(-1)
+
+
+_last = cupy.ElementwiseKernel(
+    "int64 place", "raw int64 last", "if (place >= 0) atomicMax(&last[place], static_cast<long long>(i));",
+    "backburn_last",
+)  # fmt: skip
+_write = cupy.ElementwiseKernel(
+    "int64 place, T value, raw int64 last", "raw T out",
+    "if (place >= 0 && last[place] == static_cast<long long>(i)) out[place] = value;",
+    "backburn_write",
+)  # fmt: skip
+
+
+def _assigned(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
+    """``x`` with values put at ``index``: of several for one place the last, whichever thread comes last."""
+    out = x.copy(order="C")
+    if index.size:
+        places = _places(k, operation, index, x.shape[axis])
+        last = cupy.full(out.shape, -1, np.int64)
+        _last(places, last)
+        _write(places, _values(values, index, x.dtype).reshape(-1), last, out)
+    return out
+
+
+# ---- several values for one place, in their order ----
+
+_COMBINE = {
+    "add": "total += value",
+    "mul": "total *= value",
+    "min": "total = total != total || total <= value ? total : value",
+    "max": "total = total != total || total >= value ? total : value",
+}
+#: The first of those for a place goes through all of them: in the order of the indices, whatever the threads do.
+_RUN = """
+  if (place >= 0 && (i == 0 || places[i - 1] != place)) {{
+    T total = out[place];
+    for (long long j = i; j < size && places[j] == place; ++j) {{
+      const T value = values[order[j]];
+      {step};
+    }}
+    out[place] = total;
+  }}
+"""
+_runs = {
+    mode: cupy.ElementwiseKernel(
+        "int64 place, raw int64 places, raw int64 order, raw T values, int64 size",
+        "raw T out",
+        _RUN.format(step=step),
+        f"backburn_combine_{mode}",
+    )
+    for mode, step in _COMBINE.items()
+}
+
+
+def _combine(k: Any, operation: str, mode: str, out: Array, index: Array, values: Array, axis: int) -> None:
+    """Combine each element of ``out`` with the values for it, in place."""
+    if index.size:
+        places = _places(k, operation, index, out.shape[axis])
+        order = cupy.argsort(places, 0, "stable").astype(np.int64, copy=False)
+        sorted_places = cupy.take(places, order)
+        flat = _contiguous(values).reshape(-1)
+        _runs[mode](sorted_places, sorted_places, order, flat, order.size, out)
+
+
+def scatter_reduce(k: Any, x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
+    if mode not in ("mul", "min", "max"):
+        raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
+    _check("scatter_reduce", x, indices, values, axis=axis)
+    out = x.astype(_sum_dtype(x), order="C", copy=True)
+    index = indices.reshape(_three(indices.shape, axis))
+    _combine(k, "scatter", mode, out, index, _values(values, index, out.dtype), axis)
+    return converted(out, x.dtype)

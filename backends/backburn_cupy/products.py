@@ -1,0 +1,176 @@
+"""CuPy: products of matrices and vectors, by cuBLAS itself.
+
+CuPy's ``matmul`` computes stacks of float16 matrices in float32, fails for stacks of bfloat16, and copies transposed
+operands. Here every float product is cuBLAS's in its own dtype, added up in float32 (float64 in float64), on operands as
+they lie: transposed, sliced, or broadcast over a stack. What of this asks cuBLAS is :func:`gemm` alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.backend.shapes import matmul as product_shape
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: cuBLAS's numbers, which no release changes: cudaDataType_t and cublasComputeType_t.
+TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
+FLOAT, FLOAT_BY_TF32, DOUBLE = 68, 77, 70
+NOT_TRANSPOSED, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
+
+#: Stacks whose axes do not lie evenly in memory are gone through by so many calls at most; beyond, they are copied.
+CALLS = 64
+
+# The factors 1 and 0, which cuBLAS takes by reference: they have to live as long as the process.
+_FACTORS = {False: np.array([1, 0], np.float32), True: np.array([1, 0], np.float64)}
+_ADDRESSES = {wide: (array.ctypes.data, array.ctypes.data + array.itemsize) for wide, array in _FACTORS.items()}
+
+
+def matmul(k: Any, x: Array, y: Array, /) -> Array:
+    shape = product_shape(x.shape, y.shape)
+    if x.dtype.kind in "iub":
+        return cupy.matmul(x, y)
+    left = x.reshape(1, -1) if x.ndim == 1 else x
+    right = y.reshape(-1, 1) if y.ndim == 1 else y
+    return product(left, right, k.allow_tf32).reshape(shape)
+
+
+def product(x: Array, y: Array, allow_tf32: bool = False) -> Array:
+    """The product of float matrices of at least two axes."""
+    if y.ndim == 2 and x.ndim > 2:
+        # One large product is faster than a stack of small ones.
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        return product(rows, y, allow_tf32).reshape(*x.shape[:-1], y.shape[1])
+    stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype)
+    if not out.size or not x.shape[-1]:
+        out.fill(0)
+        return out
+    x, y = (cupy.broadcast_to(_usable(o), (*stack, *o.shape[-2:])) for o in (x, y))
+    inner = _even_axes(stack, x, y)
+    if math.prod(stack[:inner]) > CALLS:
+        x, y = (_with_even_stack(o) for o in (x, y))
+        inner = _even_axes(stack, x, y)
+    places = itertools.product(*(range(n) for n in stack[:inner]))
+    for place in places:
+        gemm(x[place], y[place], out[place], allow_tf32)
+    return out
+
+
+# ---- how operands lie ----
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A matrix for cuBLAS, which counts by columns: its leading dimension, and whether its rows are the columns."""
+
+    leading: int
+    transposed: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
+    """How the matrices of the last two axes lie, or None where cuBLAS cannot read them so.
+
+    >>> layout((2, 3), (12, 4), 4), layout((3, 2), (4, 12), 4), layout((2, 2), (12, 8), 4)
+    (Layout(leading=3, transposed=False), Layout(leading=3, transposed=True), None)
+    """
+    rows, columns = shape[-2:]
+    by_row, by_column = strides[-2:]
+    if by_row % itemsize or by_column % itemsize:
+        return None
+    by_row, by_column = by_row // itemsize, by_column // itemsize
+    # The stride of an axis of one element says nothing.
+    if columns == 1 or by_column == 1:
+        leading = by_row if rows > 1 else max(columns, 1)
+        if leading >= columns:
+            return Layout(leading, False)
+    if rows == 1 or by_row == 1:
+        leading = by_column if columns > 1 else max(rows, 1)
+        if leading >= rows:
+            return Layout(leading, True)
+    return None
+
+
+def _usable(x: Array) -> Array:
+    """``x``, copied where cuBLAS cannot read its matrices as they lie."""
+    return x if layout(x.shape, x.strides, x.itemsize) else cupy.ascontiguousarray(x)
+
+
+def _with_even_stack(x: Array) -> Array:
+    return x if _even(x.shape[:-2], x.strides[:-2]) == 0 else cupy.ascontiguousarray(x)
+
+
+def _even_axes(stack: Shape, x: Array, y: Array) -> int:
+    """The first axis from which on the stacks of both operands lie evenly, one matrix after the other."""
+    return max(_even(stack, x.strides[:-2]), _even(stack, y.strides[:-2]))
+
+
+def _even(stack: Shape, strides: Shape) -> int:
+    """The first axis from which on one stride leads through the axes of a stack.
+
+    >>> _even((2, 3, 4), (96, 32, 8)), _even((2, 3, 4), (96, 8, 24)), _even((2, 3, 4), (0, 0, 0)), _even((2, 1), (8, 4))
+    (0, 2, 0, 0)
+    """
+    first, covered, step = len(stack), 1, None
+    for axis in reversed(range(len(stack))):
+        if stack[axis] != 1:
+            if step is None:
+                step = strides[axis]
+            elif strides[axis] != step * covered:
+                return first
+            covered *= stack[axis]
+        first = axis
+    return first
+
+
+def _step(x: Array) -> int:
+    """The elements from one matrix of an even stack to the next."""
+    for n, stride in zip(reversed(x.shape[:-2]), reversed(x.strides[:-2]), strict=True):
+        if n != 1:
+            return int(stride) // int(x.itemsize)
+    return 0
+
+
+# ---- cuBLAS ----
+
+
+@functools.cache
+def cublas() -> Any:
+    """CuPy's bindings; imported when first needed, so that a machine without cuBLAS has all else."""
+    return importlib.import_module("cupy_backends.cuda.libs.cublas")
+
+
+def gemm(x: Array, y: Array, out: Array, allow_tf32: bool) -> None:
+    """``out[...] = x @ y`` for even stacks of one shape; ``out`` is contiguous."""
+    left, right = (layout(o.shape, o.strides, o.itemsize) for o in (x, y))
+    assert left is not None
+    assert right is not None
+    m, n, length = x.shape[-2], y.shape[-1], x.shape[-1]
+    kind = TYPES[x.dtype.name]
+    wide = kind == TYPES["float64"]
+    compute = DOUBLE if wide else FLOAT_BY_TF32 if allow_tf32 and kind == TYPES["float32"] else FLOAT
+    one, zero = _ADDRESSES[wide]
+    handle = cupy.cuda.device.get_cublas_handle()
+    # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
+    ways = [TRANSPOSED if o.transposed else NOT_TRANSPOSED for o in (right, left)]
+    count = math.prod(x.shape[:-2])
+    if count == 1:
+        cublas().gemmEx(
+            handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, x.data.ptr, kind, left.leading, zero,
+            out.data.ptr, kind, n, compute, DEFAULT_ALGORITHM,
+        )  # fmt: skip
+    else:
+        cublas().gemmStridedBatchedEx(
+            handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, _step(y), x.data.ptr, kind, left.leading,
+            _step(x), zero, out.data.ptr, kind, n, m * n, count, compute, DEFAULT_ALGORITHM,
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""CuPy: operations on the shape. Results are views wherever there is one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from backburn.backend.layout import joined, overlapped, padded, stacked, windows
+from backburn.backend.table import OPERATIONS
+from backburn_cupy.create import converted
+from backburn_cupy.reduce import is_narrow
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def reshape(k: Any, x: Array, /, shape: Shape) -> Array:
+    return x.reshape(shape)
+
+
+def broadcast_to(k: Any, x: Array, /, shape: Shape) -> Array:
+    return x if x.shape == shape else cupy.broadcast_to(x, shape)
+
+
+def permute_dims(k: Any, x: Array, /, axes: Shape) -> Array:
+    return x.transpose(axes) if axes else x
+
+
+def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
+    joined([x.shape for x in tensors], axis=axis)
+    return tensors[0] if len(tensors) == 1 else cupy.concatenate(list(tensors), axis)
+
+
+def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
+    stacked([x.shape for x in tensors], axis=axis)
+    return cupy.stack(list(tensors), axis)
+
+
+def flip(k: Any, x: Array, /, axis: Shape) -> Array:
+    return cupy.flip(x, axis) if axis else x
+
+
+def pad(k: Any, x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
+    shape = padded(x.shape, widths=widths, mode=mode)
+    if mode != "constant":
+        return OPERATIONS["pad"].body(k, x, widths, mode, value)
+    result = k.full(shape, value, k.dtype(x))
+    result[tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, widths, strict=True))] = x
+    return result
+
+
+def sliding_window(k: Any, x: Array, /, size: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
+    shape = windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
+    strides = list(x.strides)
+    for a, step in zip(axis, stride, strict=True):
+        strides[a] *= step
+    within = (x.strides[a] * spacing for a, spacing in zip(axis, dilation, strict=True))
+    return cupy.lib.stride_tricks.as_strided(x, shape, (*strides, *within))
+
+
+def overlap_add(k: Any, x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
+    shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
+    total = cupy.zeros(shape, np.float32 if is_narrow(x) else x.dtype)
+    key: list[Any] = [slice(None)] * total.ndim
+    for offsets in itertools.product(*(range(n) for n in x.shape[total.ndim :])):
+        for a, offset, step, spacing in zip(axis, offsets, stride, dilation, strict=True):
+            start = offset * spacing
+            key[a] = slice(start, start + (x.shape[a] - 1) * step + 1, step)
+        place = total[tuple(key)]
+        cupy.add(place, converted(x[(..., *offsets)], total.dtype), out=place)
+    return converted(total, x.dtype)
+
+
+def diagonal(k: Any, x: Array, /, offset: int, axis1: int, axis2: int) -> Array:
+    return x.diagonal(offset, axis1, axis2)

@@ -1,0 +1,195 @@
+"""CuPy's user-defined kernels on the CPU: their own text, compiled by g++ instead of NVRTC.
+
+A kernel runs one thread after the other, so that what is shown is its arithmetic and its indexing, not its races.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PRELUDE = (Path(__file__).parent / "prelude.h").read_text()
+C_NAMES = {
+    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
+    "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
+    "float16": "float16", "bfloat16": "bfloat16", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+COMPILER = shutil.which("g++")
+
+
+@functools.cache
+def library(source: str) -> Any:
+    """The compiled source, kept between runs."""
+    if COMPILER is None:
+        raise NotImplementedError("a kernel is needed, and there is no g++ to compile it for the CPU")
+    folder = Path(tempfile.gettempdir()) / f"backburn-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    name = hashlib.sha256((PRELUDE + source).encode()).hexdigest()[:24]
+    path = folder / f"{name}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            text = Path(work) / "kernel.cpp"
+            text.write_text(PRELUDE + source)
+            made = Path(work) / "kernel.so"
+            command = [COMPILER, "-O1", "-shared", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off"]
+            done = subprocess.run([*command, "-o", str(made), str(text)], capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"a kernel does not compile:\n{done.stderr[:4000]}\n{source}")
+            made.replace(path)
+    function = ctypes.CDLL(str(path)).run
+    function.restype = None
+    return function
+
+
+class Parameter:
+    """One parameter of a kernel, as in ``raw T x``."""
+
+    def __init__(self, text: str) -> None:
+        *words, self.type, self.name = text.split()
+        assert words in ([], ["raw"]), text
+        assert self.name != "i", "CuPy does not take the name i"
+        self.raw = words == ["raw"]
+        self.is_variable = len(self.type) == 1
+
+
+def parameters(text: str) -> list[Parameter]:
+    """The parameters of a list as CuPy writes it."""
+    return [Parameter(part) for part in text.split(",") if part.strip()]
+
+
+def dtypes(params: list[Parameter], values: list[Any]) -> dict[str, np.dtype[Any]]:
+    """The dtype of each type variable, from the arrays that are given; numbers say nothing."""
+    found: dict[str, np.dtype[Any]] = {}
+    for parameter, value in zip(params, values, strict=False):
+        if isinstance(value, np.ndarray):
+            if parameter.is_variable:
+                if found.setdefault(parameter.type, value.dtype) != value.dtype:
+                    raise TypeError(f"Type is mismatched. {parameter.name} {value.dtype} {found[parameter.type]}")
+            elif value.dtype != np.dtype(parameter.type):
+                raise TypeError(f"Type is mismatched. {parameter.name} {value.dtype} {parameter.type}")
+    return found
+
+
+def dtype_of(parameter: Parameter, variables: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """The dtype of a parameter."""
+    if not parameter.is_variable:
+        return np.dtype(parameter.type)
+    if parameter.type not in variables:
+        raise TypeError(f"the type of {parameter.name} is not determined")
+    return variables[parameter.type]
+
+
+def typedefs(variables: dict[str, np.dtype[Any]]) -> str:
+    """The type variables as CuPy defines them."""
+    return "".join(f"typedef {C_NAMES[dtype.name]} {name};\n" for name, dtype in sorted(variables.items()))
+
+
+def declared(params: list[Parameter], values: list[Any], variables: dict[str, np.dtype[Any]], first: int, out: bool) -> str:
+    """The lines that give each parameter its name inside the loop."""
+    lines = []
+    for number, (parameter, value) in enumerate(zip(params, values, strict=True), first):
+        c = C_NAMES[dtype_of(parameter, variables).name]
+        constant = "" if out else "const "
+        pointer = f"static_cast<{constant}{c}*>(arguments[{number}])"
+        if parameter.raw:
+            lines.append(f"Raw<{constant}{c}> {parameter.name}{{{pointer}}};")
+        else:
+            place = "[i]" if isinstance(value, np.ndarray) else "[0]"
+            lines.append(f"{constant}{c}& {parameter.name} = {pointer}{place};")
+    return "\n".join(lines)
+
+
+def addresses(arrays: list[Any]) -> Any:
+    """The arrays as C takes them."""
+    return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+
+
+def elementwise(
+    name: str, ins: list[Parameter], outs: list[Parameter], body: str, preamble: str, values: list[Any], size: int | None
+) -> list[Any]:
+    """Run an elementwise kernel on NumPy arrays and numbers; returns its outputs."""
+    if len(values) not in (len(ins), len(ins) + len(outs)):
+        raise TypeError(f"Wrong number of arguments for {name!r}")
+    params = [*ins, *outs]
+    variables = dtypes(params, values)
+    given = values[len(ins) :]
+    spanning = [v for p, v in zip(params, values, strict=False) if isinstance(v, np.ndarray) and not p.raw]
+    if (size is None) == (not spanning):
+        raise ValueError(f"{name}: a size is given if and only if every array is raw")
+    shape = np.broadcast_shapes(*(v.shape for v in spanning)) if size is None else (size,)
+    for p, v in zip(outs, given, strict=False):
+        assert p.raw or v.shape == shape, f"{name}: out shape is mismatched"
+    results = given or [np.empty(shape, dtype_of(p, variables)) for p in outs]
+    count = int(np.prod(shape))
+    if count == 0:
+        return results
+    operands: list[Any] = []
+    for p, v in zip(ins, values, strict=False):
+        if not isinstance(v, np.ndarray):
+            v = np.asarray(v).astype(dtype_of(p, variables))
+        operands.append(np.ascontiguousarray(v if p.raw or not v.ndim else np.broadcast_to(v, shape)))
+        if isinstance(values[len(operands) - 1], np.ndarray) and not p.raw and not v.ndim:
+            operands[-1] = np.ascontiguousarray(np.broadcast_to(v, shape))
+    targets = [r if r.flags.c_contiguous else np.ascontiguousarray(r) for r in results]
+    kinds = [*declared(ins, values[: len(ins)], variables, 0, False).splitlines()]
+    kinds += declared(outs, results, variables, len(ins), True).splitlines()
+    source = (
+        f"{typedefs(variables)}{preamble}\n"
+        'extern "C" void run(void** arguments, long long count_of_threads_) {\n'
+        "for (ptrdiff_t i = 0; i < count_of_threads_; ++i) {\n" + "\n".join(kinds) + f"\n{body};\n}}\n}}\n"
+    )
+    arrays = [*operands, *targets]
+    library(source)(addresses(arrays), ctypes.c_longlong(count))
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            result[...] = target
+    return results
+
+
+def reduction(
+    name: str, parameter: Parameter, out: Parameter, texts: dict[str, str], x: Any, axis: tuple[int, ...], keepdims: bool
+) -> Any:
+    """Run a reduction of one array: two threads each combine every second element, and then their results."""
+    variables = dtypes([parameter], [x])
+    kept = [a for a in range(x.ndim) if a not in axis]
+    lines = np.ascontiguousarray(x.transpose(*kept, *axis))
+    outer = tuple(x.shape[a] for a in kept)
+    length = int(np.prod([x.shape[a] for a in axis]))
+    result = np.empty(outer, dtype_of(out, variables))
+    if result.size:
+        if not length and not texts["identity"]:
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        source = (
+            f"{typedefs(variables)}typedef {texts['reduce_type']} Reduced;\n{texts['preamble']}\n"
+            if "<" not in texts["reduce_type"]
+            else f"{typedefs(variables)}{texts['preamble']}\ntypedef {texts['reduce_type']} Reduced;\n"
+        )
+        c_in, c_out = (C_NAMES[dtype_of(p, variables).name] for p in (parameter, out))
+        source += f"""
+        extern "C" void run(void** arguments, long long lines, long long length) {{
+          for (long long line = 0; line < lines; ++line) {{
+            Reduced totals[2] = {{Reduced({texts["identity"]}), Reduced({texts["identity"]})}};
+            for (long long j = 0; j < length; ++j) {{
+              const {c_in}& {parameter.name} = static_cast<const {c_in}*>(arguments[0])[line * length + j];
+              const Reduced a = totals[j & 1], b = {texts["map"]};
+              totals[j & 1] = {texts["reduce"]};
+            }}
+            Reduced a = totals[1], b = totals[0];
+            a = {texts["reduce"]};
+            {c_out}& {out.name} = static_cast<{c_out}*>(arguments[1])[line];
+            {texts["post"]};
+          }}
+        }}
+        """
+        library(source)(addresses([lines, result]), ctypes.c_longlong(result.size), ctypes.c_longlong(length))
+    return result.reshape([1 if a in axis else n for a, n in enumerate(x.shape)]) if keepdims else result

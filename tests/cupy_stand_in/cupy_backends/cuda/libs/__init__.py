@@ -1,0 +1,1 @@
+"""The bindings below CuPy."""

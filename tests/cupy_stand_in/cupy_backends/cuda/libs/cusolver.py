@@ -1,0 +1,50 @@
+"""The part of cuSOLVER that is called directly: Cholesky's factor in place, by columns, with its report in memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from cupy_backends.cuda.libs.cublas import columns
+
+
+def _factorize(kind: Any, uplo: int, n: int, address: int, lda: int, info: int) -> None:
+    assert uplo == 1  # the upper triangle by columns
+    matrix = columns(address, np.dtype(kind), n, n, lda)
+    report = 0
+    for j in range(n):
+        pivot = matrix[j, j] - (matrix[:j, j] ** 2).sum()
+        if not pivot > 0:
+            report = j + 1  # what follows is left as it was, and may look like a factor
+            break
+        matrix[j, j] = np.sqrt(pivot)
+        for i in range(j + 1, n):
+            matrix[j, i] = (matrix[j, i] - (matrix[:j, j] * matrix[:j, i]).sum()) / matrix[j, j]
+    ctypes.c_int.from_address(info).value = report
+
+
+def _single(kind: Any) -> Any:
+    def potrf(handle, uplo, n, A, lda, work, lwork, devInfo) -> None:
+        assert lwork > 0
+        _factorize(kind, uplo, n, A, lda, devInfo)
+
+    return potrf
+
+
+def _batched(kind: Any) -> Any:
+    def potrf(handle, uplo, n, Aarray, lda, infoArray, batchSize) -> None:
+        for place in range(batchSize):
+            address = ctypes.c_uint64.from_address(Aarray + 8 * place).value
+            _factorize(kind, uplo, n, address, lda, infoArray + 4 * place)
+
+    return potrf
+
+
+def _size(handle, uplo, n, A, lda) -> int:
+    return int(n)
+
+
+spotrf, dpotrf = _single(np.float32), _single(np.float64)
+spotrfBatched, dpotrfBatched = _batched(np.float32), _batched(np.float64)  # noqa: N816 - CuPy's names
+spotrf_bufferSize = dpotrf_bufferSize = _size  # noqa: N816 - CuPy's names

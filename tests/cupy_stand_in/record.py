@@ -1,0 +1,67 @@
+"""Writes ``surface.json``: of the real CuPy, the signatures of functions and the loops of ufuncs that are used here.
+
+Run it where CuPy is installed, with or without a GPU: ``python tests/cupy_stand_in/record.py``. The stand-in offers
+nothing else, takes no other arguments, and resolves dtypes by these loops; a test compares the file with the CuPy that
+is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "surface.json"
+
+UFUNCS = """
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor ceil copysign cos
+    cosh equal exp exp2 expm1 floor floor_divide greater greater_equal hypot invert isfinite isinf isnan left_shift less
+    less_equal log log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply negative
+    nextafter not_equal power reciprocal remainder right_shift rint sign signbit sin sinh sqrt square subtract tan tanh
+    true_divide trunc
+""".split()
+FUNCTIONS = """
+    all any arange argmax argmin argsort argwhere array asarray ascontiguousarray broadcast_arrays broadcast_to concatenate
+    cumprod cumsum empty flip full prod stack sum take tril zeros fft.irfft fft.rfft lib.stride_tricks.as_strided
+    linalg.eigh linalg.qr linalg.solve linalg.svd
+""".split()
+MEMBERS = """
+    dtype ndarray ElementwiseKernel ReductionKernel matmul get_default_memory_pool get_default_pinned_memory_pool
+    show_config cuda.Device cuda.Stream cuda.get_current_stream cuda.device.get_cublas_handle
+    cuda.device.get_cusolver_handle cuda.runtime.getDeviceCount cuda.runtime.memGetInfo cuda.runtime.driverGetVersion
+    cuda.runtime.runtimeGetVersion cuda.runtime.CUDARuntimeError cuda.memory.OutOfMemoryError
+    cuda.compiler.CompileException
+    ndarray.astype ndarray.copy ndarray.data ndarray.device ndarray.diagonal ndarray.dtype ndarray.fill ndarray.flags
+    ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape ndarray.shape
+    ndarray.size ndarray.strides ndarray.transpose ndarray.view
+""".split()
+
+
+def member(module: Any, path: str) -> Any:
+    """What a dotted name of CuPy's stands for."""
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def surface() -> dict[str, Any]:
+    """The part of the installed CuPy that the backend uses."""
+    import ml_dtypes  # noqa: F401 - makes CuPy know bfloat16
+
+    import cupy
+
+    def parameters(name: str) -> list[list[Any]]:
+        found = inspect.signature(member(cupy, name)).parameters.values()
+        return [[p.name, p.kind.name, None if p.default is p.empty else repr(p.default)] for p in found]
+
+    return {
+        "version": cupy.__version__,
+        "ufuncs": {name: list(member(cupy, name).types) for name in UFUNCS},
+        "functions": {name: parameters(name) for name in FUNCTIONS},
+        "members": [name for name in MEMBERS if member(cupy, name) is not None],
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(surface(), indent=1).replace("\n   ", " ").replace("\n  ]", " ]") + "\n")
