@@ -38,7 +38,7 @@ def test_a_quantized_model_computes_nearly_the_same(scheme: str, tolerance: floa
 
 def test_patterns() -> None:
     assert [type(layer) for layer in quantize_model(model(), pattern="2")] == [Linear, ReLU, QuantizedLinear]
-    with pytest.raises(ArgumentError, match=r"matches 'x'. Linear layers: 0, 2"):
+    with pytest.raises(ArgumentError, match=r"matches 'x'. Layers: 0, 2"):
         quantize_model(model(), pattern="x")
     with pytest.raises(ArgumentError, match="float32 is no scheme"):
         quantize_model(model(), "float32")
@@ -73,9 +73,9 @@ def test_functional_on_tensors() -> None:
     )
     product = bb.quantized_matmul(X.quantize(), q, dtype="float64")
     np.testing.assert_allclose(product.numpy(), X.quantize().numpy().astype(float) @ q.numpy(), atol=1e-5)
-    with pytest.raises(DTypeError, match="q_linear: takes a quantized tensor"):
+    with pytest.raises(DTypeError, match="quantized_linear: takes a quantized tensor"):
         bb.quantized_linear(X, w)
-    with pytest.raises(ShapeError, match=r"q_linear: .*12 inputs.*float32\[2,3\]"):
+    with pytest.raises(ShapeError, match=r"q(uantized)?_linear: .*12 inputs.*float32\[2,3\]"):
         bb.quantized_linear(bb.zeros((2, 3)), q)
 
 

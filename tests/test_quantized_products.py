@@ -110,3 +110,70 @@ def test_shapes_that_do_not_fit() -> None:
         rule((2, 3), (3, 5), (3,))
     with pytest.raises(ShapeError, match="two axes"):
         OPERATIONS["q_matmul"].shape((3,), (3, 2))  # type: ignore[misc]
+
+
+# ---- both operands quantized, by every pair of schemes ----
+
+PAIRS = [
+    f"q{part}_float32"
+    for part in (
+        "int8_symmetric_tensor", "uint8_affine_channel0", "int4_affine_channel1", "int8_affine_block3",
+        "float8_e4m3fn_symmetric_channel0", "int4_symmetric_block5",
+    )
+]  # fmt: skip
+PLAIN: Any = object.__new__(
+    type("Plain", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("q_linear", "q_matmul")})
+)
+
+
+@pytest.mark.parametrize("left", PAIRS)
+@pytest.mark.parametrize("right", PAIRS)
+@pytest.mark.parametrize("k", [K, PLAIN], ids=["numpy", "plain"])
+def test_every_pair_of_schemes(left: str, right: str, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized_products, "BLOCK", 24)
+    x, y = RANDOM.standard_normal((4, 11)), RANDOM.standard_normal((11, 7))
+    a = k.quantize(x, as_dtype(left))
+    for transposed in (False, True):
+        b = k.quantize(y.T if transposed else y, as_dtype(right))
+        plain = k.dequantize(b, float64)
+        exact = k.dequantize(a, float64) @ (plain.T if transposed else plain)
+        np.testing.assert_allclose(k.q_matmul(a, b, float64, transposed), exact, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(k.q_matmul(a, b, float32, transposed), exact, rtol=0, atol=2e-5)
+        assert k.dtype(k.q_matmul(a, b, float16, transposed)) is float16
+
+
+@pytest.mark.parametrize("k", [K, PLAIN], ids=["numpy", "plain"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_largest_sums_are_exact(k: Any, transposed: bool) -> None:
+    """Affine uint8 values reach 255 steps: 65025 a product, of which float32 holds 258."""
+    x = np.zeros((1, 5000))
+    x[0, :-1] = 255.0
+    a = k.quantize(x, as_dtype("quint8_affine_tensor_float32"))
+    b = a if transposed else k.permute_dims(a, (1, 0))
+    assert float(k.q_matmul(a, b, float64, transposed)[0, 0]) == 4999 * 255**2
+
+
+def test_any_mix_on_tensors() -> None:
+    import backburn as bb
+    from backburn.base.errors import DTypeError
+
+    x, w = (bb.asarray(RANDOM.standard_normal(s).astype(np.float32)) for s in ((2, 3, 8), (8, 5)))
+    b = bb.asarray(RANDOM.standard_normal(5).astype(np.float32))
+    for scheme in ("qint8_symmetric_tensor_float32", "qint8_affine_channel0_float32", "qint4_symmetric_block4_float16"):
+        q, qw = x.quantize(dtype=scheme), w.quantize(dtype="qint8_symmetric_channel1_float32")
+        expected = q.numpy() @ qw.numpy() + b.numpy()
+        np.testing.assert_allclose(bb.quantized_linear(q, qw, b).numpy(), expected, atol=1e-5)
+        np.testing.assert_allclose(bb.quantized_linear(q[0, 0], qw).numpy(), q[0, 0].numpy() @ qw.numpy(), atol=1e-5)
+        left = q[1]
+        np.testing.assert_allclose(bb.quantized_matmul(left, w).numpy(), left.numpy() @ w.numpy(), atol=1e-5)
+        tracked = w.require_grad()
+        grads = bb.quantized_matmul(left, tracked).sum().backward()
+        np.testing.assert_allclose(np.asarray(tracked.grad(grads)), left.numpy().T @ np.ones((3, 5)), atol=1e-5)
+    with pytest.raises(DTypeError, match="takes a quantized tensor"):
+        bb.quantized_matmul(w, w)
+    with pytest.raises(ShapeError, match=r"q(uantized)?_linear: .*8 inputs.*qint8_symmetric_tensor_float32\[3,5\]"):
+        bb.quantized_linear(bb.zeros((3, 5)).quantize(), w.quantize())
+    with pytest.raises(ShapeError, match=r"q(uantized)?_matmul: .*qint8_symmetric_tensor_float32\[8,5\]"):
+        bb.quantized_matmul(w.quantize(), w.quantize())
+    with pytest.raises(ShapeError, match=r"q(uantized)?_matmul: .*qint8_symmetric_tensor_float32\[8,5\]"):
+        bb.quantized_matmul(w, w.quantize())

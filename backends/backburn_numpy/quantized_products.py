@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.quantized_products import linear_shape, row_blocks
+from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
+from backburn.base.dtypes import DType, float32, float64
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, stored
+from backburn_numpy.quantize import QuantizedArray, dequantize, stored
 
 Array = Any
 
@@ -31,6 +32,30 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     if bias is not None:
         out += wide(bias)
     return out.reshape(shape).astype(x.dtype, copy=False)
+
+
+def q_matmul(
+    x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False
+) -> Array:
+    rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
+    if not rows or not columns or not x.shape[1]:
+        return np.zeros((rows, columns), dtype.dtype)
+    if not is_integral(x, y, transposed):
+        wide_dtype = float64 if dtype is float64 else float32
+        product = q_linear(dequantize(x, wide_dtype), y, None, transposed)
+        return product.astype(dtype.dtype, copy=False)
+    most = depth(x.dtype, y.dtype)
+    left = _rows(x, slice(0, rows), np.dtype(np.float32), False)
+    total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
+    for block in row_blocks(y.shape):
+        right = _rows(y, block, np.dtype(np.float32), False)
+        into, these = (total[:, block], left) if transposed else (total, left[:, block])
+        right = right.T if transposed else right
+        for start in range(0, len(right), most):
+            into += np.matmul(these[:, start : start + most], right[start : start + most])
+    for q, shape in ((x, (rows, 1)), (y, (1, columns))):
+        total *= q.scale.astype(total.dtype).reshape(shape if q.dtype.axis is not None else ())
+    return total.astype(dtype.dtype, copy=False)
 
 
 def _has_steps(weight: QuantizedArray, transposed: bool) -> bool:

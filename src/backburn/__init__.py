@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from backburn import io as io
     from backburn import nn as nn
     from backburn import optim as optim
+    from backburn import quantization as quantization
     from backburn import tape as tape
     from backburn import train as train
     from backburn import transforms as transforms
@@ -27,8 +28,8 @@ __array_api_version__ = "2024.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "random", "tape", "train",
-        "transforms",
+        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "quantization", "random", "tape",
+        "train", "transforms",
     }
 )  # fmt: skip
 

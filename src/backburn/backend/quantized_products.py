@@ -38,17 +38,16 @@ def linear_shape(x: Shape, weight: Shape, bias: Shape | None = None, *, transpos
     return (*x[:-1], outputs)
 
 
-def product_shape(x: Shape, y: Shape, **_: Any) -> Shape:
-    """The shape of a product of two matrices."""
+def product_shape(x: Shape, y: Shape, *, transposed: bool = False, **_: Any) -> Shape:
+    """The shape of a product of two matrices, of which the second may be given transposed."""
     if len(x) != 2 or len(y) != 2:
         raise ShapeError(f"both operands must have two axes, not {len(x)} and {len(y)}")
-    return shapes.matmul(x, y)
+    return shapes.matmul(x, y[::-1] if transposed else y)
 
 
 def row_blocks(shape: Shape) -> Iterator[slice]:
     """Ranges of the rows of a weight that are expanded at a time."""
-    height = max(1, BLOCK // max(1, shape[1]))
-    return (slice(start, min(start + height, shape[0]), 1) for start in range(0, shape[0], height))
+    return _parts(shape[0], max(1, BLOCK // max(1, shape[1])))
 
 
 def depth(x: QuantizedDType, y: QuantizedDType) -> int:
@@ -60,11 +59,13 @@ def depth(x: QuantizedDType, y: QuantizedDType) -> int:
     return EXACT // most
 
 
-def is_integral(x: Any, y: Any) -> bool:
+def is_integral(x: Any, y: Any, transposed: bool = False) -> bool:
     """Whether a product adds up integers: no step of either matrix lies along the axis that is added up."""
     if x.dtype.is_float or y.dtype.is_float:
         return False
-    return all(q.dtype.granularity == "tensor" or q.dtype.axis == axis for q, axis in ((x, 0), (y, 1)))
+    return all(
+        q.dtype.granularity == "tensor" or q.dtype.axis == axis for q, axis in ((x, 0), (y, 0 if transposed else 1))
+    )
 
 
 class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -101,14 +102,14 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return result
 
     @operation(kinds="Q", shape=product_shape, result="dtype")
-    def q_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32) -> F:
-        """The product of two quantized matrices, of a float ``dtype``.
+    def q_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32, transposed: bool = False) -> F:
+        """The product of two quantized matrices, of a float ``dtype``; with ``transposed``, of ``x`` and ``y``'s rows.
 
         Where no step lies along the axis that is added up (one step for all values, or for each row of ``x`` and each
-        column of ``y``), integers are added up exactly, in parts that float32 holds, and the steps multiply their sums.
-        Else rows of ``y`` are dequantized one block after another.
+        column of the product), integers are added up exactly, in parts that float32 holds, and the steps multiply their
+        sums. Else, and for 8-bit floats, ``x`` is dequantized, and of ``y`` one block of rows after another.
         """
-        return product(self, x, y, dtype)  # type: ignore[no-any-return]
+        return product(self, x, y, dtype, transposed)  # type: ignore[no-any-return]
 
     @operation(kinds="F", shape=quantizable, differentiable=True)
     def fake_quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> F:
@@ -138,23 +139,63 @@ def _rows(k: Any, x: Any, rows: slice) -> Any:
     return k.slice(x, (rows, *_whole(x.shape[1:])))
 
 
-def product(k: Any, x: Any, y: Any, dtype: DType) -> Any:
+def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool) -> Any:
     """The body of :meth:`QuantizedProducts.q_matmul`."""
-    rows, columns = product_shape(x.shape, y.shape)
+    rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     inner = x.shape[1]
-    if not inner:
+    if not inner or not columns:
         return k.zeros((rows, columns), dtype)
-    if not is_integral(x, y):
-        return k.cast(k.q_linear(k.dequantize(x, float64), y), dtype)
-    size = max(1, min(depth(x.dtype, y.dtype), BLOCK // max(1, columns)))
-    total: Any = None
-    for start in range(0, inner, size):
-        block = slice(start, min(start + size, inner), 1)
-        left = k.cast(centred(k, k.slice(x, (*_whole((rows,)), block))), float32)
-        right = k.cast(centred(k, _rows(k, y, block)), float32)
-        sums = k.cast(k.matmul(left, right), float64)
-        total = sums if total is None else k.add(total, sums)
+    if not is_integral(x, y, transposed):
+        wide = float64 if dtype is float64 else float32
+        return k.cast(k.q_linear(k.dequantize(x, wide), y, None, transposed), dtype)
+    left, most = k.cast(centred(k, x), float32), depth(x.dtype, y.dtype)
+    if transposed:
+        parts = [_rows_product(k, left, _multiples(k, y, block), most) for block in row_blocks(y.shape)]
+        total = k.concat(parts, 1)
+    else:
+        total = _columns_product(k, left, y, most)
     for q, shape in ((x, (rows, 1)), (y, (1, columns))):
         scale = k.cast(q.scale, float64)
         total = k.mul(total, k.reshape(scale, shape) if q.dtype.axis is not None else scale)
     return k.cast(total, dtype)
+
+
+def _multiples(k: Any, y: Any, rows: slice) -> Any:
+    """Some rows of a weight as the multiples of their steps, in float32."""
+    return k.cast(centred(k, _rows(k, y, rows)), float32)
+
+
+def _rows_product(k: Any, left: Any, right: Any, most: int) -> Any:
+    """Sums of products of two matrices' rows, ``most`` of them in float32 at a time and those in float64."""
+    right = k.permute_dims(right, (1, 0))
+    return _added(
+        k,
+        (
+            k.matmul(k.slice(left, (*_whole(left.shape[:1]), part)), k.slice(right, (part, *_whole(right.shape[1:]))))
+            for part in _parts(left.shape[1], most)
+        ),
+    )
+
+
+def _columns_product(k: Any, left: Any, y: Any, most: int) -> Any:
+    """As :func:`_rows_product`, for the columns of ``y``, whose rows are expanded one block after another."""
+    size = max(1, min(most, BLOCK // y.shape[1]))
+    return _added(
+        k,
+        (
+            k.matmul(k.slice(left, (*_whole(left.shape[:1]), part)), _multiples(k, y, part))
+            for part in _parts(y.shape[0], size)
+        ),
+    )
+
+
+def _parts(length: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, length), 1) for start in range(0, length, size))
+
+
+def _added(k: Any, products: Iterator[Any]) -> Any:
+    total: Any = None
+    for part in products:
+        sums = k.cast(part, float64)
+        total = sums if total is None else k.add(total, sums)
+    return total

@@ -45,7 +45,7 @@ from backburn.nn.pool import (
     MaxPool3d,
     Upsample,
 )
-from backburn.nn.quantized import LoRALinear, QuantizedLinear, add_adapters, quantize_model
+from backburn.nn.quantized import LoRALinear, QuantizedConv, QuantizedLinear, add_adapters, quantize_model
 from backburn.nn.recurrent import GRU, LSTM
 
 __all__ = [
@@ -58,6 +58,6 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
-    "QuantizedLinear", "quantize_model", "LoRALinear", "add_adapters",
+    "QuantizedLinear", "QuantizedConv", "quantize_model", "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from backburn.tensor.dispatch import describe
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
-class _Convolution(Module):
+class Convolution(Module):
     """What all convolutions share: weights, options, and inputs of one rank."""
 
     RANK: ClassVar[int]
@@ -69,7 +69,7 @@ class _Convolution(Module):
             )
 
 
-class Conv1d(_Convolution):
+class Conv1d(Convolution):
     """A convolution over one axis of an input (examples, inputs, places); see :func:`functional.conv`.
 
     ``weight`` has the shape (outputs, inputs / groups, size) and ``bias`` (outputs,); both begin uniform between
@@ -85,7 +85,7 @@ class Conv1d(_Convolution):
     RANK = 1
 
 
-class Conv2d(_Convolution):
+class Conv2d(Convolution):
     """A convolution over two axes of an input (examples, inputs, rows, columns), like :class:`Conv1d`.
 
     >>> import backburn as bb
@@ -96,7 +96,7 @@ class Conv2d(_Convolution):
     RANK = 2
 
 
-class Conv3d(_Convolution):
+class Conv3d(Convolution):
     """A convolution over three axes of an input ``(examples, inputs, *places)``, like :class:`Conv1d`.
 
     >>> import backburn as bb
@@ -107,7 +107,7 @@ class Conv3d(_Convolution):
     RANK = 3
 
 
-class _Transposed(_Convolution):
+class _Transposed(Convolution):
     TRANSPOSED = True
 
     def __init__(

@@ -4,47 +4,146 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from backburn.base.dtypes import QuantizedDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError
 from backburn.base.places import Places
 from backburn.nn import functional, init
+from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import is_tensor
+from backburn.tensor.dispatch import cast, is_tensor
 from backburn.tensor.linalg import matmul
+from backburn.tensor.quantized import fake_quantize
 
 M = TypeVar("M", bound=Module)
+
+
+class Ranges(Protocol):
+    """What finds the ranges of a weight's steps; every observer of :mod:`backburn.quantization` does."""
+
+    def weight_range(self, x: Tensor, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
+        """The ends of the ranges, of the shape of the steps."""
+
+
+class InputRange(Protocol):
+    """What knows the range of a layer's inputs, such as an observer that has seen them."""
+
+    def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
+        """The ends of the range, 0-d."""
 
 
 class QuantizedLinear(Module):
     """A linear layer with a quantized weight, which is a buffer; made of a :class:`Linear` layer.
 
     ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs and ``channel`` axis 0 is an output.
-    It is never expanded whole. The bias, kept as a float, is frozen.
+    It is never expanded whole. The bias, kept as a float, is frozen. ``weights`` finds the ranges of the steps, by
+    default from the least to the largest value.
 
-    >>> import backburn as bb
-    >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
-    >>> layer(bb.zeros((2, 64))).shape, layer.weight.nbytes
-    ((2, 3), 108)
+    With a scheme for ``activations``, inputs are quantized too, and integers are multiplied where
+    :func:`backburn.quantized_matmul` can: for the range that ``inputs`` knows, or for that of each input where it is
+    None. Inputs that are being differentiated are rounded with a straight-through gradient instead.
+
+        >>> import backburn as bb
+        >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
+        >>> layer(bb.zeros((2, 64))).shape, layer.weight.nbytes
+        ((2, 3), 108)
     """
 
     weight: QuantizedTensor
     bias: FloatTensor | None
+    low: Tensor | None
+    high: Tensor | None
 
-    def __init__(self, layer: Linear, scheme: QuantizedDType | str = qint8) -> None:
-        self.weight = layer.weight.detach().T.quantize(dtype=scheme)
+    def __init__(
+        self,
+        layer: Linear,
+        scheme: QuantizedDType | str = qint8,
+        *,
+        weights: Ranges | None = None,
+        activations: QuantizedDType | str | None = None,
+        inputs: InputRange | None = None,
+    ) -> None:
+        self.weight = _quantized(layer.weight.detach().T, as_scheme("QuantizedLinear", scheme), weights)
         self.bias = None if layer.bias is None else layer.bias.detach()
+        self.activations = None if activations is None else as_scheme("QuantizedLinear", activations)
+        low = high = None
+        if self.activations is not None and inputs is not None:
+            if self.activations.granularity != "tensor":
+                raise ArgumentError(
+                    f"QuantizedLinear: a range that is known belongs to all values, and {self.activations} has several"
+                )
+            low, high = (end.detach() for end in inputs.range(self.activations))
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        return functional.quantized_linear(x, self.weight, self.bias, transposed=True)
+        if self.activations is None:
+            return functional.quantized_linear(x, self.weight, self.bias, transposed=True)
+        if x.is_tracked:
+            rounded = fake_quantize(x, dtype=self.activations, low=self.low, high=self.high)
+            return functional.quantized_linear(rounded, self.weight, self.bias, transposed=True)
+        q = x.quantize(dtype=self.activations, low=self.low, high=self.high)
+        product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)
+        return cast(product, x.dtype) if x.dtype.kind == "float" else product
+
+
+class QuantizedConv(Module):
+    """A convolution with a quantized weight, which is expanded for each call; made of a convolutional layer.
+
+    ``weight`` has the shape (outputs, all others), or of a transposed convolution (inputs, all others): blocks lie
+    along the others and ``channel`` axis 0 is an output. It saves memory, not time.
+
+    >>> import backburn as bb
+    >>> from backburn.nn import Conv2d
+    >>> layer = QuantizedConv(Conv2d(2, 4, 3), "qint8_symmetric_channel0_float32")
+    >>> layer(bb.zeros((1, 2, 5, 5))).shape, layer.weight.nbytes
+    ((1, 4, 3, 3), 88)
+    """
+
+    weight: QuantizedTensor
+
+    def __init__(
+        self, layer: Convolution, scheme: QuantizedDType | str = qint8, *, weights: Ranges | None = None
+    ) -> None:
+        weight = layer.weight.detach()
+        self.weight_shape = weight.shape
+        self.weight = _quantized(
+            weight.reshape(weight.shape[0], -1), as_scheme("QuantizedConv", scheme), weights
+        )
+        self.layer = copy.copy(layer)
+        vars(self.layer)["weight"] = None
+        self.layer.bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """What the layer computes with the weight's rounded values."""
+        whole = copy.copy(self.layer)
+        dtype = x.dtype if x.dtype.kind == "float" else None
+        whole.weight = self.weight.dequantize(dtype=dtype).reshape(*self.weight_shape)
+        return whole(x)  # type: ignore[no-any-return]
+
+
+def as_scheme(name: str, scheme: QuantizedDType | str) -> QuantizedDType:
+    """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for another dtype."""
+    chosen = as_dtype(scheme)
+    if not isinstance(chosen, QuantizedDType):
+        raise ArgumentError(f"{name}: {chosen} is no scheme; bb.qint8 is one")
+    return chosen
+
+
+def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | None) -> QuantizedTensor:
+    """A constant weight by ``scheme``, for the ranges that ``weights`` finds."""
+    if weights is None:
+        return weight.quantize(dtype=scheme)
+    low, high = weights.weight_range(weight, scheme)
+    return weight.quantize(dtype=scheme, low=low, high=high)
 
 
 class LoRALinear(Module):
@@ -80,24 +179,52 @@ class LoRALinear(Module):
         return self.base(x) + change * self.scaling  # type: ignore[no-any-return]
 
 
-def quantize_model(model: M, scheme: QuantizedDType | str = qint8, pattern: str = "*") -> M:
-    """A copy of ``model`` with the :class:`Linear` layers whose paths match ``pattern`` as :class:`QuantizedLinear`.
+#: Patterns of layers' paths: with shell wildcards, one or several.
+Patterns = str | tuple[str, ...]
 
-    A pattern has shell wildcards. A channel axis and blocks are those of weights of shape (outputs, inputs). Raises
-    :class:`ArgumentError` when no layer matches and :class:`DTypeError` for what is no scheme.
+
+def quantize_model(
+    model: M,
+    scheme: QuantizedDType | str = qint8,
+    pattern: Patterns = "*",
+    *,
+    skip: Patterns = (),
+    weights: Ranges | None = None,
+    activations: QuantizedDType | str | None = None,
+    inputs: Mapping[str, InputRange] | None = None,
+) -> M:
+    """A copy of ``model`` with quantized layers in the places of linear and convolutional ones.
+
+    Those are quantized whose paths match ``pattern`` and not ``skip``: shell wildcards, one or several. A channel axis
+    and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
+    :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
+    With a scheme for ``activations``, linear layers quantize their inputs too: for the ranges that ``inputs`` has by
+    path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
+    :class:`ArgumentError` when no layer matches, or one has no range in ``inputs``, and :class:`DTypeError` for what is
+    no scheme.
 
         >>> from backburn.nn import ReLU, Sequential
         >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
         >>> [type(layer).__name__ for layer in model]
         ['QuantizedLinear', 'ReLU', 'QuantizedLinear']
     """
-    chosen = as_dtype(scheme)
-    if not isinstance(chosen, QuantizedDType):
-        raise ArgumentError(f"quantize_model: {chosen} is no scheme; bb.qint8 is one")
-    return _replaced("quantize_model", model, pattern, Linear, lambda layer: QuantizedLinear(layer, chosen))
+    chosen = as_scheme("quantize_model", scheme)
+    changed: dict[str, Module] = {}
+    for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
+        if not isinstance(layer, Linear):
+            changed[path] = QuantizedConv(layer, chosen, weights=weights)
+            continue
+        if activations is not None and inputs is not None and path not in inputs:
+            raise ArgumentError(
+                f"quantize_model: there is no range for the inputs of {path!r}: calibrate(...) it, or leave it out "
+                f"with skip. Ranges: {', '.join(inputs) or 'none'}"
+            )
+        known = None if inputs is None else inputs.get(path)
+        changed[path] = QuantizedLinear(layer, chosen, weights=weights, activations=activations, inputs=known)
+    return replaced(model, changed)
 
 
-def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: str = "*") -> M:
+def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: Patterns = "*") -> M:
     """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
 
     Quantized and float layers alike; only the adapters are trained. Raises :class:`ArgumentError` when none matches.
@@ -106,23 +233,40 @@ def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: s
     if frozen.parameters():
         frozen.freeze()
     kinds = (Linear, QuantizedLinear)
-    return _replaced("add_adapters", frozen, pattern, kinds, lambda layer: LoRALinear(layer, rank, alpha))
+    layers = quantizable_layers("add_adapters", frozen, pattern, (), kinds)
+    return replaced(frozen, {path: LoRALinear(layer, rank, alpha) for path, layer in layers})
 
 
-def _replaced(name: str, model: M, pattern: str, kinds: Any, change: Callable[[Any], Module]) -> M:
-    """A copy of ``model`` with other layers in the places of those of ``kinds`` that match."""
+def quantizable_layers(
+    name: str,
+    model: Module,
+    pattern: Patterns = "*",
+    skip: Patterns = (),
+    kinds: tuple[type[Module], ...] = (Linear, Convolution),
+) -> list[tuple[str, Any]]:
+    """The layers of ``kinds`` that match, each once, by their first paths. Raises :class:`ArgumentError` for none."""
     if isinstance(model, kinds):
         raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
-    made = copy.deepcopy(model)
-    layers = [h for h in Places(made, is_tensor).holders if isinstance(h.node, kinds) and h.parent is not None]
-    chosen = [holder for holder in layers if fnmatchcase(holder.path, pattern)]
+    layers = [(path, module) for path, module in model.named_modules() if isinstance(module, kinds)]
+    wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
+    chosen = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
     if not chosen:
-        known = ", ".join(holder.path for holder in layers) or "there is none"
-        raise ArgumentError(f"{name}: no linear layer's path matches {pattern!r}. Linear layers: {known}")
-    changed: dict[int, Module] = {}  # a layer in two places stays one
-    for holder in chosen:
-        if id(holder.node) not in changed:
-            changed[id(holder.node)] = change(holder.node)
-        assert holder.parent is not None
-        holder.parent.put(holder.key, changed[id(holder.node)])
+        known = ", ".join(path for path, _ in layers) or "there is none"
+        what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
+        raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {known}")
+    return chosen
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def replaced(model: M, layers: Mapping[str, Module]) -> M:
+    """A copy of ``model`` with other modules at these paths; a module that stands in several places is one again."""
+    made = copy.deepcopy(model)
+    modules = dict(made.named_modules())
+    new = {id(modules[path]): module for path, module in layers.items()}
+    for holder in Places(made, is_tensor).holders:
+        if id(holder.node) in new and holder.parent is not None:
+            holder.parent.put(holder.key, new[id(holder.node)])
     return made

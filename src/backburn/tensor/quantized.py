@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.quantized import scale_shape
+from backburn.backend.quantized_products import linear_shape, product_shape
 from backburn.backend.shapes import broadcast_to
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
@@ -95,7 +97,8 @@ def quantized_linear(
 ) -> FloatTensor:
     """``x @ weight + bias`` for a quantized ``weight`` (inputs, outputs), or with ``transposed`` (outputs, inputs).
 
-    The weight is never expanded whole, and is a constant: gradients flow to ``x`` and ``bias``. Raises
+    The weight is never expanded whole, and is a constant: gradients flow to ``x`` and ``bias``. A quantized ``x``, from
+    which none can flow, is multiplied as :func:`quantized_matmul` does, with a result in float32. Raises
     :class:`DTypeError` for a weight that is not quantized and :class:`ShapeError` for shapes that do not fit.
 
         >>> import backburn as bb
@@ -103,22 +106,54 @@ def quantized_linear(
         >>> quantized_linear(bb.asarray([1.0, 2.0]), weight).tolist()
         [127.0, 254.0]
     """
+    w = quantized_operand("q_linear", weight)
+    if tensor_operand("q_linear", x).dtype.kind == "quantized":
+        return _of_quantized(x, w, bias, transposed)  # type: ignore[no-any-return]
     y = float_operand("q_linear", x)
     added = None if bias is None else cast(float_operand("q_linear", bias), y.dtype)
-    w = quantized_operand("q_linear", weight)
     return call("q_linear", y, w, added, transposed=transposed)  # type: ignore[no-any-return]
 
 
-def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTensor:
-    """The product of two quantized matrices in float32, or in another float ``dtype``.
+def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) -> Any:
+    """The linear map of a quantized input, whose leading axes become one where its steps allow it."""
+    added = None if bias is None else cast(float_operand("q_linear", bias), float32)
+    try:
+        shape = linear_shape(x.shape, weight.shape, None if added is None else added.shape, transposed=transposed)
+        rows = x if x.ndim == 2 else call("reshape", x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+    except ShapeError as error:
+        if "would part values" not in str(error):
+            raise ShapeError(f"q_linear: {error}. Operands: {describe((x, weight, bias))}") from None
+        return call("q_linear", call("dequantize", x, dtype=float32), weight, added, transposed=transposed)
+    product = call("q_matmul", rows, weight, dtype=float32, transposed=transposed)
+    product = call("reshape", product, shape=shape)
+    return product if added is None else call("add", product, added)
 
-    Integers are added up exactly where one step belongs to all values, or to each row of ``x`` and each column of
-    ``y``. Raises :class:`DTypeError` for what is not quantized and :class:`ShapeError` where lengths differ.
+
+def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTensor:
+    """The product of two matrices of which one or both are quantized, in float32 or in another float ``dtype``.
+
+    Of two quantized ones integers are added up exactly where one step belongs to all values, or to each row of ``x``
+    and each column of ``y``; else the values that they stand for are multiplied. Beside a float matrix, through which
+    gradients flow, the quantized one is expanded block by block; the result has then its dtype unless ``dtype`` says
+    another. Raises :class:`DTypeError` for two floats and :class:`ShapeError` where lengths differ.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[127.0, 1.0]]).quantize()
-        >>> quantized_matmul(x, x.T).tolist()
-        [[16130.0]]
+        >>> quantized_matmul(x, x.T).tolist(), quantized_matmul(x, bb.asarray([[1.0], [2.0]])).tolist()
+        ([[16130.0]], [[129.0]])
     """
-    operands = [quantized_operand("q_matmul", t) for t in (x, y)]
-    return call("q_matmul", *operands, dtype=dtype_or_default(dtype, float32))  # type: ignore[no-any-return]
+    kinds = [tensor_operand("q_matmul", t).dtype.kind == "quantized" for t in (x, y)]
+    if all(kinds):
+        return call("q_matmul", x, y, dtype=dtype_or_default(dtype, float32))  # type: ignore[no-any-return]
+    if not any(kinds):
+        raise DTypeError(f"q_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
+    try:
+        product_shape(x.shape, y.shape)
+    except ShapeError as error:
+        raise ShapeError(f"q_matmul: {error}. Operands: {describe((x, y))}") from None
+    if kinds[1]:
+        result = call("q_linear", float_operand("q_matmul", x), y)
+    else:
+        turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
+        result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
+    return cast(result, dtype_or_default(dtype, result.dtype))  # type: ignore[no-any-return]

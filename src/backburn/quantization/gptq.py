@@ -1,0 +1,175 @@
+"""GPTQ: a layer's weights rounded one after another, the error of each made up for by those that follow.
+
+(Frantar, Ashkboos, Hoefler and Alistarh (2022), *GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
+Transformers*, arXiv:2210.17323, algorithm 1.)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from backburn.base.dtypes import QuantizedDType, float32, float64
+from backburn.base.errors import ArgumentError, BackburnError, NumericalInstabilityError
+from backburn.nn.linear import Linear
+from backburn.nn.module import Module
+from backburn.nn.quantized import QuantizedLinear, Ranges, as_scheme, quantizable_layers, replaced
+from backburn.quantization.calibration import run, watch
+from backburn.quantization.observers import MinMax, Range
+from backburn.tensor import shape
+from backburn.tensor.choice import where
+from backburn.tensor.classes import Tensor
+from backburn.tensor.create import eye
+from backburn.tensor.decompose import cholesky, inv
+from backburn.tensor.defaults import use_backend
+from backburn.tensor.linalg import matmul
+from backburn.tensor.quantized import fake_quantize
+
+M = TypeVar("M", bound=Module)
+
+#: Columns after which the weights to the right are brought up to date at once, where no block of a scheme says so.
+COLUMNS = 128
+
+
+def gptq(
+    model: M,
+    batches: Iterable[Any],
+    scheme: QuantizedDType | str,
+    pattern: str | tuple[str, ...] = "*",
+    *,
+    skip: str | tuple[str, ...] = (),
+    damping: float = 0.01,
+    weights: Ranges | None = None,
+) -> M:
+    """A copy of ``model`` with quantized linear layers whose rounding errors were compensated on ``batches``.
+
+    Layers are taken in order, each with the inputs that it gets behind the layers quantized before; ``batches`` are
+    those of :func:`calibrate`, and go through the model once for each layer. ``damping`` times the mean of the
+    Hessian's diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default). Raises as
+    :func:`quantize_model`, and :class:`ArgumentError` where no data reach a layer.
+
+        >>> import backburn as bb
+        >>> from backburn.nn import Linear, Sequential
+        >>> model = Sequential(Linear(16, 4))
+        >>> small = gptq(model, [bb.random.normal((64, 16))], "qint4_symmetric_block8_float16")
+        >>> small[0].weight.dtype
+        qint4_symmetric_block8_float16
+    """
+    chosen, data = as_scheme("gptq", scheme), list(batches)
+    made = copy.deepcopy(model)
+    for path, layer in quantizable_layers("gptq", made, pattern, skip, (Linear,)):
+        hessian = _hessian(made, path, data)
+        if hessian is None:
+            raise ArgumentError(f"gptq: no data reach the layer {path!r}: give batches, or leave it out with skip")
+        rounded, ends = compensated(layer.weight.detach().T, hessian, chosen, damping=damping, weights=weights)
+        moved = copy.copy(layer)
+        moved.weight = rounded.T
+        made = replaced(made, {path: QuantizedLinear(moved, chosen, weights=_Known(ends))})
+    return made
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Ranges that are known already."""
+
+    ends: Range
+
+    def weight_range(self, x: Tensor, scheme: QuantizedDType, /) -> Range:
+        return self.ends
+
+
+def _hessian(model: Module, path: str, data: list[Any]) -> Tensor | None:
+    """The sum of ``x^T x`` over all inputs ``x`` of a layer, up to a factor the Hessian of its squared error."""
+    watched = copy.deepcopy(model)
+    total: Tensor | None = None
+
+    def see(x: Tensor) -> None:
+        nonlocal total
+        rows = x.detach().astype(_wide(x)).reshape(-1, x.shape[-1])
+        product = matmul(rows.T, rows)
+        total = product if total is None else total + product
+
+    watch(next(module for name, module in watched.named_modules() if name == path), see)
+    run(watched, data)
+    return total
+
+
+def _wide(x: Tensor) -> Any:
+    return float64 if x.backend.capabilities.supports(float64) else float32
+
+
+def compensated(
+    weight: Tensor,
+    hessian: Tensor,
+    scheme: QuantizedDType,
+    *,
+    damping: float = 0.01,
+    weights: Ranges | None = None,
+) -> tuple[Tensor, Range]:
+    """A weight of shape (outputs, inputs) with the values that ``scheme`` can hold, and the ends of their ranges.
+
+    ``hessian`` is the sum of ``x^T x`` over the inputs. With ``U`` the upper Cholesky factor of its inverse, column
+    ``j`` is rounded and its error times ``U[j, j:] / U[j, j]`` taken from the columns from ``j`` on: at once within a
+    block of columns, and for all columns to the right when the block is done. Inputs that are always 0 get weights 0.
+    Raises :class:`NumericalInstabilityError` where the damped Hessian is not positive definite.
+    """
+    finder: Ranges = weights if weights is not None else MinMax()
+    wide = hessian.dtype
+    rest = weight.detach().astype(wide)
+    upper, dead = _factor(hessian, damping)
+    rest = where(dead, 0.0, rest)
+    outputs, inputs = rest.shape
+    ends = None if scheme.block is not None else finder.weight_range(rest, scheme)
+    done: list[Tensor] = []
+    found: list[Range] = []
+    size = scheme.block or COLUMNS
+    for start in range(0, inputs, size):
+        stop = min(start + size, inputs)
+        block = rest[:, :stop - start]
+        if scheme.block is not None:
+            found.append(finder.weight_range(block, scheme))
+        factor, errors = upper[start:stop, start:], []
+        for j in range(stop - start):
+            column = block[:, 0]
+            rounded = _round(column, start + j, scheme, found[-1] if ends is None else ends)
+            error = (column - rounded) / factor[j, j]
+            done.append(rounded)
+            errors.append(error)
+            block = block[:, 1:] - error[:, None] * factor[j, j + 1 : stop - start]
+        rest = rest[:, stop - start :] - matmul(shape.stack(errors, axis=1), factor[:, stop - start :])
+    result = shape.stack(done, axis=1) if done else rest
+    if ends is None:
+        ends = shape.concat([f[0] for f in found], axis=-1), shape.concat([f[1] for f in found], axis=-1)
+    assert result.shape == (outputs, inputs)
+    return result, ends
+
+
+def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+    """The upper Cholesky factor of the damped Hessian's inverse, and which inputs are always 0."""
+    size = hessian.shape[0]
+    with use_backend(hessian.backend):
+        identity = eye(size, dtype=hessian.dtype)
+    diagonal = (hessian * identity).sum(axis=0)
+    dead = diagonal == 0.0
+    added = diagonal.mean() * damping + where(dead, 1.0, diagonal * 0.0)
+    try:
+        # The factor of the inverse from that of the matrix with its axes reversed would save the inverse, and is
+        # less plain: the layers' matrices are small.
+        return cholesky(inv(hessian + identity * added), upper=True), dead
+    except BackburnError as error:
+        raise NumericalInstabilityError(
+            f"gptq: the Hessian of {size} inputs is not positive definite ({error}): give more data or more damping "
+            f"than {damping}"
+        ) from error
+
+
+def _round(column: Tensor, index: int, scheme: QuantizedDType, ends: Range) -> Tensor:
+    """A column of a weight rounded to the values of its steps."""
+    low, high = ends
+    if scheme.block is not None:
+        return fake_quantize(column, dtype=scheme.over(0), low=low[:, 0], high=high[:, 0])
+    if scheme.axis == 1:
+        return fake_quantize(column, dtype=scheme.for_tensor(), low=low[index], high=high[index])
+    return fake_quantize(column, dtype=scheme, low=low, high=high)

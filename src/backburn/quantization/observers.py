@@ -1,0 +1,277 @@
+"""Observers: what values were seen, and the range that a scheme should represent.
+
+An observer sees tensors, one after another, and gives the ends of a range for :func:`backburn.quantize`. With an
+``axis``, every place along it has a range of its own. All that an observer keeps is in its attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from backburn.base.dtypes import QuantizedDType
+from backburn.base.errors import ArgumentError, NumericalInstabilityError
+from backburn.tensor import shape
+from backburn.tensor.choice import where
+from backburn.tensor.classes import Tensor
+from backburn.tensor.create import arange
+from backburn.tensor.defaults import use_backend
+from backburn.tensor.dispatch import axis_of, describe, float_operand
+from backburn.tensor.reduce import quantile
+
+Range = tuple[Tensor, Tensor]
+
+
+@dataclass(kw_only=True, eq=False)
+class Observer:
+    """The base of all observers, which override ``_see`` and ``_range``.
+
+    ``axis`` is the axis along which every place has a range of its own, by default none. ``count`` is the number of
+    values seen so far for each range.
+    """
+
+    axis: int | None = None
+    count: int = field(default=0, init=False)
+
+    def observe(self, x: Tensor) -> None:
+        """Take the values of a float tensor into account; one without elements changes nothing.
+
+        Raises :class:`NumericalInstabilityError` for NaN and infinite values, which are in no range.
+        """
+        name = f"{type(self).__name__}.observe"
+        y = float_operand(name, x).detach()
+        if not y.size:
+            return
+        if not bool(y.isfinite().all().item()):
+            raise NumericalInstabilityError(f"{name}: values must be finite to have a range: {describe((x,))}")
+        rows = y.reshape(1, -1)
+        if self.axis is not None:
+            axis = axis_of(name, y, self.axis)
+            rows = shape.permute_dims(y, (axis, *(a for a in range(y.ndim) if a != axis))).reshape(y.shape[axis], -1)
+        self._see(rows)
+        self.count += rows.shape[1]
+
+    def range(self, scheme: QuantizedDType) -> Range:
+        """The ends of the range for ``scheme``: 0-d tensors, or one number for each place along ``axis``.
+
+        Raises :class:`ArgumentError` when nothing was observed.
+        """
+        if not self.count:
+            raise ArgumentError(f"{type(self).__name__}.range: nothing was observed, so that there is no range")
+        low, high = self._range(scheme)
+        return (low, high) if self.axis is not None else (low.reshape(()), high.reshape(()))
+
+    def weight_range(self, x: Tensor, scheme: QuantizedDType) -> Range:
+        """Ranges for all steps that a tensor has by ``scheme``, found by a new observer with the same options.
+
+        >>> import backburn as bb
+        >>> low, high = MinMax().weight_range(bb.asarray([[1.0, 2.0, -3.0]]), bb.QuantizedDType("int8", block=2,
+        ...     granularity="block"))
+        >>> low.tolist(), high.tolist()
+        ([[1.0, -3.0]], [[2.0, -3.0]])
+        """
+        y = float_operand("weight_range", x).detach()
+        if scheme.block is None:
+            return self._of(y, scheme.axis, scheme)
+        length, lead = y.shape[-1], y.shape[:-1]
+        whole = length // scheme.block * scheme.block
+        found = []
+        for start, stop, size in ((0, whole, scheme.block), (whole, length, length - whole)):
+            if stop > start:
+                ends = self._of(y[..., start:stop].reshape(-1, size), 0, scheme)
+                found.append([end.reshape(*lead, -1) for end in ends])
+        return shape.concat([f[0] for f in found], axis=-1), shape.concat([f[1] for f in found], axis=-1)
+
+    def _of(self, x: Tensor, axis: int | None, scheme: QuantizedDType) -> Range:
+        fresh = replace(self, axis=axis)
+        fresh.observe(x)
+        return fresh.range(scheme)
+
+    def _see(self, rows: Tensor) -> None:
+        """Take a matrix into account, each row of which has a range of its own."""
+        raise NotImplementedError
+
+    def _range(self, scheme: QuantizedDType) -> Range:
+        """One range for each row."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, eq=False)
+class MinMax(Observer):
+    """The least and the largest value seen: ``low = min(x)``, ``high = max(x)``.
+
+    >>> import backburn as bb
+    >>> observer = MinMax()
+    >>> for x in (bb.asarray([-1.0, 2.0]), bb.asarray([0.5, 5.0])):
+    ...     observer.observe(x)
+    >>> float(observer.low.item()), float(observer.high.item())
+    (-1.0, 5.0)
+    """
+
+    low: Tensor | None = field(default=None, init=False)
+    high: Tensor | None = field(default=None, init=False)
+
+    def _see(self, rows: Tensor) -> None:
+        low, high = rows.min(axis=1), rows.max(axis=1)
+        if self.low is not None and self.high is not None:
+            low, high = low.minimum(self.low), high.maximum(self.high)
+        self.low, self.high = low, high
+
+    def _range(self, scheme: QuantizedDType) -> Range:
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+
+@dataclass(kw_only=True, eq=False)
+class MovingAverage(MinMax):
+    """Averages of the least and the largest value of each tensor seen, which forget old ones.
+
+    ``low = momentum * low + (1 - momentum) * min(x)``, and ``high`` likewise with the largest; the first tensor gives
+    the first values. A single outlier counts for little. (Jacob et al. (2018), *Quantization and Training of Neural
+    Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 3.1.)
+
+        >>> import backburn as bb
+        >>> observer = MovingAverage(momentum=0.75)
+        >>> for x in (bb.asarray([0.0, 4.0]), bb.asarray([0.0, 8.0])):
+        ...     observer.observe(x)
+        >>> float(observer.high.item())
+        5.0
+    """
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ArgumentError(f"MovingAverage: momentum is 0 or more and less than 1, not {self.momentum}")
+
+    def _see(self, rows: Tensor) -> None:
+        low, high = rows.min(axis=1), rows.max(axis=1)
+        if self.low is not None and self.high is not None:
+            low = self.low * self.momentum + low * (1 - self.momentum)
+            high = self.high * self.momentum + high * (1 - self.momentum)
+        self.low, self.high = low, high
+
+
+@dataclass(kw_only=True, eq=False)
+class _Sampling(Observer):
+    """An observer that keeps at most ``keep`` values of each range, evenly chosen from all that were seen."""
+
+    keep: int = 1 << 16
+    values: Tensor | None = field(default=None, init=False)
+
+    def _check_keep(self) -> None:
+        if self.keep < 2:
+            raise ArgumentError(f"{type(self).__name__}: keep is 2 values or more, not {self.keep}")
+
+    def _see(self, rows: Tensor) -> None:
+        new = rows.shape[1]
+        share = min(new, max(1, round(self.keep * new / (self.count + new))))
+        if self.values is None:
+            self.values = spread_out(rows, min(new, self.keep))
+        elif self.values.shape[1] + new <= self.keep:
+            self.values = shape.concat([self.values, rows], axis=1)
+        else:
+            old = spread_out(self.values, min(self.values.shape[1], self.keep - share))
+            self.values = shape.concat([old, spread_out(rows, share)], axis=1)
+
+    def _kept(self) -> Tensor:
+        assert self.values is not None
+        return self.values
+
+
+def spread_out(rows: Tensor, count: int) -> Tensor:
+    """``count`` columns of a matrix, spread over it such that no period in it is favoured; the same ones every time.
+
+    Column ``i * s mod n`` for the first ``s`` from 0.618 n on that has no divisor in common with n.
+    """
+    length = rows.shape[1]
+    if count >= length:
+        return rows
+    step = max(1, int(0.6180339887 * length))
+    while math.gcd(step, length) > 1:
+        step += 1
+    with use_backend(rows.backend):
+        return rows.take((arange(count) * step) % length, axis=1)
+
+
+@dataclass(kw_only=True, eq=False)
+class Percentile(_Sampling):
+    """The range that leaves out the outermost values on either side: quantiles ``1 - percent / 100`` and its opposite.
+
+    They are exact while at most ``keep`` values were seen, and those of an even sample of ``keep`` values then. (Wu et
+    al. (2020), *Integer Quantization for Deep Learning Inference: Principles and Empirical Evaluation*,
+    arXiv:2004.09602, section 5.)
+
+        >>> import backburn as bb
+        >>> observer = Percentile(percent=90.0)
+        >>> observer.observe(bb.arange(101, dtype=bb.float32))
+        >>> [round(float(end.item()), 3) for end in observer.range(bb.qint8)]
+        [10.0, 90.0]
+    """
+
+    percent: float = 99.99
+
+    def __post_init__(self) -> None:
+        self._check_keep()
+        if not 50 < self.percent <= 100:
+            raise ArgumentError(f"Percentile: percent lies above 50 and up to 100, and is {self.percent}")
+
+    def _range(self, scheme: QuantizedDType) -> Range:
+        values, part = self._kept(), self.percent / 100
+        return quantile(values, 1 - part, axis=1), quantile(values, part, axis=1)
+
+
+@dataclass(kw_only=True, eq=False)
+class MSE(_Sampling):
+    """The range of the least mean squared error, of the fractions ``f`` of the widest range.
+
+    It is ``f * low`` to ``f * high`` for ``argmin_f mean((x - dequantize(quantize(x, f * low, f * high)))**2)``.
+    ``candidates`` fractions are tried, evenly from 1 down to ``least``. Errors are those of the values kept, at most
+    ``keep`` for each range; the widest range is that of all values seen. (Nagel et al. (2021), *A White Paper on Neural
+    Network Quantization*, arXiv:2106.08295, section 3.1.)
+
+        >>> import backburn as bb
+        >>> observer = MSE()
+        >>> observer.observe(bb.concat([bb.linspace(-1.0, 1.0, 1000), bb.asarray([4.0])]))
+        >>> low, high = observer.range(bb.QuantizedDType("int4"))
+        >>> 0.9 < float(high.item()) < 2.0
+        True
+    """
+
+    candidates: int = 40
+    least: float = 0.2
+    low: Tensor | None = field(default=None, init=False)
+    high: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._check_keep()
+        if self.candidates < 1 or not 0 < self.least <= 1:
+            raise ArgumentError(
+                f"MSE: at least one candidate, from 1 down to a fraction above 0: {self.candidates}, {self.least}"
+            )
+
+    def _see(self, rows: Tensor) -> None:
+        super()._see(rows)
+        low, high = rows.min(axis=1), rows.max(axis=1)
+        if self.low is not None and self.high is not None:
+            low, high = low.minimum(self.low), high.maximum(self.high)
+        self.low, self.high = low, high
+
+    def _range(self, scheme: QuantizedDType) -> Range:
+        values, rows = self._kept(), scheme.over(0)
+        assert self.low is not None
+        assert self.high is not None
+        best: Tensor | None = None
+        fraction: Tensor | None = None
+        for i in range(self.candidates):
+            f = 1.0 - (1.0 - self.least) * i / max(1, self.candidates - 1)
+            rounded = values.quantize(dtype=rows, low=self.low * f, high=self.high * f).dequantize(dtype=values.dtype)
+            error = (values - rounded).square().mean(axis=1)
+            if best is None or fraction is None:
+                best, fraction = error, error * 0.0 + f
+            else:
+                better = error < best
+                best, fraction = where(better, error, best), where(better, f, fraction)
+        assert fraction is not None
+        return self.low * fraction, self.high * fraction
