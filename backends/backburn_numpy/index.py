@@ -13,12 +13,16 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.quantize import QuantizedArray, plain
+from backburn_numpy.threads import for_parts
 
 Array = Any
 Shape = tuple[int, ...]
 
 # Elements of one block of places: the temporaries stay in the processor's cache.
 BLOCK = 1 << 15
+
+# From so many elements on, an entry is worth looking for the others of its name.
+LONG = 16
 
 
 def slice(x: Array, /, key: Any) -> Array:
@@ -145,7 +149,8 @@ def _copy(x: Array, dtype: Any = None) -> Array:
 def _zeros(shape: Shape, dtype: Any) -> Array:
     """Zeros to be changed."""
     out = empty(shape, dtype)
-    out.fill(0)
+    flat = out.reshape(-1)
+    for_parts(lambda start, stop: flat[start:stop].fill(0), flat.size)
     return out
 
 
@@ -184,13 +189,26 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
-    flat = out.reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
-    rows = max(1, BLOCK // max(after, 1))
+    if after >= LONG:
+        # Whole entries can be added at once where none is named twice: one of each name, then the others.
+        numbers, chosen = np.arange(entries.size), np.empty(before * length, np.intp)
+        chosen[entries] = numbers
+        once = chosen[entries] == numbers
+        rows = entries[once]
+        target = out.reshape(before * length, after)
+        if np.ndim(values):
+            target[rows] += values if rows.size == entries.size else values[once]
+            values = values[~once]
+        else:
+            target[rows] += values
+        entries = entries[~once]
+    flat = out.reshape(-1)
+    step = max(1, BLOCK // max(after, 1))
     inside = np.arange(after)
-    for start in range(0, entries.size, rows):
-        stop = start + rows
+    for start in range(0, entries.size, step):
+        stop = start + step
         places = (entries[start:stop, None] * after + inside).reshape(-1)
         _add_at(flat, places, values[start:stop] if np.ndim(values) else values)
 

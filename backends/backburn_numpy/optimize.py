@@ -1,7 +1,8 @@
 """NumPy: steps of optimizers, block by block.
 
 A step is a dozen passes over four arrays. Done over whole arrays, each pass reads and writes memory; done over blocks,
-all passes but the first find their operands in the processor's cache. 16-bit floats are computed in float32.
+all passes but the first find their operands in the processor's cache. 16-bit floats are computed in float32. New
+parameters stand on recycled memory: those of the step before last are usually free.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import numpy as np
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ShapeError
+from backburn_numpy.blocks import is_half
+from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -19,6 +22,10 @@ Array = Any
 # Elements of a block. Five arrays of them fit into the second-level cache, and one is long enough to hide the cost of
 # the calls.
 BLOCK = 1 << 15
+
+# Elements of a block of the plain step, whose few passes are so short that threads would wait for one another between
+# those of smaller blocks.
+PLAIN_BLOCK = 1 << 17
 
 
 def sgd_step(
@@ -33,28 +40,30 @@ def sgd_step(
     donate: bool = False,
 ) -> tuple[Array, Array]:
     _check_alike(param, grad, *(() if velocity is None else (velocity,)))
-    result = np.empty(param.shape, param.dtype)
+    result = empty(param.shape, param.dtype)
     before = None if velocity is None or momentum == 0.0 else _flat(velocity)
     moving: Array | None = None  # without momentum and decay it is the gradient
     if before is not None or weight_decay != 0.0:
-        moving = velocity if donate and _writable(velocity) else np.empty(param.shape, param.dtype)
+        moving = velocity if donate and _writable(velocity) else empty(param.shape, param.dtype)
     new, p, g = _flat(result), _flat(param), _flat(grad)
     new_velocity = None if moving is None else _flat(moving)
+    block = PLAIN_BLOCK if moving is None else BLOCK
 
     def work(start: int, stop: int) -> None:
-        for i in range(start, stop, BLOCK):
-            part = slice(i, min(i + BLOCK, stop))
-            along = _wide(g[part])
+        change, moved = np.empty((2, min(block, stop - start)), np.float32 if is_half(param) else param.dtype)
+        for i in range(start, stop, block):
+            n = min(block, stop - i)
+            part, t, s = slice(i, i + n), change[:n], moved[:n]
+            along = slope = _wide(g[part])
             if weight_decay:
-                along = np.add(along, np.multiply(_wide(p[part]), weight_decay))
-            slope = along
+                along = slope = np.add(along, np.multiply(_wide(p[part]), weight_decay, out=s), out=s)
             if before is not None:
-                along = np.add(np.multiply(_wide(before[part]), momentum), slope)
+                along = np.add(np.multiply(_wide(before[part]), momentum, out=t), slope, out=t)
             if new_velocity is not None:
                 new_velocity[part] = along
             if nesterov:
-                along = np.add(np.multiply(along, momentum), slope)
-            np.subtract(p[part], np.multiply(along, lr), out=new[part], casting="same_kind")
+                along = np.add(np.multiply(along, momentum, out=t), slope, out=t)
+            np.subtract(p[part], np.multiply(along, lr, out=t), out=new[part], casting="same_kind")
 
     for_parts(work, result.size)
     return result, grad if moving is None else moving
@@ -77,8 +86,8 @@ def adam_step(
 ) -> tuple[Array, Array, Array]:
     _check_alike(param, grad, m, v)
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
-    result = np.empty(param.shape, param.dtype)
-    first, second = (a if donate and _writable(a) else np.empty(param.shape, param.dtype) for a in (m, v))
+    result = empty(param.shape, param.dtype)
+    first, second = (a if donate and _writable(a) else empty(param.shape, param.dtype) for a in (m, v))
     flat = [_flat(a) for a in (result, first, second, param, grad, m, v)]
     width = np.dtype(np.float32) if param.dtype.itemsize == 2 else param.dtype
     coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
