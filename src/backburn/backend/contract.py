@@ -48,12 +48,19 @@ class Capabilities:
     """What a backend declares that it can do; what it does not declare must raise ``Unsupported``.
 
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
-    ``groups`` names optional groups of operations, ``deterministic`` whether equal calls give equal bits.
+    ``groups`` names optional groups of operations, ``deterministic`` whether equal calls give equal bits, ``capture``
+    whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). ``storages`` are those of
+    quantized tensors (``"int8"``, ``"uint8"``, ``"int4"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) of which every
+    scheme works. Where ``propagates``, tensor functions that compute with floats quantize their results again when
+    their operands were quantized; it is an option of the backend's, ``numpy(quantized=propagate)``.
     """
 
     dtypes: Mapping[DType, frozenset[str]]
     groups: frozenset[str] = field(default_factory=frozenset)
     deterministic: bool = True
+    capture: bool = False
+    storages: frozenset[str] = field(default_factory=frozenset)
+    propagates: bool = False
 
     def supports(self, dtype: DType, use: str = "arithmetic") -> bool:
         """Whether ``dtype`` may be used so."""

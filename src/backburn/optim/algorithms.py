@@ -68,6 +68,7 @@ class Adam(Optimizer):
     """
 
     remembers = ("m", "v")
+    _corrects = True
     _decoupled = False
 
     def __init__(
@@ -96,7 +97,7 @@ class Adam(Optimizer):
         beta1, beta2 = self.betas
         new, *memory.values = k.adam_step(
             param, grad, m, v,
-            lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=memory.step,
+            lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=memory.number,
             weight_decay=self.weight_decay, decoupled=self._decoupled, donate=memory.owned,
         )  # fmt: skip
         return new

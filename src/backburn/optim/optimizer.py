@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +10,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
+from backburn.base.replay import REPLAY, Carrier, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
@@ -25,16 +26,24 @@ class Memory:
     them, so that their memory may be used up by the next step.
     """
 
-    __slots__ = ("backend", "owned", "step", "values")
+    __slots__ = ("backend", "number", "owned", "step", "values")
 
     def __init__(self, backend: AnyBackend, step: int, values: list[Any], owned: bool) -> None:
         self.backend = backend
         self.step = step
         self.values = values
         self.owned = owned
+        #: The step as operations are given it; a number that changes at each replay while a step is recorded.
+        self.number: int = step
+
+    def count(self, steps: int) -> int:
+        """Count so many more steps: their number now."""
+        self.step += steps
+        self.number = self.step
+        return self.step
 
 
-class Optimizer(ABC):
+class Optimizer(Carrier):
     """The base of all optimizers: parameters are found by walking over the model, their state is kept by path.
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
@@ -43,6 +52,8 @@ class Optimizer(ABC):
 
     #: The names of the tensors that are remembered for each parameter.
     remembers: tuple[str, ...] = ()
+    #: Whether the operation of a step is given its number.
+    _corrects = False
 
     def __init__(self, lr: Rate) -> None:
         """``lr`` is a number, or a function of the number of steps done before."""
@@ -74,7 +85,8 @@ class Optimizer(ABC):
         """
         leaves = self._leaves(model)
         given = by_leaf(leaves, gradients) if isinstance(gradients, Mapping) else None
-        lr = self._rate()
+        recording = REPLAY.get()
+        lr = self._rate() if recording is None else recording.number(self._rate)
         work = []
         for i, leaf in enumerate(leaves):
             outer = leaf.value.backend
@@ -91,12 +103,28 @@ class Optimizer(ABC):
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
                 f"computed with this model, and do its parameters require_grad()?"
             )
+        for _, _, _, memory in work:
+            self._count_one(memory, recording)
         news = [self._new(leaf.value, k, gradient, memory, lr) for leaf, k, gradient, memory in work]
         for (leaf, *_), new in zip(work, news, strict=True):
             leaf.put(new)
         assert self._places is not None
         self._places.remember()
-        self.steps += 1
+        self._count_one(self, recording)
+
+    def count(self, steps: int) -> int:
+        """Count so many more steps: their number now."""
+        self.steps += steps
+        return self.steps
+
+    def _count_one(self, what: Memory | Optimizer, recording: Recording | None) -> None:
+        """One more step of a parameter, or of all; in a recording, at each replay."""
+        if recording is None:
+            what.count(1)
+        elif self._corrects and isinstance(what, Memory):
+            what.number = recording.number(lambda: what.count(1), lambda: what.count(-1))
+        else:
+            recording.host(lambda: what.count(1), lambda: what.count(-1))
 
     def _rate(self) -> float:
         """The learning rate of the next step."""
@@ -111,7 +139,6 @@ class Optimizer(ABC):
         outer, dtype = x.backend, x.dtype
         k: Any = outer if inner is None else inner
         primitive = x.primitive if inner is None else outer.inner(x.primitive)  # type: ignore[attr-defined]
-        memory.step += 1
         if dtype.bits < 32:
             wide = self._update(k, k.cast(primitive, float32), k.cast(gradient, float32), memory, lr)
             primitive = k.cast(wide, dtype)
@@ -177,6 +204,20 @@ class Optimizer(ABC):
             for name, value in zip(self.remembers, memory.values, strict=True):
                 state[f"{path}.{name}"] = FloatTensor(value, memory.backend, memory.backend.dtype(value))
         return state
+
+    def carried(self) -> dict[str, FloatTensor]:
+        """The tensors that are remembered, ``"<path>.<name>"``, where they are: what a captured step carries on."""
+        return {
+            f"{path}.{name}": FloatTensor(value, memory.backend, memory.backend.dtype(value))
+            for path, memory in self._memories.items()
+            for name, value in zip(self.remembers, memory.values, strict=True)
+        }
+
+    def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
+        """Put others in the places of :meth:`carried`."""
+        for path, memory in self._memories.items():
+            memory.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
+            memory.owned = owned
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled and copied: all but the walk over the model, which is done again."""

@@ -1,6 +1,7 @@
 """Transforms of functions: derivatives of functions of tensors and trees of tensors."""
 
 from backburn.transforms.batching import vmap
+from backburn.transforms.capturing import Captured, CaptureWarning, capture
 from backburn.transforms.checking import check_grads
 from backburn.transforms.checkpointing import checkpoint
 from backburn.transforms.custom import custom_vjp, stop_gradient
@@ -8,6 +9,9 @@ from backburn.transforms.derivatives import grad, jvp, linearize, value_and_grad
 from backburn.transforms.jacobians import hessian, hvp, jacobian
 
 __all__ = [
+    "CaptureWarning",
+    "Captured",
+    "capture",
     "check_grads",
     "checkpoint",
     "custom_vjp",

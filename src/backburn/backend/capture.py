@@ -1,0 +1,46 @@
+"""Recording a program of a backend's operations, to play it again without Python.
+
+A backend that can (CUDA's graphs, say) declares ``capabilities.capture`` and has the method of
+:class:`CapturingBackend`; nothing is asked of the others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+#: From the state and the inputs of a step to its new state and its outputs.
+Program = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+
+
+class Replay(Protocol):
+    """A recorded program with memory of its own."""
+
+    #: The primitives that hold the state, undefined until they are set; the same objects as long as the replay lives.
+    state: list[Any]
+
+    @abstractmethod
+    def set_state(self, place: int, value: Any) -> None:
+        """Copy a primitive into the state."""
+
+    @abstractmethod
+    def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        """Play the program once: copy ``inputs`` in, renew ``state`` in place, return copies of the outputs.
+
+        ``numbers`` are the values of the recording's numbers (:class:`backburn.base.replay.Recording`), by place.
+        """
+
+
+class CapturingBackend(Protocol):
+    """A backend that records."""
+
+    @abstractmethod
+    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
+        """Record one run of ``program`` on copies of ``state`` and ``inputs``, without changing either.
+
+        ``program`` has run before, so that whatever it needs is compiled. It is called once; what it computes counts
+        for nothing until it is replayed. Numbers that differ from replay to replay reach operations as
+        ``ReplayedFloat`` and ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Raises
+        :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing changed.
+        """

@@ -1,0 +1,103 @@
+"""What a recorded program needs from the host each time it is played again.
+
+A captured step (:func:`backburn.capture`) runs its Python code once and is then replayed by the backend. Host code that
+changes from step to step (the learning rate of a schedule, an optimizer's counter, the offset of a random draw) must
+still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; whoever has such a number makes it with
+:meth:`Recording.number`, and the backend binds it to a place on its device that is written before each replay.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+
+class ReplayedFloat(float):
+    """A float that another value takes the place of at each replay; ``place`` numbers it in its recording.
+
+    What is computed from it in Python is an ordinary number, and would stay as it was: a backend that records uses it
+    as it is, or refuses to record.
+    """
+
+    place: int
+
+
+class ReplayedInt(int):
+    """The same for an integer."""
+
+    place: int
+
+
+class Recording:
+    """The numbers of one recorded program, in the order in which the host computes them."""
+
+    def __init__(self) -> None:
+        """A recording without numbers."""
+        self._advance: list[Callable[[], Any]] = []
+        self._undo: list[Callable[[], Any]] = []
+        self._numbers: list[tuple[int, type]] = []
+        #: The places of the numbers that the backend has bound.
+        self.bound: set[int] = set()
+
+    def number(self, advance: Callable[[], Any], undo: Callable[[], Any] | None = None) -> Any:
+        """What ``advance()`` returns now, as a number that it is asked for again before each replay.
+
+        ``undo`` takes back what ``advance`` changed, for a recording that fails.
+        """
+        value = advance()
+        kind = ReplayedInt if isinstance(value, int) else ReplayedFloat
+        number = kind(value)
+        number.place = len(self._numbers)
+        self._numbers.append((len(self._advance), kind))
+        self._remember(advance, undo)
+        return number
+
+    def host(self, advance: Callable[[], Any], undo: Callable[[], Any]) -> None:
+        """Run ``advance()`` now and before each replay, in order with the numbers."""
+        advance()
+        self._remember(advance, undo)
+
+    def _remember(self, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
+        self._advance.append(advance)
+        if undo is not None:
+            self._undo.append(undo)
+
+    def bind(self, value: Any) -> int | None:
+        """The place of a number of this recording, which is then bound; None for an ordinary one."""
+        if not isinstance(value, ReplayedFloat | ReplayedInt):
+            return None
+        self.bound.add(value.place)
+        return value.place
+
+    @property
+    def unbound(self) -> int:
+        """How many numbers the backend has not bound: their values would be frozen."""
+        return len(self._numbers) - len(self.bound)
+
+    def advance(self) -> list[float]:
+        """Run the host's part of one more step: the value of each number, by place."""
+        values = [advance() for advance in self._advance]
+        return [values[i] for i, _ in self._numbers]
+
+    def undo(self) -> None:
+        """Take back the host's part of the step that was recorded."""
+        for undo in reversed(self._undo):
+            undo()
+
+
+#: The recording in progress, if there is one.
+REPLAY: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
+
+
+class Carrier(ABC):
+    """What carries tensors from step to step without being a tree, such as an optimizer."""
+
+    @abstractmethod
+    def carried(self) -> Mapping[str, Any]:
+        """The tensors by name."""
+
+    @abstractmethod
+    def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
+        """Put others in their places, under the same names; ``owned`` if their memory may be written over."""

@@ -1,0 +1,318 @@
+"""``capture``: record a whole step once, with its derivatives and updates, and replay it without Python."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+from backburn.backend.capture import Replay
+from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.contexts import RECORDING, scoped
+from backburn.base.errors import ArgumentError, CaptureError, GraphError
+from backburn.base.places import Places
+from backburn.base.replay import REPLAY, Carrier, Recording
+from backburn.base.trees import Structure, flatten, unflatten
+from backburn.tensor.classes import Tensor
+from backburn.tensor.dispatch import describe, inner_of
+from backburn.transforms.levels import check_function
+
+OnFallback = Literal["warn", "error", "allow"]
+
+
+class CaptureWarning(UserWarning):
+    """A step could not be recorded, and runs as it is."""
+
+
+def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "warn") -> Captured:
+    """``step(state, *batch) -> (state, out)``, recorded by the backend and replayed without Python, where it can.
+
+    ``state`` is a tree of whatever changes from step to step: models, optimizers, tensors. ``batch`` and ``out`` are
+    trees of tensors. The first call with arguments of some shapes runs ``step`` as it is; the second records forward
+    pass, backward pass and update as one program with memory of its own, and from then on calls replay it. What the
+    host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) goes on counting.
+    Other Python code of ``step`` runs only in the first two calls: numbers that it computes stay as they were.
+
+    The state is given away: the tensors in it are used up by the call, one that is used again raises, and the call
+    returns the same models and optimizers with new tensors in them. That is so on every backend. One that cannot
+    record (``capabilities.capture``) calls ``step``; so it does, with a warning, after a step that cannot be recorded
+    because it reads values on the host (``item()``, ``numpy()``, ``if x > 0``) or makes shapes of them;
+    ``on_fallback="error"`` raises then, ``"allow"`` says nothing. :attr:`Captured.reason` says why not.
+
+        >>> import backburn as bb
+        >>> def step(model, x):
+        ...     loss = ((x * model["w"] - 6.0) ** 2.0).sum()
+        ...     grads = loss.backward()
+        ...     new = (model["w"].inner() - 0.1 * model["w"].grad(grads)).to(model["w"].backend)
+        ...     return {"w": new.require_grad()}, loss
+        >>> train = bb.capture(step)
+        >>> model = {"w": bb.asarray(2.0).require_grad()}
+        >>> for _ in range(3):
+        ...     model, loss = train(model, bb.asarray(1.0))
+        >>> loss.item(), train
+        (6.553..., <captured step: runs as it is, since numpy does not record>)
+
+    Raises :class:`ArgumentError` unless ``step`` returns a pair, and for a state without tensors.
+    """
+    check_function("capture", step)
+    if on_fallback not in ("warn", "error", "allow"):
+        raise ArgumentError(f"capture: on_fallback is 'warn', 'error' or 'allow', not {on_fallback!r}")
+    return Captured(step, on_fallback)
+
+
+class Captured:
+    """What :func:`capture` returns. Not for several threads at once."""
+
+    def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback) -> None:
+        """A step that has not run yet."""
+        self._step = step
+        self._on_fallback = on_fallback
+        self._plans: list[tuple[Any, _Plan | str | None]] = []
+        #: Why the last call did not replay; empty if it did.
+        self.reason = "it has not been called"
+
+    def __repr__(self) -> str:
+        return f"<captured step: {f'runs as it is, since {self.reason}' if self.reason else 'replayed'}>"
+
+    def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
+        """One step: the new state, and what the step returned besides."""
+        slots, inputs = _Slots(state), _Inputs(batch)
+        base = _base(slots, inputs)
+        if not base.capabilities.capture:
+            self.reason = f"{base.spec} does not record"
+            return self._run(slots, batch)
+        key = (slots.key(), inputs.key, RECORDING.get())
+        index = next((i for i, (known, _) in enumerate(self._plans) if known == key), None)
+        if index is None:
+            self.reason = "a step of these shapes runs once before it is recorded"
+            state, out = self._run(slots, batch)
+            # An optimizer remembers from its first step on: the state that comes next is known as well.
+            self._plans += [(key, None), ((_Slots(state).key(), *key[1:]), None)]
+            return state, out
+        plan = self._plans[index][1]
+        if plan is None:
+            plan = self._record(base, slots, inputs)
+            self._plans[index] = (key, plan)
+        if isinstance(plan, str):
+            self.reason = plan
+            return self._run(slots, batch)
+        self.reason = ""
+        return plan.replay(slots, inputs)
+
+    def _run(self, slots: _Slots, batch: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The step as it is, after which the old state is given away all the same."""
+        before = slots.tensors
+        state, out = _pair(self._step(slots.state, *batch))
+        kept = {id(x) for x in (*_Slots(state).tensors, *flatten((out, batch))[0])}
+        for x in before:
+            if id(x) not in kept:
+                _give_away(x)
+        return state, out
+
+    def _record(self, base: Any, slots: _Slots, inputs: _Inputs) -> _Plan | str:
+        """The recorded program, or why there is none; then everything is as it was."""
+        recording, before = Recording(), slots.tensors
+        plan = _Plan(recording, inputs)
+
+        def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+            slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
+            new, out = _pair(self._step(slots.state, *inputs.tree(values)))
+            after = _Slots(new)
+            if after.key() != key:
+                raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
+            plan.out, plan.structure = flatten(out)
+            return [_primitive(x) for x in after.tensors], [_primitive(x) for x in plan.out if isinstance(x, Tensor)]
+
+        key = slots.key()
+        try:
+            with scoped(REPLAY, recording):
+                plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
+            if recording.unbound:
+                raise CaptureError(
+                    f"{recording.unbound} of the numbers that change from step to step (a learning rate, a counter, a "
+                    f"random offset) went through Python arithmetic before {base.spec} saw them"
+                )
+        except CaptureError as error:
+            recording.undo()
+            slots.put(before)
+            if self._on_fallback == "error":
+                raise
+            if self._on_fallback == "warn":
+                warnings.warn(f"capture: the step runs as it is, since {error}", CaptureWarning, stacklevel=3)
+            return str(error)
+        except BaseException:
+            recording.undo()
+            slots.put(before)
+            raise
+        recording.undo()  # recorded, and not yet done
+        slots.put(before)
+        return plan
+
+
+class _Plan:
+    """A recorded step, and how to make tensors of its primitives."""
+
+    def __init__(self, recording: Recording, inputs: _Inputs) -> None:
+        self.recording = recording
+        self.program: Replay | None = None
+        self.out: list[Any] = []
+        self.structure: Structure | None = None
+
+    def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
+        """One step: the host's part, then the backend's."""
+        program, before = self.program, slots.tensors
+        assert program is not None
+        assert self.structure is not None
+        for place, (x, held) in enumerate(zip(before, program.state, strict=True)):
+            if (primitive := _primitive(x)) is not held:
+                program.set_state(place, primitive)
+        outputs = iter(program(inputs.primitives, self.recording.advance()))
+        slots.put([_rebuilt(x, p) for x, p in zip(before, program.state, strict=True)])
+        for x in before:
+            _give_away(x)
+        leaves = [_rebuilt(x, next(outputs), False) if isinstance(x, Tensor) else x for x in self.out]
+        return slots.state, unflatten(self.structure, leaves)
+
+
+class _Slots:
+    """The tensors of a state, each once, and the places where others are put."""
+
+    def __init__(self, state: Any) -> None:
+        self._box = [state]
+        self._leaves = flatten(self._box)
+        self._places = Places(self._box, lambda x: isinstance(x, Tensor | Carrier)).leaves
+        self.tensors: list[Tensor] = []
+        self._carried: dict[int, list[str]] = {}
+        for i, place in enumerate(self._places):
+            if isinstance(place.value, Carrier):
+                carried = place.value.carried()
+                self._carried[i] = list(carried)
+                self.tensors += carried.values()
+            else:
+                self.tensors.append(place.value)
+
+    @property
+    def state(self) -> Any:
+        """The tree, with what has been put into it."""
+        return self._box[0]
+
+    def put(self, tensors: list[Any], owned: bool = False) -> None:
+        """Put tensors in the places of :attr:`tensors`, in its order; ``owned`` if nobody else will read them."""
+        rest = iter(tensors)
+        for i, place in enumerate(self._places):
+            if i in self._carried:
+                place.value.carry({name: next(rest) for name in self._carried[i]}, owned)
+            else:
+                place.put(next(rest))
+
+    def key(self) -> Any:
+        """What must be equal for one program to serve two states."""
+        leaves, structure = self._leaves
+        others = [None if isinstance(x, Tensor | Carrier) else x for x in leaves]
+        paths = [place.path for place in self._places]
+        return structure, others, paths, list(self._carried.items()), [_description(x) for x in self.tensors]
+
+    def differs(self, key: Any) -> str:
+        """The first difference to another key, in words."""
+        mine, (structure, others, paths, _, tensors) = self.key(), key
+        if mine[0] != structure or mine[2] != paths:
+            return "it has other parts"
+        if mine[1] != others:
+            return "a Python number in it changed, and would stay as it is (use a tensor)"
+        pairs = zip(mine[4], tensors, strict=False)
+        return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
+
+
+class _Inputs:
+    """The batch: its tensors, and how to put others in their places."""
+
+    def __init__(self, batch: tuple[Any, ...]) -> None:
+        self._leaves, self._structure = flatten(batch)
+        for x in self._leaves:
+            if hasattr(x, "__array__") and not isinstance(x, Tensor):
+                raise ArgumentError(f"capture: the batch has tensors, and {type(x).__name__} is none: use bb.asarray")
+        self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
+        self.primitives = [_primitive(x) for x in self.tensors]
+        others = [None if isinstance(x, Tensor) else x for x in self._leaves]
+        self.key = (self._structure, others, [_description(x) for x in self.tensors])
+
+    def tree(self, primitives: list[Any]) -> Any:
+        """The batch with tensors over other primitives."""
+        rest = iter(primitives)
+        leaves = [_rebuilt(x, next(rest)) if isinstance(x, Tensor) else x for x in self._leaves]
+        return unflatten(self._structure, leaves)
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(f"capture: the step returns the pair (state, out), not {type(result).__name__}")
+    return result
+
+
+def _base(slots: _Slots, inputs: _Inputs) -> Any:
+    """The backend that computes."""
+    if not slots.tensors and not inputs.tensors:
+        raise ArgumentError("capture: neither the state nor the batch has a tensor")
+    k: Any = (slots.tensors or inputs.tensors)[0].backend
+    while (inner := inner_of(k)) is not None:
+        k = inner
+    return k
+
+
+def _description(x: Tensor) -> tuple[Any, ...]:
+    """What must be equal of two tensors for one program; raises for a tensor with a history."""
+    if x.is_tracked and not x.is_require_grad:
+        raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
+    return x.dtype, x.shape, x.backend.spec, x.is_require_grad
+
+
+def _primitive(x: Tensor) -> Any:
+    """The primitive of the backend that computes."""
+    k: Any = x.backend
+    primitive = x.primitive
+    while is_autodiff(k):
+        primitive = _down(k, x.dtype.kind)(primitive)
+        k = k.inner_backend
+    return primitive
+
+
+def _rebuilt(x: Tensor, primitive: Any, require_grad: bool = True) -> Tensor:
+    """A tensor over ``primitive`` like ``x``: on its backend, of its kind, a leaf that requires gradients like it."""
+    kind = x.dtype.kind
+
+    def up(k: Any) -> Any:
+        return _up(k, kind)(up(k.inner_backend)) if is_autodiff(k) else primitive
+
+    k: AnyBackend = x.backend
+    made = up(k)
+    if require_grad and x.is_require_grad:
+        made = k.set_require_grad(made, True)
+    return type(x)(made, k, x.dtype)
+
+
+def _down(k: Any, kind: str) -> Any:
+    return {"float": k.inner, "int": k.int_inner, "bool": k.bool_inner, "quantized": k.q_inner}[kind]
+
+
+def _up(k: Any, kind: str) -> Any:
+    return {
+        "float": k.from_inner, "int": k.int_from_inner, "bool": k.bool_from_inner, "quantized": k.q_from_inner
+    }[kind]  # fmt: skip
+
+
+class _GivenAway:
+    """What stands in a tensor that a captured step has used up: whatever asks it, it says so."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by tools that look at every object
+            raise AttributeError(name)
+        raise GraphError(
+            "the tensor was part of a state that a captured step has used up: use the state that the step returned"
+        )
+
+
+def _give_away(x: Tensor) -> None:
+    x._primitive = _GIVEN_AWAY
+
+
+_GIVEN_AWAY = _GivenAway()

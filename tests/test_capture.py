@@ -1,0 +1,236 @@
+"""Steps that are recorded and replayed: on every backend what they give is what they would have given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.taping import TapingBackend
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.base.errors import ArgumentError, CaptureError, GraphError
+from backburn.nn import functional
+from backburn.transforms import CaptureWarning
+
+TAPING = "autodiff(taping)"
+
+
+def batches(n: int, backend: str, seed: int = 0) -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    made = [(rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)) for _ in range(n)]
+    return [(bb.asarray(x, backend=backend), bb.asarray(y, backend=backend)) for x, y in made]
+
+
+def model_on(backend: str, dropout: float = 0.0) -> nn.Module:
+    bb.random.seed(1)
+    model = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 3))
+    return model.to(backend)
+
+
+def train_step(state: Any, x: Any, y: Any) -> Any:
+    model, optimizer = state
+    loss = functional.cross_entropy(model(x), y)
+    optimizer.step(model, loss.backward())
+    return state, loss
+
+
+OPTIMIZERS = {
+    "sgd": lambda: optim.SGD(0.1, momentum=0.9),
+    "adam": lambda: optim.Adam(0.01),
+    "scheduled": lambda: optim.AdamW(lambda step: 0.05 / (1 + step)),
+}
+
+
+def losses(backend: str, optimizer: Any, wrap: Any, dropout: float = 0.0) -> tuple[list[float], Any, Any]:
+    state = (model_on(backend, dropout), optimizer())
+    step = wrap(train_step)
+    bb.random.seed(5)
+    found = []
+    for x, y in batches(7, backend):
+        state, loss = step(state, x, y)
+        found.append(loss.item())
+    return found, state, step
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: str, dropout: float) -> None:
+    plain, (model, optimizer), _ = losses("autodiff(numpy)", OPTIMIZERS[name], lambda f: f, dropout)
+    replayed, (other, other_optimizer), step = losses(TAPING, OPTIMIZERS[name], bb.capture, dropout)
+    assert step.reason == ""
+    assert repr(step) == "<captured step: replayed>"
+    np.testing.assert_array_equal(plain, replayed)
+    for path, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), other.state_dict()[path].numpy())
+    assert other_optimizer.steps == optimizer.steps == 7
+    for path, value in optimizer.state_dict().items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(other_optimizer.state_dict()[path]))
+    assert bb.random.get_state()["offset"] == 7 * 8 * 16 * bool(dropout)
+
+
+def test_a_replay_makes_no_call_of_the_step() -> None:
+    calls = []
+
+    def step(state: Any, x: Any) -> Any:
+        calls.append(1)
+        return {"w": state["w"] * 0.5 + x}, state["w"].sum()
+
+    captured, state = bb.capture(step), {"w": bb.asarray([1.0, 2.0], backend=TAPING)}
+    sums = []
+    for i in range(5):
+        state, total = captured(state, bb.asarray(float(i), backend=TAPING))
+        sums.append(total.item())
+    assert len(calls) == 2
+    w, expected = np.array([1.0, 2.0]), []
+    for i in range(5):
+        expected.append(w.sum())
+        w = w * 0.5 + i
+    np.testing.assert_allclose(sums, expected)
+    np.testing.assert_allclose(state["w"].numpy(), w)
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", TAPING])
+def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
+    captured = bb.capture(lambda w, x: (w + x, w.sum()))
+    for _ in range(3):
+        w = bb.asarray([1.0], backend=backend)
+        new, _ = captured(w, bb.asarray(1.0, backend=backend))
+        assert new.tolist() == [2.0]
+        with pytest.raises(GraphError, match="used up"):
+            w + 1.0
+        with pytest.raises(GraphError, match="used up"):
+            w.numpy()
+        with pytest.raises(GraphError, match="used up"):
+            captured(w, bb.asarray(1.0, backend=backend))
+
+
+def test_outputs_outlive_the_next_replay() -> None:
+    captured = bb.capture(lambda w, x: (w + x, (w * 2.0, 7)))
+    w = bb.asarray([1.0], backend=TAPING)
+    kept = []
+    for _ in range(4):
+        w, (double, seven) = captured(w, bb.asarray(1.0, backend=TAPING))
+        kept.append(double)
+        assert seven == 7
+    assert [x.tolist() for x in kept] == [[2.0], [4.0], [6.0], [8.0]]
+
+
+def test_state_from_elsewhere_is_taken_up() -> None:
+    captured, w = bb.capture(lambda w, x: (w + x, None)), bb.asarray([1.0], backend=TAPING)
+    one = bb.asarray(1.0, backend=TAPING)
+    for _ in range(3):
+        w, _ = captured(w, one)
+    w, _ = captured(bb.asarray([10.0], backend=TAPING), one)
+    assert w.tolist() == [11.0]
+
+
+def test_other_shapes_are_recorded_on_their_own() -> None:
+    captured = bb.capture(lambda w, x: (w + x.sum(), x.shape[0]))
+    w = bb.asarray(0.0, backend=TAPING)
+    reasons = []
+    for n in (2, 2, 3, 2, 3, 3):
+        w, rows = captured(w, bb.ones((n,), backend=TAPING))
+        assert rows == n
+        reasons.append(captured.reason == "")
+    assert w.item() == 15.0
+    assert reasons == [False, True, False, True, True, True]
+
+
+def test_tied_weights_stay_tied() -> None:
+    shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=TAPING).require_grad()
+    model = {"in": shared, "out": shared}
+
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = ((x @ model["in"]) @ model["out"].T).sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    captured, state = bb.capture(step), (model, optim.SGD(0.01))
+    for _ in range(4):
+        state, _ = captured(state, bb.ones((1, 2), backend=TAPING))
+    assert captured.reason == ""
+    assert state[0]["in"] is state[0]["out"]
+
+
+# ---- what cannot be recorded ----
+
+
+def counting(read: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = ((x - model["w"]) ** 2.0).sum()
+        optimizer.step(model, loss.backward())
+        return state, read(loss)
+
+    return step
+
+
+@pytest.mark.parametrize("read", [lambda x: x.item(), lambda x: bool(x > 0.0), lambda x: bb.nonzero(x.reshape(1))])
+def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
+    results = []
+    for backend in ("autodiff(numpy)", TAPING):
+        state = ({"w": bb.asarray([0.0], backend=backend).require_grad()}, optim.Adam(0.1))
+        captured = bb.capture(counting(read))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(5):
+                state, _ = captured(state, bb.asarray([1.0], backend=backend))
+        results.append((state[0]["w"].numpy(), state[1].steps))
+        if backend == TAPING:
+            assert [w.category for w in caught] == [CaptureWarning]
+            assert "reads values on the host" in captured.reason
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1] == 5
+
+
+def test_a_fallback_may_be_an_error() -> None:
+    state = ({"w": bb.asarray([0.0], backend=TAPING).require_grad()}, optim.SGD(0.1))
+    captured = bb.capture(counting(lambda x: x.item()), on_fallback="error")
+    x = bb.asarray([1.0], backend=TAPING)
+    state, _ = captured(state, x)
+    before = state[0]["w"].tolist()
+    with pytest.raises(CaptureError, match="reads values"):
+        captured(state, x)
+    assert state[0]["w"].tolist() == before
+    assert state[1].steps == 1
+
+
+def test_numbers_that_would_freeze_are_found() -> None:
+    def step(state: Any, x: Any) -> Any:
+        return {"w": state["w"] + x, "count": state["count"] + 1}, None
+
+    captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=TAPING), "count": 0}
+    one = bb.asarray(1.0, backend=TAPING)
+    state, _ = captured(state, one)
+    with pytest.warns(CaptureWarning, match="a Python number in it changed"):
+        state, _ = captured({**state, "count": 0}, one)
+    state, _ = captured({**state, "count": 0}, one)
+    assert state["w"].item() == 3.0
+
+
+def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn.backend.contract import Backend
+
+    monkeypatch.setattr(TapingBackend, "adam_step", Backend.adam_step)  # its body computes with the numbers
+    with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
+        found, (_, optimizer), _ = losses(TAPING, OPTIMIZERS["adam"], bb.capture)
+    assert optimizer.steps == 7
+    np.testing.assert_allclose(found, losses("autodiff(numpy)", OPTIMIZERS["adam"], lambda f: f)[0], rtol=1e-6)
+
+
+def test_misuse_is_explained() -> None:
+    x = bb.asarray([1.0])
+    with pytest.raises(ArgumentError, match="takes a function"):
+        bb.capture(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="on_fallback is"):
+        bb.capture(lambda s: (s, s), on_fallback="maybe")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="returns the pair"):
+        bb.capture(lambda s: s)(x)
+    with pytest.raises(ArgumentError, match="neither the state nor the batch has a tensor"):
+        bb.capture(lambda s: (s, s))(3)
+    with pytest.raises(ArgumentError, match=r"use bb\.asarray"):
+        bb.capture(lambda s, x: (s, x))(x, np.ones(2))
