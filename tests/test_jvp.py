@@ -326,3 +326,27 @@ def test_bad_inputs_are_explained() -> None:
         grad(lambda x: x.sum(), has_aux=True)(x)
     with pytest.raises(ArgumentError, match="float tensors, not IntTensor"):
         jacobian(lambda x: bb.argmax(x))(x)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_jacobians_of_many_elements_are_made_in_parts(mode: str) -> None:
+    from backburn.transforms import jacobians
+
+    x = tensor(np.linspace(-1, 1, jacobians.AT_ONCE + 44))
+    found = jacobian(lambda x: bb.cumulative_sum(x * x), mode=mode)(x).numpy()
+    np.testing.assert_allclose(found, np.tril(np.broadcast_to(2 * x.numpy(), found.shape)), rtol=1e-14)
+    state = bb.random.get_state()
+    dropped = jacobian(lambda x: x * bb.random.normal(x.shape, dtype="float64"), mode=mode)(x).numpy()
+    bb.random.set_state(state)
+    np.testing.assert_array_equal(dropped, np.diag(bb.random.normal(x.shape, dtype="float64").numpy()))
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_functions_under_a_jacobian_may_look_at_their_values(mode: str) -> None:
+    x = tensor([1.0, 2.0, -0.5])
+    assert jacobian(lambda x: x * x if x.sum().item() > 0 else x, mode=mode)(x).tolist()[1] == [0.0, 4.0, 0.0]
+    assert jacobian(lambda x: x[x > 0.0] ** 2.0, mode=mode)(x).tolist() == [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0]]
+    w = tensor([1.0, 2.0, 3.0]).require_grad()
+    found = jacobian(lambda x: x * w, mode=mode)(x)
+    assert found.backend is x.backend
+    assert w.grad(found.sum().backward()).tolist() == [1.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Jacobians and Hessians, row by row or column by column."""
+"""Jacobians and Hessians: pullbacks or tangents for all elements at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
+from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
-from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, linearize, of_chosen, positions, vjp
+from backburn.tensor.dispatch import levels_between, lift
+from backburn.transforms.batching import vmap
+from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, of_chosen, positions, vjp
 from backburn.transforms.levels import check_function, float_leaves
+
+#: How many cotangents or tangents are taken through the function together.
+AT_ONCE = 256
 
 
 def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "reverse") -> Function:
@@ -17,8 +23,9 @@ def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "re
 
     For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. Where
     the argument is a tree (or ``argnums`` a tuple), there is such a tree of tensors, and where the result is one, such
-    a tree of what there is for each of its tensors. ``mode`` is ``"reverse"``, one reverse pass for each element of the
-    result, or ``"forward"``, one tangent for each element of the arguments; either runs ``f`` once.
+    a tree of what there is for each of its tensors. ``mode`` is ``"reverse"``, a cotangent for each element of the
+    result, or ``"forward"``, a tangent for each element of the arguments; with either, all are taken through ``f``
+    together (:func:`vmap`), in parts of some hundreds where there are more.
 
         >>> import backburn as bb
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
@@ -66,84 +73,96 @@ def _jacobian(name: str, f: Function, argnums: int | tuple[int, ...], mode: str)
     def of_args(*args: Any, **kwargs: Any) -> Any:
         of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
         leaves, structure = float_leaves(name, tuple(primals))
-        out, blocks = (_by_rows if mode == "reverse" else _by_columns)(name, of_numbered, primals, leaves, structure)
-        trees = [unflatten(structure, row) for row in blocks]
-        return unflatten(out, trees if isinstance(argnums, (tuple, list)) else [tree[0] for tree in trees])
+        made = _Derivative(name, of_numbered, leaves, structure)
+        trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
+        return unflatten(made.out_structure, trees if isinstance(argnums, (tuple, list)) else [t[0] for t in trees])
 
     return of_args
 
 
-def _by_rows(name: str, f: Function, primals: list[Any], leaves: list[FloatTensor], structure: Any) -> Any:
-    """The structure of the result, and for each of its tensors the blocks for each leaf: a cotangent at a time."""
-    value, pullback = vjp(f, *primals)
-    outputs, out_structure = _outputs(name, value)
-    zeros = [_constant_like(x) for x in outputs]
-    blocks = []
-    for place, out in enumerate(outputs):
-        rows = [
-            flatten(pullback(unflatten(out_structure, [*zeros[:place], unit, *zeros[place + 1 :]])))[0]
-            for unit in _basis(zeros[place])
-        ]
-        blocks.append([_stacked([row[i] for row in rows], x, out.shape + x.shape) for i, x in enumerate(leaves)])
-    return out_structure, blocks
+class _Derivative:
+    """The derivative of ``f`` at ``leaves``: for each tensor of the result, a block for each leaf."""
+
+    def __init__(self, name: str, f: Function, leaves: list[FloatTensor], structure: Any) -> None:
+        self.f, self.leaves, self.structure = f, leaves, structure
+        self.state = random.get_state()
+        self.primals = unflatten(structure, leaves)
+        self.outputs, self.out_structure = flatten(f(*self.primals))
+        for x in self.outputs:
+            if not isinstance(x, FloatTensor):
+                raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
+
+    def by_rows(self) -> list[list[Any]]:
+        """From a cotangent for each element of the result."""
+        zeros = [_zeros_like(x) for x in self.outputs]
+        blocks = []
+        for place, out in enumerate(self.outputs):
+
+            def pulled(unit: Any, place: int = place) -> list[Any]:
+                with random.fork(self.state):  # each part draws what the first run drew
+                    pullback = vjp(self.f, *self.primals)[1]
+                return flatten(pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]])))[0]
+
+            rows = _for_each_unit(pulled, zeros[place], self.leaves)
+            blocks.append([self.block(r, out.shape + x.shape) for r, x in zip(rows, self.leaves, strict=True)])
+        return blocks
+
+    def by_columns(self) -> list[list[Any]]:
+        """From a tangent for each element of the leaves."""
+        zeros = [_zeros_like(x) for x in self.leaves]
+        by_leaf = []
+        for place, leaf in enumerate(self.leaves):
+
+            def pushed(unit: Any, place: int = place) -> list[Any]:
+                tangents = unflatten(self.structure, [*zeros[:place], unit, *zeros[place + 1 :]])
+                with random.fork(self.state):
+                    return flatten(jvp(self.f, self.primals, tangents)[1])[0]
+
+            columns = _for_each_unit(pushed, zeros[place], self.outputs)
+            turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
+            of_columns = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
+            shapes = [out.shape + leaf.shape for out in self.outputs]
+            by_leaf.append([self.block(c, shape) for c, shape in zip(of_columns, shapes, strict=True)])
+        return [[column[i] for column in by_leaf] for i in range(len(self.outputs))]
+
+    def block(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """``x`` in another shape, on the level of the arguments or where its history is."""
+        found = FloatTensor(x.backend.reshape(x.primitive, shape), x.backend, x.dtype)
+        home = self.leaves[0].backend
+        return found if levels_between(found.backend, home) is None else FloatTensor(lift(found, home), home, x.dtype)
 
 
-def _by_columns(name: str, f: Function, primals: list[Any], leaves: list[FloatTensor], structure: Any) -> Any:
-    """As :func:`_by_rows`, a tangent at a time."""
-    value, tangent_map = linearize(f, *primals)
-    outputs, out_structure = _outputs(name, value)
-    zeros = [_constant_like(x) for x in leaves]
-    by_leaf = []
-    for place, leaf in enumerate(leaves):
-        columns = [
-            flatten(tangent_map(*unflatten(structure, [*zeros[:place], unit, *zeros[place + 1 :]])))[0]
-            for unit in _basis(zeros[place])
-        ]
-        by_leaf.append([
-            _last(_stacked([column[i] for column in columns], out, leaf.shape + out.shape), leaf.ndim)
-            for i, out in enumerate(outputs)
-        ])
-    return out_structure, [list(row) for row in zip(*by_leaf, strict=True)] if leaves else [[] for _ in outputs]
+def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor]) -> list[Any]:
+    """What ``function`` returns, tensors like ``results``, for each tensor like ``zero`` with a single 1, stacked."""
+    k: Any = zero.backend
+    count = zero.size
+    if not count:
+        return [_with_axis(x) for x in results]
+    units = k.reshape(k.eye(count, count, 0, zero.dtype), (count, *zero.shape))
+    whole = tuple(slice(None) for _ in zero.shape)
+    mapped = vmap(function, randomness="same", on_fallback="allow")
+    parts = []
+    for start in range(0, count, AT_ONCE):
+        some = k.slice(units, (slice(start, min(start + AT_ONCE, count), 1), *whole))
+        parts.append(mapped(FloatTensor(some, k, zero.dtype)))
+    return [_joined(list(column)) for column in zip(*parts, strict=True)]
 
 
-def _outputs(name: str, value: Any) -> tuple[list[FloatTensor], Any]:
-    """The tensors of a result and its structure; what is no float tensor has no derivative."""
-    outputs, structure = flatten(value)
-    for x in outputs:
-        if not isinstance(x, FloatTensor):
-            raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
-    return outputs, structure
-
-
-def _basis(like: FloatTensor) -> list[FloatTensor]:
-    """One tensor like ``like`` for each of its elements, 1 there and 0 elsewhere."""
-    k: Any = like.backend
-    n = like.size
-    rows = k.eye(n, n, 0, like.dtype)
-    lines = (k.slice(rows, (slice(i, i + 1), slice(None))) for i in range(n))
-    return [FloatTensor(k.reshape(line, like.shape), k, like.dtype) for line in lines]
-
-
-def _constant_like(x: FloatTensor) -> FloatTensor:
-    """An untracked tensor of the base level with the shape and dtype of ``x``."""
+def _zeros_like(x: FloatTensor) -> FloatTensor:
+    """Zeros of the base level with the shape and dtype of ``x``."""
     k: Any = x.backend
     while hasattr(k, "inner_backend"):
         k = k.inner_backend
     return FloatTensor(k.zeros(x.shape, x.dtype), k, x.dtype)
 
 
-def _stacked(parts: list[Any], like: FloatTensor, shape: tuple[int, ...]) -> Any:
-    """Tensors like ``like`` on one level, stacked and reshaped; there may be none."""
-    if not parts:
-        k: Any = like.backend
-        return FloatTensor(k.zeros(shape, like.dtype), k, like.dtype)
-    k = parts[0].backend
-    primitive = k.concat([k.reshape(p.primitive, (1, p.size)) for p in parts], 0)
-    return FloatTensor(k.reshape(primitive, shape), k, parts[0].dtype)
-
-
-def _last(x: Any, count: int) -> Any:
-    """``x`` with its first ``count`` axes moved to the end."""
+def _with_axis(x: FloatTensor) -> FloatTensor:
+    """No tensors like ``x``, stacked."""
     k: Any = x.backend
-    order = (*range(count, x.ndim), *range(count))
-    return FloatTensor(k.permute_dims(x.primitive, order), k, x.dtype)
+    return FloatTensor(k.zeros((0, *x.shape), x.dtype), k, x.dtype)
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Tensors on one level, side by side along their first axis."""
+    k: Any = parts[0].backend
+    return parts[0] if len(parts) == 1 else FloatTensor(k.concat([p.primitive for p in parts], 0), k, parts[0].dtype)
