@@ -18,7 +18,7 @@ from typing import Any
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, OutputNode, Tracked
 from backburn.backend.table import OPERATIONS
-from backburn.base.contexts import scoped
+from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
 
 _LOOKING: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
@@ -28,9 +28,8 @@ _originals: dict[str, Any] = {}
 _PACKAGES = (str(Path(__file__).parents[1]), "<backburn")
 
 
-@contextmanager
-def detect_anomaly() -> Iterator[None]:
-    """Raise :class:`NumericalInstabilityError` at the first NaN or infinity inside a ``with`` block.
+def detect_anomaly() -> Block[None]:
+    """Raise :class:`NumericalInstabilityError` at the first NaN or infinity in a ``with`` block or decorated function.
 
     The message names the operation, its operands with shapes and ranges of values, and the line of the program that
     called it; for a gradient, those of the operation whose gradient it is. Only what runs on an autodiff backend is
@@ -44,6 +43,11 @@ def detect_anomaly() -> Iterator[None]:
             ...
         backburn.base.errors.NumericalInstabilityError: log: the result has 1 infinite value of 2. Operands: ...
     """
+    return Block("detect_anomaly", _watching)
+
+
+@contextmanager
+def _watching() -> Iterator[None]:
     _install()
     try:
         with scoped(_LOOKING, True):

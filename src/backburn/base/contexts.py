@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from backburn.base.dtypes import DType, float32
+from backburn.base.errors import ArgumentError
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: False inside ``no_grad()``: operations on tracked tensors record nothing.
 RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
@@ -29,3 +33,46 @@ def scoped(variable: ContextVar[T], value: T) -> Iterator[T]:
         yield value
     finally:
         variable.reset(token)
+
+
+class Block(Generic[T]):
+    """What ``no_grad()`` and its like return: for a ``with`` statement, or a decorator that runs a function inside one.
+
+    It may be entered several times. Functions whose bodies run after the call (generators and coroutines) are refused
+    with :class:`ArgumentError`: a decorator could not know when they run.
+    """
+
+    __slots__ = ("_entered", "_make", "_name")
+
+    def __init__(self, name: str, make: Callable[[], AbstractContextManager[T]]) -> None:
+        """``make`` gives the context manager of one entering; ``name`` is what users call the block."""
+        self._name = name
+        self._make = make
+        self._entered: list[AbstractContextManager[T]] = []
+
+    def __enter__(self) -> T:
+        block = self._make()
+        value = block.__enter__()
+        self._entered.append(block)
+        return value
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._entered.pop().__exit__(*error)
+
+    def __call__(self, function: F, /) -> F:
+        """``function``, whose calls run inside the block."""
+        if not callable(function):
+            raise ArgumentError(f"{self._name}: decorates a function, not {function!r}")
+        later = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if later or inspect.iscoroutinefunction(function):
+            raise ArgumentError(
+                f"{self._name}: {function.__qualname__} is a {'generator' if later else 'coroutine'} function, whose "
+                f"body runs after the call: write 'with {self._name}(...):' around what it computes"
+            )
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self._make():
+                return function(*args, **kwargs)
+
+        return inside  # type: ignore[return-value]

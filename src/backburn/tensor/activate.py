@@ -259,7 +259,7 @@ def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
 # ---- gates ----
 
 
-def glu(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
+def glu(x: Tensor, /, axis: int = -1) -> FloatTensor:
     """The first half of ``x`` along ``axis`` times the :func:`sigmoid` of the second.
 
     Raises :class:`ShapeError` where ``axis`` has no halves. After Dauphin et al., Language modeling with gated

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 from backburn.backend.contract import AnyBackend, is_backend
 from backburn.backend.registry import check_autodiff_backend, load_backend
-from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Block, F, scoped
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import DTypeError, SpecError
 
@@ -38,16 +36,15 @@ def default_backend() -> AnyBackend:
     return load_backend(os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")) if backend is None else backend
 
 
-@contextmanager
-def use_backend(backend: AnyBackend | str) -> Iterator[AnyBackend]:
-    """Make new tensors on ``backend`` inside a ``with`` block.
+def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:
+    """Make new tensors on ``backend`` inside a ``with`` block (or a decorated function).
 
     >>> with use_backend("numpy") as backend:
     ...     backend is default_backend()
     True
     """
-    with scoped(DEFAULT_BACKEND, as_backend(backend)) as made:
-        yield made
+    found = as_backend(backend)
+    return Block("use_backend", lambda: scoped(DEFAULT_BACKEND, found))
 
 
 def default_dtype() -> DType:
@@ -59,9 +56,8 @@ def default_dtype() -> DType:
     return DEFAULT_FLOAT.get()
 
 
-@contextmanager
-def use_dtype(dtype: Any) -> Iterator[DType]:
-    """Make another float type the default inside a ``with`` block.
+def use_dtype(dtype: Any) -> Block[DType]:
+    """Make another float type the default inside a ``with`` block (or a decorated function).
 
     >>> with use_dtype("float64"):
     ...     default_dtype()
@@ -70,19 +66,28 @@ def use_dtype(dtype: Any) -> Iterator[DType]:
     found = as_dtype(dtype)
     if found.kind != "float":
         raise DTypeError(f"use_dtype: the default is a float dtype, not {found}")
-    with scoped(DEFAULT_FLOAT, found):
-        yield found
+    return Block("use_dtype", lambda: scoped(DEFAULT_FLOAT, found))
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
-    """Record nothing inside a ``with`` block (or a decorated function), at any level of nesting.
+@overload
+def no_grad() -> Block[bool]: ...
+@overload
+def no_grad(function: F, /) -> F: ...
+def no_grad(function: Any = None, /) -> Any:
+    """Record nothing inside a ``with`` block, or a decorated function, at any level of nesting.
 
-    >>> import backburn as bb
-    >>> x = bb.asarray([1.0]).require_grad()
-    >>> with no_grad():
-    ...     (x * 2.0).is_tracked
-    False
+    Raises :class:`ArgumentError` for generator and coroutine functions, whose bodies run after the call.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([1.0]).require_grad()
+        >>> with no_grad():
+        ...     (x * 2.0).is_tracked
+        False
+        >>> @no_grad
+        ... def doubled(x):
+        ...     return x * 2.0
+        >>> doubled(x).is_tracked
+        False
     """
-    with scoped(RECORDING, False):
-        yield
+    block = Block("no_grad", lambda: scoped(RECORDING, False))
+    return block if function is None else block(function)

@@ -71,7 +71,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 # ---- along one axis, whole entries ----
 
 
-def take(x: T, indices: Tensor, /, *, axis: int | None = None) -> T:
+def take(x: T, indices: Tensor, /, axis: int | None = None) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
     ``axis`` may be left out for a tensor of one axis.
@@ -123,7 +123,7 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
 # ---- along one axis, an index for each element ----
 
 
-def take_along_axis(x: T, indices: Tensor, /, *, axis: int = -1) -> T:
+def take_along_axis(x: T, indices: Tensor, /, axis: int = -1) -> T:
     """The element of ``x`` that ``indices`` name along ``axis``, for each of them; the other axes broadcast.
 
     With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.

@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 # ---- moving and repeating ----
 
 
-def flip(x: T, /, *, axis: int | Sequence[int] | None = None) -> T:
+def flip(x: T, /, axis: int | Sequence[int] | None = None) -> T:
     """``x`` with its elements in reverse order along ``axis``, or along all axes.
 
     >>> import backburn as bb
@@ -38,7 +38,7 @@ def flip(x: T, /, *, axis: int | Sequence[int] | None = None) -> T:
     return call("flip", x, axis=axes_of("flip", x, axis))  # type: ignore[no-any-return]
 
 
-def roll(x: T, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> T:
+def roll(x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> T:
     """``x`` with its elements moved by ``shift`` places along ``axis``; what leaves at one end comes in at the other.
 
     Several axes take one shift each, or the same. Without an axis the elements move in row-major order.
@@ -81,7 +81,7 @@ def tile(x: T, repetitions: int | Sequence[int], /) -> T:
     return call("tile", x, repeats=times)  # type: ignore[no-any-return]
 
 
-def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None) -> T:
+def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> T:
     """Each entry along ``axis`` several times in a row, as often as ``repeats`` says, for all entries or for each.
 
     Without an axis the elements are taken in row-major order. An int tensor of ``repeats`` is read on the host, since

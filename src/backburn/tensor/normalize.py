@@ -32,7 +32,7 @@ __all__ = [
 # ---- softmax ----
 
 
-def softmax(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
+def softmax(x: Tensor, /, axis: int = -1) -> FloatTensor:
     """``exp(x) / sum(exp(x))`` along ``axis``, without overflow: positive numbers that add up to 1.
 
     NaN where every element is -inf.
@@ -45,7 +45,7 @@ def softmax(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
     return call("softmax", x, axis=axis_of("softmax", x, axis))  # type: ignore[no-any-return]
 
 
-def log_softmax(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
+def log_softmax(x: Tensor, /, axis: int = -1) -> FloatTensor:
     """The logarithm of :func:`softmax`, exact where that is small.
 
     >>> import backburn as bb
@@ -56,7 +56,7 @@ def log_softmax(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
     return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))  # type: ignore[no-any-return]
 
 
-def softmin(x: Tensor, /, *, axis: int = -1) -> FloatTensor:
+def softmin(x: Tensor, /, axis: int = -1) -> FloatTensor:
     """:func:`softmax` of ``-x``: the smallest element gets the largest share.
 
     >>> import backburn as bb

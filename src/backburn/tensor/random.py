@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from operator import index
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
-from backburn.base.contexts import DEFAULT_FLOAT, scoped
+from backburn.base.contexts import DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.replay import REPLAY
@@ -170,9 +169,8 @@ def set_state(state: Mapping[str, int]) -> None:
     default_generator().set_state(state)
 
 
-@contextmanager
-def fork(start: Generator | Mapping[str, int] | int | None = None) -> Iterator[Generator]:
-    """Draw from another generator inside a ``with`` block, and leave the state outside as it is.
+def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Generator]:
+    """Draw from another generator in a ``with`` block or decorated function; the state outside stays as it is.
 
     It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
     (None) at the current state, so that the block draws what the code behind it will draw again. Only this thread or
@@ -185,14 +183,20 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Iterator[G
         ...     (x == bb.random.uniform(4)).all().item()
         True
     """
+    if not (start is None or isinstance(start, Generator | Mapping | int)):
+        raise ArgumentError(f"fork: begins at a generator, a saved state, a seed or None, not {start!r}")
+    return Block("fork", lambda: scoped(_CURRENT, _forked(start)))
+
+
+def _forked(start: Generator | Mapping[str, int] | int | None) -> Generator:
+    """The generator of a block that is entered now."""
     if isinstance(start, Generator):
-        generator = start
-    else:
-        generator = Generator(start) if isinstance(start, int) else Generator(0)
-        if not isinstance(start, int):
-            generator.set_state(get_state() if start is None else start)
-    with scoped(_CURRENT, generator):
-        yield generator
+        return start
+    if isinstance(start, int):
+        return Generator(start)
+    generator = Generator(0)
+    generator.set_state(get_state() if start is None else start)
+    return generator
 
 
 # ---- draws ----

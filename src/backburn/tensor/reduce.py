@@ -57,14 +57,14 @@ def accumulated(name: str, value: Any, dtype: Any) -> Any:
 
 
 @overload
-def sum(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
+def sum(x: FloatTensor, /, axis: Axis = None, *, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
 @overload
 def sum(
-    x: IntTensor | BoolTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False
+    x: IntTensor | BoolTensor, /, axis: Axis = None, *, dtype: None = None, keepdims: bool = False
 ) -> IntTensor: ...
 @overload
-def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements over ``axis``; 0 where there is nothing to add.
 
     Floats keep their dtype (16-bit ones are added up in float32), integers become int64 or uint64, truth values are
@@ -81,14 +81,14 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = 
 
 
 @overload
-def prod(x: FloatTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
+def prod(x: FloatTensor, /, axis: Axis = None, *, dtype: None = None, keepdims: bool = False) -> FloatTensor: ...
 @overload
 def prod(
-    x: IntTensor | BoolTensor, /, *, axis: Axis = None, dtype: None = None, keepdims: bool = False
+    x: IntTensor | BoolTensor, /, axis: Axis = None, *, dtype: None = None, keepdims: bool = False
 ) -> IntTensor: ...
 @overload
-def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
+def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product of the elements over ``axis``; 1 where there is nothing to multiply.
 
     The dtype is that of :func:`sum`. The gradient is right at zeros too, at every order. Raises :class:`DTypeError`
@@ -103,7 +103,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool =
     return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> IntTensor:
+def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> IntTensor:
     """How many elements over ``axis`` are not 0 (or are true), in int64; NaN is not 0.
 
     >>> import backburn as bb
@@ -117,7 +117,7 @@ def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) ->
 # ---- extrema ----
 
 
-def max(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+def max(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
@@ -132,7 +132,7 @@ def max(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
     return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def min(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+def min(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
@@ -146,7 +146,7 @@ def min(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
     return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def max_abs(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
+def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     Raises :class:`ShapeError` where there is no element to choose from and :class:`DTypeError` for bool and quantized
@@ -160,7 +160,7 @@ def max_abs(x: T, /, *, axis: Axis = None, keepdims: bool = False) -> T:
     return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> IntTensor:
+def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
 
     NaN counts as larger than every number. Raises :class:`ShapeError` where there is no element to choose from and
@@ -174,7 +174,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
     return _index("argmax", x, axis, keepdims)
 
 
-def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> IntTensor:
+def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
     """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
 
     NaN counts as smaller than every number. Raises :class:`ShapeError` where there is no element to choose from and
@@ -196,7 +196,7 @@ def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index  # type: ignore[no-any-return]
 
 
-def max_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+def max_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The first largest element along ``axis`` and its index; the element gets the whole gradient.
 
     NaN counts as larger than every number. Raises as :func:`max`.
@@ -210,7 +210,7 @@ def max_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tupl
     return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def min_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+def min_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The first smallest element along ``axis`` and its index; the element gets the whole gradient.
 
     NaN counts as smaller than every number. Raises as :func:`min`.
@@ -227,7 +227,7 @@ def min_with_indices(x: T, /, *, axis: int = -1, keepdims: bool = False) -> tupl
 # ---- truth values ----
 
 
-def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTensor:
+def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> BoolTensor:
     """Whether an element over ``axis`` is true; False where there is none. A number is true unless it is 0.
 
     >>> import backburn as bb
@@ -238,7 +238,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTenso
     return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTensor:
+def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> BoolTensor:
     """Whether every element over ``axis`` is true; True where there is none. A number is true unless it is 0.
 
     >>> import backburn as bb
@@ -252,7 +252,7 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> BoolTenso
 # ---- statistics ----
 
 
-def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """The arithmetic mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN of nothing.
 
     Raises :class:`DTypeError` for bool and quantized tensors.
@@ -265,7 +265,7 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTen
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+def var(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
     """The variance over ``axis``: the squared distances from the mean, added up and divided by ``n - correction``.
 
     ``correction=1`` estimates the variance of what ``x`` is a sample of. Infinite or NaN where ``n`` is not above
@@ -281,7 +281,7 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: b
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+def std(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
     """The standard deviation over ``axis``: the square root of :func:`var`. The gradient where it is 0 is 0.
 
     >>> import backburn as bb
@@ -294,7 +294,7 @@ def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: b
 
 
 def quantile(
-    x: Tensor, q: float | Sequence[float], /, *, axis: Axis = None, keepdims: bool = False
+    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False
 ) -> FloatTensor:
     """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
 
@@ -314,7 +314,7 @@ def quantile(
     return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def median(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
     Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
@@ -350,7 +350,7 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def logsumexp(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> FloatTensor:
+def logsumexp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf of nothing.
 
     Raises :class:`DTypeError` for bool and quantized tensors.

@@ -16,18 +16,18 @@ T = TypeVar("T", bound="Tensor")
 
 @overload
 def cumulative_sum(
-    x: FloatTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+    x: FloatTensor, /, axis: int | None = None, *, dtype: None = None, include_initial: bool = False
 ) -> FloatTensor: ...
 @overload
 def cumulative_sum(
-    x: IntTensor | BoolTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+    x: IntTensor | BoolTensor, /, axis: int | None = None, *, dtype: None = None, include_initial: bool = False
 ) -> IntTensor: ...
 @overload
 def cumulative_sum(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
 def cumulative_sum(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The sum of each element and all before it along ``axis``, which a tensor of one axis may leave out.
 
@@ -47,18 +47,18 @@ def cumulative_sum(
 
 @overload
 def cumulative_prod(
-    x: FloatTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+    x: FloatTensor, /, axis: int | None = None, *, dtype: None = None, include_initial: bool = False
 ) -> FloatTensor: ...
 @overload
 def cumulative_prod(
-    x: IntTensor | BoolTensor, /, *, axis: int | None = None, dtype: None = None, include_initial: bool = False
+    x: IntTensor | BoolTensor, /, axis: int | None = None, *, dtype: None = None, include_initial: bool = False
 ) -> IntTensor: ...
 @overload
 def cumulative_prod(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
 def cumulative_prod(
-    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The product of each element and all before it along ``axis``, which a tensor of one axis may leave out.
 
@@ -90,7 +90,7 @@ def _cumulative(
     return result  # type: ignore[no-any-return]
 
 
-def cummax(x: T, /, *, axis: int) -> T:
+def cummax(x: T, /, axis: int) -> T:
     """The largest element so far along ``axis``; NaN from the first NaN on.
 
     The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
@@ -104,7 +104,7 @@ def cummax(x: T, /, *, axis: int) -> T:
     return call("cummax", y, axis=axis_of("cummax", y, axis))  # type: ignore[no-any-return]
 
 
-def cummin(x: T, /, *, axis: int) -> T:
+def cummin(x: T, /, axis: int) -> T:
     """The smallest element so far along ``axis``; NaN from the first NaN on.
 
     The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
@@ -118,7 +118,7 @@ def cummin(x: T, /, *, axis: int) -> T:
     return call("cummin", y, axis=axis_of("cummin", y, axis))  # type: ignore[no-any-return]
 
 
-def logcumsumexp(x: Tensor, /, *, axis: int) -> FloatTensor:
+def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     """``log(cumulative_sum(exp(x)))`` along ``axis``, without overflow.
 
     Raises :class:`AxisError` for an axis that does not exist, :class:`DTypeError` for bool and quantized tensors.

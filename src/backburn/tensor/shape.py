@@ -271,7 +271,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
 # ---- joining ----
 
 
-def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
     """Tensors one after the other along ``axis``, in their promoted dtype; without an axis, flattened first.
 
     They are equal in all other axes, or :class:`ShapeError` names the one in which they differ.
@@ -286,7 +286,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))  # type: ignore[no-any-return]
 
 
-def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     """Tensors of one shape along a new axis, in their promoted dtype.
 
     >>> import backburn as bb
@@ -316,7 +316,7 @@ def _several(name: str, arrays: Any) -> list[Any]:
 # ---- cutting ----
 
 
-def split(x: T, size: int | Sequence[int], /, *, axis: int = 0) -> tuple[T, ...]:
+def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
     """``x`` cut along ``axis`` into pieces of ``size`` entries, the last perhaps shorter, or of the given sizes.
 
     Several sizes must add up to the length of the axis, or :class:`ShapeError` is raised.
@@ -343,7 +343,7 @@ def split(x: T, size: int | Sequence[int], /, *, axis: int = 0) -> tuple[T, ...]
     return tuple(pieces)
 
 
-def chunk(x: T, chunks: int, /, *, axis: int = 0) -> tuple[T, ...]:
+def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
     """``x`` cut along ``axis`` into ``chunks`` pieces whose lengths differ by one at most, longer ones first.
 
     >>> import backburn as bb
@@ -359,7 +359,7 @@ def chunk(x: T, chunks: int, /, *, axis: int = 0) -> tuple[T, ...]:
     return split(x, [each + 1] * more + [each] * (count - more), axis=axis)
 
 
-def unstack(x: T, /, *, axis: int = 0) -> tuple[T, ...]:
+def unstack(x: T, /, axis: int = 0) -> tuple[T, ...]:
     """The entries along ``axis``, which they lack: the opposite of :func:`stack`.
 
     >>> import backburn as bb

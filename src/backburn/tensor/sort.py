@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 
-def sort(x: T, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> T:
+def sort(x: T, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> T:
     """The elements of ``x`` in rising (or with ``descending`` in falling) order along ``axis``.
 
     ``stable=False`` would allow another order of equal elements; it is not made use of. The gradient of an element
@@ -33,7 +33,7 @@ def sort(x: T, /, *, axis: int = -1, descending: bool = False, stable: bool = Tr
     return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)  # type: ignore[no-any-return]
 
 
-def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> IntTensor:
+def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> IntTensor:
     """The indices, in int64, that put ``x`` in order along ``axis`` as :func:`sort` does.
 
     >>> import backburn as bb
@@ -45,7 +45,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)  # type: ignore[no-any-return]
 
 
-def sort_with_indices(x: T, /, *, axis: int = -1, descending: bool = False) -> tuple[T, IntTensor]:
+def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> tuple[T, IntTensor]:
     """The elements of ``x`` in order along ``axis``, and the index of each: :func:`sort` and :func:`argsort` in one.
 
     >>> import backburn as bb
@@ -58,7 +58,7 @@ def sort_with_indices(x: T, /, *, axis: int = -1, descending: bool = False) -> t
     return call("sort_with_indices", y, axis=along, descending=descending)  # type: ignore[no-any-return]
 
 
-def topk(x: T, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T, IntTensor]:
+def topk(x: T, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[T, IntTensor]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
     Of equal elements those with the lowest indices are taken; NaN is taken last. Raises :class:`ArgumentError` when
@@ -73,7 +73,7 @@ def topk(x: T, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T, I
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
 
 
-def kthvalue(x: T, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tuple[T, IntTensor]:
+def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The ``k``-th smallest element along ``axis``, counted from 1, and its index.
 
     Raises :class:`ArgumentError` when there is no such element, :class:`DTypeError` for bool tensors.

@@ -59,11 +59,11 @@ def pairs(
             )
         totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    if isinstance(padding, int) or not isinstance(padding, Sequence):
+    if not isinstance(padding, Sequence):
         return tuple((n, n) for n in each(name, "padding", padding, rank, 0))
     if len(padding) != rank:
         raise ArgumentError(f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}")
-    return tuple(_pair(name, p) for p in padding)
+    return tuple(_pair(name, p) for p in padding)  # type: ignore[arg-type]
 
 
 def _pair(name: str, value: Sizes) -> tuple[int, int]:
