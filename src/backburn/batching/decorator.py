@@ -131,7 +131,7 @@ class Batched(Backend[Any, Any, Any, Any]):
         """The dtype of a primitive."""
         return self.inner_backend.dtype(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
 
-    # ---- tracking: what a level of vmap knows of a tensor is that it differs between examples ----
+    # ---- tracking: that of the level below, for this one has no graph ----
 
     def set_require_grad(self, x: Any, flag: bool, /) -> Any:
         """Refused with True: a leaf of the inner graph would be that of all examples."""
@@ -140,12 +140,12 @@ class Batched(Backend[Any, Any, Any, Any]):
         return self.detach(x)
 
     def is_require_grad(self, x: Any, /) -> bool:
-        """False: there is no graph on this level."""
-        return False
+        """Whether the inner primitive is a leaf."""
+        return self.inner_backend.is_require_grad(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
 
     def is_tracked(self, x: Any, /) -> bool:
-        """Whether ``x`` differs between examples, or the inner backend notes what is done with it."""
-        return is_mapped(self, x) or self.inner_backend.is_tracked(x)
+        """Whether the inner primitive is tracked."""
+        return self.inner_backend.is_tracked(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
 
     def detach(self, x: Any, /) -> Any:
         """Without the inner primitive's history."""

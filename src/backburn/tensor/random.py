@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
-from backburn.base.contexts import DEFAULT_FLOAT, Block, scoped
+from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.replay import REPLAY
+from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     axis_of,
@@ -43,9 +44,12 @@ from backburn.tensor.dispatch import (
     integer,
     is_tensor,
     kind_operand,
+    levels_between,
+    lift,
     made,
     scalar_of,
     shape_of,
+    wrap,
 )
 
 if TYPE_CHECKING:
@@ -214,9 +218,22 @@ def _draw(
     name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any
 ) -> Any:
     """A draw of ``size`` numbers, which is a shape, from the next words of a generator."""
-    k = as_backend(backend)
-    key, offset = _generator(name, generator).take(draws(name, size, dtype))
+    k = _where_drawn(as_backend(backend))
+    key, offset = _generator(name, generator).take(_words(name, k, size, dtype))
     return made(name, k, key=key, offset=offset, **attributes)
+
+
+def _where_drawn(backend: AnyBackend) -> AnyBackend:
+    """``backend``; inside ``vmap``, where draws may be each example's own, the transform that runs."""
+    running = ACTIVE.get()
+    inside = running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None
+    return running if inside else backend
+
+
+def _words(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
+    """How many words a draw on ``backend`` reads: inside ``vmap`` those of all examples that have their own."""
+    examples = (level.size for level in levels_of_vmap(backend) if level.randomness == "different")
+    return draws(name, (*examples, *shape), dtype)
 
 
 def _float(name: str, dtype: Any) -> DType:
@@ -405,8 +422,9 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     extra = shape_of("categorical", shape)
     if extra:
         x = call("broadcast_to", x, shape=(*extra, *x.shape))
-    key, offset = _generator("categorical", generator).take(draws("categorical", x.shape, x.dtype))
-    return call("categorical", x, key=key, offset=offset)  # type: ignore[no-any-return]
+    k = _where_drawn(x.backend)
+    key, offset = _generator("categorical", generator).take(_words("categorical", k, x.shape, x.dtype))
+    return call("categorical", wrap(lift(x, k), k), key=key, offset=offset)  # type: ignore[no-any-return]
 
 
 __all__ = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.base.errors import GraphError
+from backburn.batching import NeedsValues
 from backburn.tensor.host import host_text
 
 #: Tensors of more elements are summarised by their edges, and only the edges are brought to the host.
@@ -23,9 +25,13 @@ def tensor_repr(x: Any) -> str:
     tail = f", dtype={x.dtype}, backend={x.backend.spec}{state})"
     if x.dtype.kind == "quantized":
         x = x.dequantize()
-    if x.size > THRESHOLD:
-        return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
-    values = host_text(x, prefix="Tensor(")
+    try:
+        if x.size > THRESHOLD:
+            return f"Tensor({_summary(x)}, shape={list(x.shape)}{tail}"
+        values = host_text(x, prefix="Tensor(")
+    except (NeedsValues, GraphError):  # inside vmap, or carried out of it
+        tail = tail.replace(", recorded)", ")")
+        return f"Tensor(<differs between examples>, shape={list(x.shape)}{tail}"
     empty = f", shape={list(x.shape)}" if x.size == 0 else ""
     return f"Tensor({values}{empty}{tail}"
 

@@ -1,0 +1,507 @@
+"""``vmap``: axes, levels, errors, randomness, and what it composes with."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn
+from backburn.base.errors import (
+    ArgumentError,
+    AxisError,
+    BackendMismatchError,
+    DTypeError,
+    GraphError,
+    OutOfRangeError,
+    ShapeError,
+    Unsupported,
+)
+from backburn.base.trees import flatten, tree_map
+from backburn.batching import FallbackWarning
+from backburn.tensor.dispatch import call
+
+Function = Callable[..., Any]
+
+
+def real(*shape: int, seed: int = 0) -> Any:
+    return bb.asarray(np.random.default_rng(seed).uniform(0.3, 2.0, shape))
+
+
+def loop(f: Function, in_axes: tuple[int | None, ...], *args: Any) -> Any:
+    """What ``vmap`` of a function of tensors is to give."""
+    sizes = [x.shape[a] for x, a in zip(args, in_axes, strict=True) if a is not None]
+    results = [
+        flatten(f(*(x if a is None else bb.take(x, bb.asarray(i), axis=a) for x, a in zip(args, in_axes, strict=True))))
+        for i in range(sizes[0])
+    ]
+    return [bb.stack([leaves[n] for leaves, _ in results]) for n in range(len(results[0][0]))]
+
+
+def same(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    leaves = flatten(got)[0]
+    assert len(leaves) == len(expected)
+    for x, y in zip(leaves, expected, strict=True):
+        assert x.shape == y.shape
+        assert x.dtype is y.dtype
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=tolerance, atol=tolerance)
+
+
+# ---- axes ----
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0), (-1, 1), (1, -2), (2, None), (-3, 0)])
+def test_in_axes(in_axes: tuple[int | None, ...]) -> None:
+    x, y = real(3, 3, 3), real(3, 3, 3, seed=1)
+
+    def f(a: Any, b: Any) -> Any:
+        return a @ b + a.sum(), bb.sin(b).mean(axis=0)
+
+    same(bb.vmap(f, in_axes)(x, y), loop(f, in_axes, x, y))
+
+
+@pytest.mark.parametrize(("out_axes", "order"), [(0, (0, 1, 2)), (1, (1, 0, 2)), (2, (1, 2, 0)), (-1, (1, 2, 0))])
+def test_out_axes(out_axes: int, order: tuple[int, ...]) -> None:
+    x = real(2, 3, 4)
+    assert (bb.vmap(bb.sin, out_axes=out_axes)(x) == bb.permute_dims(bb.sin(x), order)).all()
+
+
+def test_out_axes_are_a_tree_and_none_gives_a_result_once() -> None:
+    x, y = real(3, 2), real(2, seed=1)
+    result = bb.vmap(lambda x: {"a": x, "b": (y * 2.0, x)}, out_axes={"a": 1, "b": (None, 0)})(x)
+    assert result["a"].shape == (2, 3)
+    assert result["b"][0].tolist() == (y * 2.0).tolist()
+    assert result["b"][1].shape == (3, 2)
+
+
+def test_what_does_not_depend_on_the_example_is_given_for_each() -> None:
+    y = real(2)
+    assert bb.vmap(lambda x: y)(real(3)).tolist() == [y.tolist()] * 3
+
+
+def test_trees_of_arguments_axes_and_results() -> None:
+    class Pair(NamedTuple):
+        left: Any
+        right: Any
+
+    tree: dict[str, Any] = {"p": Pair(real(3, 2), real(2, 3)), "q": [real(4)], "n": None}
+    axes = {"p": Pair(0, 1), "q": None, "n": None}
+    result = bb.vmap(lambda t: Pair(t["p"].left + t["p"].right, t["q"][0].sum()), in_axes=(axes,))(tree)
+    assert isinstance(result, Pair)
+    assert (result.left == tree["p"].left + tree["p"].right.T).all()
+    assert result.right.shape == (3,)
+
+
+def test_keyword_arguments_are_mapped_over_their_first_axis() -> None:
+    x = real(3, 2)
+    assert (bb.vmap(lambda x, *, y, scale: x * y * scale)(x, y=x, scale=2.0) == x * x * 2.0).all()
+
+
+def test_as_decorator() -> None:
+    @bb.vmap
+    def doubled(x: Any) -> Any:
+        """Twice."""
+        return 2.0 * x
+
+    @bb.vmap(in_axes=(0, None))
+    def scaled(x: Any, y: Any) -> Any:
+        return x * y
+
+    assert doubled(real(3)).shape == (3,)
+    assert doubled.__doc__ == "Twice."
+    assert scaled(real(3), real(2)).shape == (3, 2)
+
+
+def test_axis_size_and_no_examples() -> None:
+    assert bb.vmap(lambda: bb.asarray(1.0), axis_size=3)().tolist() == [1.0, 1.0, 1.0]
+    assert bb.vmap(lambda x: (x @ x.T).sum(axis=0))(real(0, 2, 3)).shape == (0, 2)
+    assert bb.vmap(bb.grad(lambda x: bb.tanh(x).sum()))(real(0, 2)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("kind", ["int64", "bool", "float32"])
+def test_kinds_are_kept(kind: str) -> None:
+    x = bb.asarray(np.arange(6).reshape(3, 2) % 2, dtype=kind)
+    result = bb.vmap(lambda x: x[::-1])(x)
+    assert result.dtype == kind
+    assert result.backend is x.backend
+    assert result.tolist() == x[:, ::-1].tolist()
+
+
+def test_results_stay_where_the_arguments_are() -> None:
+    x = bb.asarray([1.0, 2.0], backend="numpy")
+    assert bb.vmap(bb.sin)(x).backend.spec == "numpy"
+    assert bb.vmap(lambda x: x * bb.ones(2))(x).backend.spec == "numpy"
+
+
+def test_indexing_with_indices_of_each_example() -> None:
+    x, i = real(4, 5, 3), bb.asarray([0, -1, 2, 4])
+    rows = bb.vmap(lambda x, i: (x[i], x[i, 1], x.at[i].set(0.0), bb.take(x, bb.stack([i, i]), axis=0)))(x, i)
+    same(rows, loop(lambda x, i: (x[i], x[i, 1], x.at[i].set(0.0), bb.take(x, bb.stack([i, i]), axis=0)), (0, 0), x, i))
+    with pytest.raises(OutOfRangeError):
+        bb.vmap(lambda x, i: x[i])(x, bb.asarray([0, 5, 0, 0]))  # not a row of the next example
+
+
+# ---- levels ----
+
+
+def test_nested_and_what_is_captured() -> None:
+    x, y = real(3), real(4, seed=1)
+    table = bb.vmap(lambda a: bb.vmap(lambda b: a * b + bb.sin(b))(y))(x)
+    same(table, [bb.expand_dims(x, 1) * y + bb.sin(y)])
+    crossed = bb.vmap(lambda a: bb.vmap(lambda b: a + 2.0 * b)(bb.vmap(lambda c: a * c)(y)))(x)
+    same(crossed, [bb.expand_dims(x, 1) + 2.0 * bb.expand_dims(x, 1) * y])
+
+
+def test_perturbations_are_not_confused() -> None:
+    x = real(3)
+    # d/dx [x * d/dy (x * y)] = 2 x, for each example
+    slope = bb.vmap(bb.grad(lambda x: x * bb.grad(lambda y: x * y)(bb.asarray(1.0, dtype="float64"))))(x)
+    same(slope, [2.0 * x])
+    # the inner derivative is taken of a function that maps over what captures the outer variable
+    outer = bb.grad(lambda a: bb.vmap(bb.grad(lambda b: a * a * b * b))(x).sum())(bb.asarray(3.0, dtype="float64"))
+    same(outer, [(2.0 * 3.0 * 2.0 * x).sum()])
+
+
+COMPOSED: dict[str, Function] = {
+    "grad": bb.grad(lambda x: (bb.tanh(x) ** 3.0).sum()),
+    "grad of grad": bb.grad(lambda x: bb.grad(lambda y: (bb.sin(y) * y).sum())(x).sum()),
+    "value_and_grad": bb.value_and_grad(lambda x: bb.logsumexp(x * x)),
+    "jvp": lambda x: bb.jvp(lambda y: bb.exp(y) * y[0], (x,), (bb.ones_like(x),)),
+    "vjp": lambda x: bb.vjp(lambda y: bb.cumulative_sum(y * y), x)[1](x),
+    "linearize": lambda x: bb.linearize(bb.tanh, x)[1](x * x),
+    "jacobian": bb.jacobian(lambda x: bb.softmax(x * x)),
+    "jacobian forward": bb.jacobian(lambda x: bb.softmax(x * x), mode="forward"),
+    "hessian": bb.hessian(lambda x: (x * x * bb.sin(x)).sum()),
+    "hvp": lambda x: bb.hvp(lambda y: (y**3.0).sum() * y[0], (x,), (x,)),
+    "checkpoint": bb.grad(bb.checkpoint(lambda x: bb.tanh(bb.tanh(x)).sum())),
+    "stop_gradient": bb.grad(lambda x: (x * bb.transforms.stop_gradient(x)).sum()),
+    "vmap": bb.vmap(bb.grad(lambda x: x * x * x)),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_vmap_of_transforms_is_the_loop(name: str) -> None:
+    x = real(3, 4)
+    same(bb.vmap(COMPOSED[name])(x), loop(COMPOSED[name], (0,), x))
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_derivatives_through_vmap_are_those_of_the_loop(name: str) -> None:
+    x = real(2, 3)
+
+    def total(run: Function) -> Function:
+        def f(x: Any) -> Any:
+            sums = [(bb.sin(y) * y).sum() for y in flatten(run(x))[0]]
+            return sum(sums[1:], sums[0])
+
+        return f
+
+    at_once = total(bb.vmap(COMPOSED[name]))
+    one_by_one = total(lambda x: loop(COMPOSED[name], (0,), x))
+    same(bb.grad(at_once)(x), [bb.grad(one_by_one)(x)], 1e-10)
+    same(bb.hessian(at_once)(x), [bb.hessian(one_by_one)(x)], 1e-9)
+    same(bb.jvp(at_once, (x,), (x,))[1], [bb.jvp(one_by_one, (x,), (x,))[1]], 1e-10)
+
+
+def test_check_grads_through_vmap() -> None:
+    bb.check_grads(lambda x, w: bb.vmap(lambda x: bb.tanh(x @ w), in_axes=1)(x), (real(3, 4), real(3, 2, seed=1)))
+
+
+def test_gradients_by_hand_pass_through() -> None:
+    w, x = real(3).require_grad(), real(4, 3, seed=1)
+    by_loop = sum(((x[i] @ w) ** 2.0 for i in range(1, 4)), (x[0] @ w) ** 2.0)
+    at_once = bb.vmap(lambda x: (x @ w) ** 2.0)(x).sum()
+    np.testing.assert_allclose(w.grad(at_once.backward()).numpy(), w.grad(by_loop.backward()).numpy())
+
+
+def test_inside_no_grad_nothing_is_recorded() -> None:
+    w = real(3).require_grad()
+    with bb.no_grad():
+        assert not bb.vmap(lambda x: x * w)(real(2)).is_tracked
+
+
+def test_checkpointed_maps() -> None:
+    x = real(3, 2)
+    f = bb.checkpoint(bb.vmap(lambda x: bb.tanh(x * x)))
+    same(bb.grad(lambda x: f(x).sum())(x), [bb.grad(lambda x: bb.tanh(x * x).sum())(x)])
+    g = bb.vmap(bb.checkpoint(lambda x: bb.tanh(x * x)))
+    same(bb.grad(lambda x: g(x).sum())(x), [bb.grad(lambda x: bb.tanh(x * x).sum())(x)])
+
+
+# ---- derivatives by hand ----
+
+
+def clipped_identity() -> Any:
+    """The identity, whose derivative is not that of its body."""
+
+    @bb.custom_vjp
+    def scaled(x: Any, w: Any) -> Any:
+        return x * w
+
+    scaled.define(lambda x, w: (x * w, {"x": x, "w": (w, 2.0)}), lambda r, g: (g * r["w"][0] * r["w"][1], g * r["x"]))
+    return scaled
+
+
+def test_derivatives_by_hand_hold_inside_and_outside() -> None:
+    f, x, w = clipped_identity(), real(3), real(3, seed=1)
+    same(bb.vmap(bb.grad(f))(x, w), [2.0 * w])
+    of_x, of_w = bb.grad(lambda x, w: bb.vmap(f)(x, w).sum(), (0, 1))(x, w)
+    same([of_x, of_w], [2.0 * w, x])
+    shared = bb.asarray(1.5, dtype="float64")
+    of_x, of_w = bb.grad(lambda x, w: bb.vmap(f, (0, None))(x, w).sum(), (0, 1))(x, shared)
+    same([of_x, of_w], [2.0 * shared * bb.ones_like(x), x.sum()])
+    same(bb.jvp(lambda x: bb.vmap(f)(x, w), (x,), (x,))[1], [2.0 * w * x])
+    nested = bb.grad(lambda x: bb.vmap(lambda a: bb.vmap(lambda b: f(b, a))(x))(w).sum())(x)
+    same(nested, [2.0 * w.sum() * bb.ones_like(x)])
+
+
+# ---- gradients of each example ----
+
+
+def model() -> Any:
+    with bb.random.fork(1):
+        layers = [nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3)]
+    return nn.Sequential(*layers)
+
+
+def convolutional() -> Any:
+    with bb.random.fork(1):
+        layers = [nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)]
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(("make", "shape"), [(model, (4,)), (convolutional, (1, 1, 6, 6))])
+def test_gradients_of_each_example_are_those_of_the_loop(make: Function, shape: tuple[int, ...]) -> None:
+    net, x, y = make(), bb.random.normal((5, *shape)), bb.asarray([0, 1, 2, 1, 0])
+
+    def loss(net: Any, x: Any, y: Any) -> Any:
+        return nn.functional.cross_entropy(bb.reshape(net(x), (1, 3)), bb.reshape(y, (1,)))
+
+    found = bb.vmap(bb.grad(loss), in_axes=(None, 0, 0))(net, x, y)
+    assert type(found) is type(net)
+    for i in range(5):
+        expected = bb.grad(loss)(net, x[i], y[i])
+        same(tree_map(lambda g: g[i], found), flatten(expected)[0], 1e-6)  # noqa: B023
+
+
+def test_a_model_for_each_example() -> None:
+    nets = [model() for _ in range(3)]
+    stacked = tree_map(lambda *w: bb.stack(w), *nets)
+    x = bb.random.normal((3, 4))
+    same(bb.vmap(lambda net, x: net(x))(stacked, x), [bb.stack([n(x[i]) for i, n in enumerate(nets)])], 1e-6)
+
+
+# ---- randomness ----
+
+
+def test_random_numbers_must_be_asked_for() -> None:
+    with pytest.raises(ArgumentError, match=r"normal: random numbers inside vmap.*randomness='different'"):
+        bb.vmap(lambda x: x + bb.random.normal())(real(3))
+
+
+def test_the_same_and_different_random_numbers() -> None:
+    x = real(3, 64)
+    equal = bb.vmap(lambda x: bb.random.uniform((8,)), randomness="same")(x)
+    assert (equal == equal[:1]).all()
+    bb.random.seed(0)
+    first = bb.vmap(lambda x: bb.random.uniform((8,)), randomness="different")(x)
+    second = bb.vmap(lambda x: bb.random.uniform((8,)), randomness="different")(x)
+    assert bb.random.get_state()["offset"] == 48  # no word twice
+    numbers = np.concatenate([first.numpy().ravel(), second.numpy().ravel()])
+    assert len(np.unique(numbers)) == 48
+    dropped = bb.vmap(lambda x: nn.functional.dropout(x, 0.5), randomness="different")(bb.ones_like(x))
+    assert len(np.unique(dropped.numpy() == 0.0, axis=0)) == 3
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: bb.random.normal((3,), dtype="float64"),
+        lambda: bb.random.permutation(6),
+        lambda: bb.random.integers((6,), 100),
+        lambda: bb.random.bernoulli((20,)),
+        lambda: bb.random.categorical(bb.zeros((5, 4))),
+    ],
+)
+def test_draws_of_one_example_repeat_with_the_seed(draw: Function) -> None:
+    for randomness in ("different", "same"):
+        runs = []
+        for _ in range(2):
+            bb.random.seed(5)
+            runs.append(bb.vmap(lambda _: draw(), randomness=randomness)(real(4)).numpy())
+        assert np.array_equal(*runs)
+        assert (len(np.unique(runs[0], axis=0)) > 1) == (randomness == "different")
+
+
+def test_nested_randomness() -> None:
+    inner = bb.vmap(lambda y: bb.random.uniform(), randomness="same")
+    table = bb.vmap(lambda x: inner(x), randomness="different")(real(3, 2)).numpy()
+    assert (table[:, 0] == table[:, 1]).all()
+    assert len(np.unique(table)) == 3
+
+
+# ---- one example after another ----
+
+
+def test_fallback_is_named() -> None:
+    x = real(3, 4)
+
+    def f(x: Any) -> Any:
+        return call("fake_quantize", x, dtype=bb.qint8)
+
+    with pytest.warns(FallbackWarning, match=r"vmap: fake_quantize has no batched form.*3 examples"):
+        same(bb.vmap(f)(x), loop(f, (0,), x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(bb.vmap(f, on_fallback="allow")(x), loop(f, (0,), x))
+    with pytest.raises(Unsupported, match=r"fake_quantize.*no batched form"):
+        bb.vmap(f, on_fallback="error")(x)
+
+
+def test_operations_of_users() -> None:
+    @bb.operation()
+    def doctest_vmap_shifted(k: Any, x: Any, /) -> Any:
+        """The elements less their largest."""
+        return k.sub(x, k.max(x, tuple(range(len(x.shape))), True))
+
+    @bb.operation()
+    def doctest_vmap_looked(k: Any, x: Any, /) -> Any:
+        """Twice the elements where they add up to more than 4."""
+        return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
+
+    x = real(5, 3)
+    same(bb.vmap(doctest_vmap_shifted)(x), loop(doctest_vmap_shifted, (0,), x))
+    same(
+        bb.vmap(doctest_vmap_looked, on_fallback="allow")(x),
+        [bb.stack([r * 2.0 if r.sum().item() > 4.0 else r for r in x])],
+    )
+
+
+# ---- what is refused ----
+
+X = real(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "words"),
+    [
+        (lambda: bb.vmap(lambda x: x if x.sum() > 0 else -x)(X), Unsupported, "no if or while.*bb.where"),
+        (lambda: bb.vmap(lambda x: bb.asarray(x[0].item()))(X), Unsupported, r"no item\(\), numpy\(\)"),
+        (lambda: bb.vmap(lambda x: bb.asarray(x.numpy()))(X), Unsupported, r"no item\(\), numpy\(\)"),
+        (lambda: bb.vmap(lambda x: bb.asarray([float(x[0])]))(X), Unsupported, "bb.where"),
+        (lambda: bb.vmap(lambda x: x[x > 0])(X), Unsupported, "no boolean mask"),
+        (lambda: bb.vmap(bb.nonzero)(X), Unsupported, "no nonzero"),
+        (lambda: bb.vmap(bb.unique_values)(X), Unsupported, "shapes"),
+        (lambda: bb.vmap(lambda x, y: x)(X, X[:2]), ShapeError, r"argument 1, .*2 examples.*argument 0, .* has 3"),
+        (lambda: bb.vmap(lambda t: t)({"a": X, "b": [X[:2]]}), ShapeError, r"argument 0 at 'b.0'.*argument 0 at 'a'"),
+        (lambda: bb.vmap(lambda x, y: x)(X, y=X[:2]), ShapeError, "argument 'y'"),
+        (lambda: bb.vmap(lambda x: x, axis_size=4)(X), ShapeError, "3 examples.*axis_size is 4"),
+        (lambda: bb.vmap(lambda x: x, in_axes=2)(X), AxisError, "argument 0 has no axis 2"),
+        (lambda: bb.vmap(lambda x: x)(X[0, 0]), AxisError, "argument 0 has no axis 0"),
+        (lambda: bb.vmap(lambda x: x, in_axes=(0, 0))(X), ArgumentError, "2 entries.*1 positional"),
+        (lambda: bb.vmap(lambda x: x, in_axes=({"a": 0},))(X), ArgumentError, "has a dict at '0', where there is"),
+        (lambda: bb.vmap(lambda x: x, in_axes=({"b": 0},))({"a": X}), ArgumentError, r"\['b'\] at '0'.*\['a'\]"),
+        (lambda: bb.vmap(lambda x: x, in_axes=((0, "1"),))((X, X)), ArgumentError, "'1' at '0.1'"),
+        (lambda: bb.vmap(lambda x: x, in_axes="0"), ArgumentError, "in_axes is an integer or a tuple"),
+        (lambda: bb.vmap(lambda x: x, in_axes=True), ArgumentError, "in_axes"),
+        (lambda: bb.vmap(lambda x, y: x)(X, 2.0), DTypeError, r"argument 1 is 2.0.*asarray.*None in in_axes"),
+        (lambda: bb.vmap(lambda x, y: x)(X, np.ones(3)), DTypeError, "argument 1"),
+        (lambda: bb.vmap(lambda: bb.asarray(1.0))(), ArgumentError, "axis_size"),
+        (lambda: bb.vmap(lambda x: x, in_axes=None)(X), ArgumentError, "no argument has an axis of examples"),
+        (lambda: bb.vmap(lambda x: 3)(X), ArgumentError, "the result is 3, and must be a tensor"),
+        (lambda: bb.vmap(lambda x: {"a": [x, "b"]})(X), ArgumentError, "the result at 'a.1' is 'b'"),
+        (lambda: bb.vmap(lambda x: x, out_axes=2)(X), AxisError, "axis 2 is out of range for 2 dimensions"),
+        (lambda: bb.vmap(lambda x: x, out_axes=None)(X), ArgumentError, "differs between the examples"),
+        (lambda: bb.vmap(lambda x: (x, x), out_axes=(0, 0, 0))(X), ArgumentError, "out_axes"),
+        (lambda: bb.vmap(3), ArgumentError, "takes a function, not int"),  # type: ignore[arg-type]
+        (lambda: bb.vmap(bb.sin, randomness="yes"), ArgumentError, "randomness is one of 'error', 'different'"),
+        (lambda: bb.vmap(bb.sin, on_fallback="yes"), ArgumentError, "on_fallback is one of 'warn'"),
+        (lambda: bb.vmap(bb.sin, axis_size=-1), ArgumentError, "axis_size"),
+        (lambda: bb.vmap(lambda x: x.require_grad())(X), GraphError, "bb.grad"),
+        (lambda: bb.vmap(lambda x: x @ X)(X), ShapeError, r"float64\[2\].*float64\[3,2\]"),
+        (lambda: bb.vmap(lambda x: x)(bb.quantize(X)), DTypeError, "quantized"),
+        (lambda: bb.vmap(lambda x: bb.quantize(x))(X), Unsupported, "quantized"),
+    ],
+)
+def test_errors(run: Function, error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        run()
+    assert re.search(words, str(caught.value), re.DOTALL), str(caught.value)
+
+
+def test_what_leaks_is_refused() -> None:
+    kept: list[Any] = []
+
+    def f(x: Any) -> Any:
+        kept.append(x * 2.0)
+        return x
+
+    bb.vmap(f)(X)
+    (leaked,) = kept
+    with pytest.raises(GraphError, match="left the vmap"):
+        leaked + 1.0
+    with pytest.raises(GraphError, match="left the vmap"):
+        leaked.numpy()
+    with pytest.raises(BackendMismatchError, match="carried out"):
+        bb.vmap(lambda x: x + leaked)(X)
+    with pytest.raises(GraphError, match=r"the result at '1'"):
+        bb.vmap(lambda x: (x, leaked))(X)
+    assert "differs between examples" in repr(leaked)
+
+
+def test_what_leaks_from_a_derivative_inside_is_refused() -> None:
+    kept: list[Any] = []
+
+    def f(x: Any) -> Any:
+        kept.append(x)
+        return x.sum()
+
+    with pytest.raises(GraphError, match="the result"):
+        bb.vmap(lambda x: (bb.grad(f)(x), kept[-1])[1])(X)
+
+
+def test_printing_inside() -> None:
+    seen: list[str] = []
+
+    def f(x: Any) -> Any:
+        seen.append(repr(x))
+        return x
+
+    bb.vmap(f)(X)
+    assert seen[0].startswith("Tensor(<differs between examples>, shape=[2], dtype=float64")
+
+
+def test_statistics_do_not_leak_from_batch_norm() -> None:
+    layer = nn.BatchNorm(2)
+    with pytest.raises(GraphError, match=r"BatchNorm.*vmap"):
+        bb.vmap(layer)(bb.random.normal((3, 5, 2)))
+    assert layer.running_mean.backend.spec == "autodiff(numpy)"
+    layer.train(False)
+    assert bb.vmap(layer)(bb.random.normal((3, 5, 2))).shape == (3, 5, 2)
+
+
+def test_errors_of_the_function_pass() -> None:
+    with pytest.raises(ZeroDivisionError):
+        bb.vmap(lambda x: 1 / 0)(X)
+    assert bb.vmap(bb.sin)(X).shape == X.shape
+
+
+# ---- documentation ----
+
+
+def test_examples_of_the_page_run() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "transforms.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", page, flags=re.MULTILINE)
+    (text,) = (part for part in section if part.startswith("A function of one example"))
+    blocks = ">>> import backburn as bb\n" + "\n".join(re.findall(r"```\{doctest\}\n(.*?)```", text, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "vmap", "transforms.md", 0)
+    assert len(test.examples) >= 12
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
