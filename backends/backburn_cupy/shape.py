@@ -40,10 +40,6 @@ def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
     return cupy.stack(list(tensors), axis)
 
 
-def flip(k: Any, x: Array, /, axis: Shape) -> Array:
-    return cupy.flip(x, axis) if axis else x
-
-
 def pad(k: Any, x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
     shape = padded(x.shape, widths=widths, mode=mode)
     if mode != "constant":

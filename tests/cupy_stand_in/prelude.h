@@ -20,11 +20,12 @@ template <int EXPONENT_BITS> struct Half {
     const float size = std::fabs(value);
     const int bias = (1 << (EXPONENT_BITS - 1)) - 1, least = 1 - bias;
     if (size != size) { bits = sign | (((1 << EXPONENT_BITS) - 1) << DIGITS) | 1 << (DIGITS - 1); return; }
+    if (std::isinf(size)) { bits = sign | ((1 << EXPONENT_BITS) - 1) << DIGITS; return; }
     int exponent = 0;
     std::frexp(size, &exponent);
     exponent = std::fmax(exponent - 1, least);
     const float step = std::ldexp(1.0f, exponent - DIGITS);
-    float scaled = size == 0 ? 0 : std::isinf(size) ? INFINITY : std::nearbyint(size / step);
+    float scaled = size == 0 ? 0 : std::nearbyint(size / step);
     if (scaled >= (2 << DIGITS)) { scaled /= 2; ++exponent; }
     if (exponent > bias) { bits = sign | ((1 << EXPONENT_BITS) - 1) << DIGITS; return; }
     const unsigned int digits = static_cast<unsigned int>(scaled);

@@ -134,7 +134,7 @@ def host(value: Any) -> Any:
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, (list, tuple)):
-        return [host(v) for v in value]
+        return type(value)(host(v) for v in value)
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
     return value
@@ -203,6 +203,9 @@ class ufunc:  # noqa: N801 - CuPy's name
         """The first loop that takes the operands: arrays by safe casting, Python numbers by kind alone."""
         for types, result in self.loops:
             if builtins.all(fits(o, t) for o, t in zip(operands, types, strict=True)):
+                for o, t in zip(operands, types, strict=True):
+                    if type(o) is int and t.kind in "iu" and not np.iinfo(t).min <= o <= np.iinfo(t).max:
+                        raise OverflowError(f"Python integer {o} out of bounds for {t}")
                 return types, result
         kinds = ", ".join(str(getattr(o, "dtype", type(o).__name__)) for o in operands)
         raise TypeError(f"Wrong type ({kinds}) of arguments for cupy_{self.__name__}")
@@ -223,8 +226,6 @@ def fits(operand: Any, wanted: Any) -> bool:
     if isinstance(operand, bool):
         return True
     if isinstance(operand, int):
-        if wanted.kind in "iu" and not np.iinfo(wanted).min <= operand <= np.iinfo(wanted).max:
-            raise OverflowError(f"Python integer {operand} out of bounds for {wanted}")
         return bool(wanted.kind in "iufV")
     return isinstance(operand, float) and bool(wanted.kind in "fV")
 
