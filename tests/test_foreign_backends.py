@@ -263,7 +263,7 @@ def test_quantized_tensors_move(base: Any) -> None:
 @pytest.mark.parametrize("name", ["qint4_symmetric_block2_float32", "quint8_affine_channel1_float32"])
 def test_quantized_tensors_of_other_schemes(base: Any, name: str) -> None:
     x = np.linspace(-3.0, 3.0, 20).reshape(4, 5)
-    scheme = as_dtype(name)
+    scheme: Any = as_dtype(name)
     ours, numpy = base.quantize(base.from_numpy(x), scheme), load_backend("numpy")
     theirs = numpy.quantize(x, scheme)
     np.testing.assert_array_equal(base.to_numpy(ours), numpy.to_numpy(theirs))

@@ -83,7 +83,7 @@ def test_ranges_are_those_of_numpy(axis: int | None) -> None:
             o.observe(bb.asarray(part))
     others = None if axis is None else 1 - axis % 2
     joined = np.stack(parts)
-    rows = joined.reshape(-1)
+    rows: Any = joined.reshape(-1)
     if axis is not None:
         rows = np.moveaxis(joined, 1 + axis % 2, 0).reshape(joined.shape[1:][axis], -1)
     np.testing.assert_array_equal(ends(observers[0]), (rows.min(-1), rows.max(-1)))

@@ -64,6 +64,6 @@ def test_what_is_refused() -> None:
         bb.asarray(1.0).quantize(dtype="qint8_symmetric_block2_float32")
     with pytest.raises(ShapeError, match=r"reshape: .*qint8_symmetric_channel0_float32.*dequantize"):
         X.quantize(dtype="qint8_symmetric_channel0_float32").reshape(48)
-    for bad in (lambda: q[q.dequantize() > 0], lambda: q[[0, 1], [1, 2]], lambda: q + 1.0, lambda: q.at[0].set(1.0)):
+    for bad in (lambda: q[q.dequantize() > 0], lambda: q[[0, 1], [1, 2]], lambda: q.at[0].set(1.0)):
         with pytest.raises(DTypeError, match="dequantize"):
             bad()

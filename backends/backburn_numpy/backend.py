@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, DType
-from backburn.base.errors import BackendMismatchError, DTypeError
+from backburn.base.dtypes import DTYPES, STORAGES, DType
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn_numpy import (
     activate,
     arithmetic,
@@ -74,24 +74,33 @@ FAMILIES = (
 
 
 class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
-    """Arrays in host memory, computed by NumPy. There is one object.
+    """Arrays in host memory, computed by NumPy. There is one object of each policy for quantized operands.
+
+    An operation on floats that is given quantized tensors has a float result, or with ``quantized="propagate"`` one
+    that is quantized by the same scheme.
 
     >>> k = NumpyBackend()
     >>> k.add(np.array([1.0, 2.0]), 1.0)
     array([2., 3.])
     """
 
-    _instance: NumpyBackend | None = None
+    _instances: ClassVar[dict[tuple[type, str], NumpyBackend]] = {}  # a subclass has its own
+    _quantized: str = "inhibit"
 
-    def __new__(cls) -> NumpyBackend:
-        if type(cls._instance) is not cls:  # a subclass has its own
-            cls._instance = super().__new__(cls)
-        return cls._instance
+    def __new__(cls, quantized: str = "inhibit") -> NumpyBackend:
+        if quantized not in ("inhibit", "propagate"):
+            raise ArgumentError(f"numpy: quantized is inhibit or propagate, not {quantized!r}")
+        known = cls._instances.get((cls, quantized))
+        if known is None:
+            known = super().__new__(cls)
+            known._quantized = quantized
+            known = cls._instances.setdefault((cls, quantized), known)
+        return known
 
     @property
     def spec(self) -> str:
-        """``"numpy"``."""
-        return "numpy"
+        """``"numpy"``, or ``"numpy(quantized=propagate)"``."""
+        return "numpy" if self._quantized == "inhibit" else f"numpy(quantized={self._quantized})"
 
     @property
     def device(self) -> str:
@@ -100,8 +109,8 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Every dtype of backburn; bfloat16 where ``ml_dtypes`` is installed."""
-        return _capabilities()
+        """Every dtype of backburn and every scheme; bfloat16 where ``ml_dtypes`` is installed."""
+        return _CAPABILITIES[self._quantized]
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; what is no array is refused."""
@@ -131,11 +140,15 @@ def _host_dtypes() -> dict[np.dtype[Any], DType]:
 _DTYPES = _host_dtypes()
 
 
-def _capabilities() -> Capabilities:
+def _capabilities(propagates: bool) -> Capabilities:
     uses = frozenset({"storage", "arithmetic"})
     fast = uses | {"accelerated"}
     dtypes = {d: fast if d.name in ("float32", "float64") else uses for d in _DTYPES.values()}
-    return Capabilities({**dtypes, DTYPES["qint8_symmetric_tensor_float32"]: frozenset({"storage"})})
+    dtypes[DTYPES["qint8_symmetric_tensor_float32"]] = frozenset({"storage"})
+    return Capabilities(dtypes, storages=frozenset(STORAGES), propagates=propagates)
+
+
+_CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(True)}
 
 
 for _module in FAMILIES:

@@ -151,11 +151,11 @@ class QuantizedDType(DType):
         name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
         if name in _SCHEMES:
             return _SCHEMES[name]
-        stored, step = _STORAGES.get(str(storage)), _SCALES.get(str(scale))
+        stored, step = STORAGES.get(str(storage)), _SCALES.get(str(scale))
         sizes = {"tensor": (False, False), "channel": (True, False), "block": (False, True)}.get(granularity)
         if stored is None or step is None or mode not in ("symmetric", "affine") or sizes is None:
             raise DTypeError(
-                f"{name} is no scheme: storage is one of {', '.join(_STORAGES)}, scale one of {', '.join(_SCALES)}, "
+                f"{name} is no scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
                 "mode symmetric or affine, granularity tensor, channel or block"
             )
         if sizes != (axis is not None, block is not None) or (block is not None and block < 1):
@@ -229,7 +229,8 @@ float8_e4m3fn: Final = FloatDType("float8_e4m3fn", 8)
 float8_e5m2: Final = FloatDType("float8_e5m2", 8)
 LARGEST_FLOAT8: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 bool_: Final = BoolDType("bool", 8)
-_STORAGES: Final[dict[str, IntDType | FloatDType]] = {
+#: What quantized tensors store, by name.
+STORAGES: Final[dict[str, IntDType | FloatDType]] = {
     d.name: d for d in (int8, uint8, int4, float8_e4m3fn, float8_e5m2)
 }
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}

@@ -6,7 +6,7 @@ only a failing one needs: errors are explained after the backend has raised, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -149,10 +149,12 @@ def operand(name: str, value: Any) -> Any:
         return value
     scalar = scalar_of(value)
     if scalar is None:
-        raise DTypeError(
-            f"{name}: takes tensors and Python numbers, not {type(value).__name__}. bb.asarray(...) makes a tensor"
-            + (" (complex numbers have no dtype here)" if isinstance(value, complex) else "")
-        )
+        hint = "bb.asarray(...) makes a tensor"
+        if value is None and name in ("equal", "not_equal"):
+            hint = "write 'x is None' to ask whether there is one"
+        elif isinstance(value, complex):
+            hint = "complex numbers have no dtype here"
+        raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}; {hint}")
     return scalar
 
 
@@ -188,7 +190,15 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     values = [operand(name, x) for x in operands]
     if not any(is_tensor(x) for x in values):
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
-    dtype = accepted(name, common_dtype(name, values), kinds or OPERATIONS[name].kinds, values)
+    takes = kinds or OPERATIONS[name].kinds
+    try:
+        dtype = accepted(name, common_dtype(name, values), takes, values)
+    except DTypeError:
+        if "F" not in takes or "Q" in takes or not any(is_quantized(x) for x in values):
+            raise
+        known = [x.dtype for x in values if is_tensor(x) and x.dtype.kind == "float"]
+        values = [dequantized(x, known[0] if known else None) if is_quantized(x) else x for x in values]
+        dtype = accepted(name, common_dtype(name, values), takes, values)
     try:
         return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
     except OverflowError as cause:  # an integer that no float holds
@@ -239,11 +249,35 @@ def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DT
     raise DTypeError(f"{name}: takes {takes} tensors, not {dtype.kind}; {advice}. Operands: {describe(operands)}")
 
 
+# ---- quantized operands of operations on floats ----
+
+#: What makes calls with quantized operands, else answers None, once a backend is in use that quantizes results again.
+PROPAGATED: list[Callable[[str, Sequence[Any], dict[str, Any]], Any]] = []
+
+
+def is_quantized(x: Any) -> bool:
+    """Whether ``x`` is a quantized tensor."""
+    return is_tensor(x) and x.dtype.kind == "quantized"
+
+
+def dequantized(x: Any, dtype: DType | None = None) -> Any:
+    """The float tensor for which a quantized operand stands where only floats are taken."""
+    k, chosen = x.backend, dtype or DEFAULT_FLOAT.get()
+    if k.capabilities.propagates:
+        from backburn.tensor.propagate import Dequantized
+
+        return Dequantized.of(x, chosen)
+    return CLASSES["float"](k.dequantize(x._primitive, chosen), k, chosen)
+
+
 # ---- calls ----
 
 
 def call(name: str, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
+    for propagated in PROPAGATED:
+        if (result := propagated(name, operands, attributes)) is not None:
+            return result
     backend = common_backend(name, (t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)))
     primitives = [
         [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
@@ -331,13 +365,17 @@ def tensor_operand(name: str, value: Any) -> Any:
 def float_operand(name: str, value: Any) -> FloatTensor:
     """``value`` as a float tensor; integers become the default float, other kinds are refused."""
     x = tensor_operand(name, value)
+    if x.dtype.kind == "quantized":
+        x = dequantized(x)
     return cast(x, accepted(name, x.dtype, "F", (x,)))  # type: ignore[no-any-return]
 
 
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
     """``value`` as a tensor of one of ``kinds``, or of those that the operation takes; others are refused."""
-    x = tensor_operand(name, value)
-    accepted(name, x.dtype, kinds or OPERATIONS[name].kinds, (x,))
+    x, takes = tensor_operand(name, value), kinds or OPERATIONS[name].kinds
+    if x.dtype.kind == "quantized" and "F" in takes and "Q" not in takes:
+        return dequantized(x)
+    accepted(name, x.dtype, takes, (x,))
     return x
 
 
@@ -415,12 +453,13 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
     for operand_name, x in zip(entry.operands, operands, strict=False):
         absent = x is None and operand_name not in entry.optional
         if absent or (isinstance(cause, AttributeError) and x.__class__ in (bool, int, float)):
-            words = f"{operand_name} is a tensor, not {x!r}. bb.asarray(...) makes one"
-            raise DTypeError(f"{name}: {words}.{where}") from cause
+            hint = "bb.asarray(...) makes one"
+            raise DTypeError(f"{name}: {operand_name} is a tensor, not {x!r}; {hint}.{where}") from cause
+    words = str(cause).strip().rstrip(".")
     if isinstance(cause, BackburnError):
         if str(cause).startswith(f"{name}:"):
             raise type(cause)(str(cause)) from cause
-        raise type(cause)(f"{name}: {cause}.{where}") from cause
+        raise type(cause)(f"{name}: {words}.{where}") from cause
     kinds: dict[type[Exception], type[BackburnError]] = {
         IndexError: OutOfRangeError,
         TypeError: DTypeError,
@@ -430,7 +469,7 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
     }
     for kind, ours in kinds.items():
         if isinstance(cause, kind) and (kind is not RuntimeError or type(cause) is RuntimeError):
-            raise ours(f"{name}: {cause}.{where}") from cause
+            raise ours(f"{name}: {words}.{where}") from cause
     cause.add_note(f"in {name}.{where}")
     raise cause
 

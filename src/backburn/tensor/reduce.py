@@ -21,9 +21,9 @@ from backburn.tensor.dispatch import (
     cast,
     describe,
     float_operand,
+    kind_operand,
     number,
     scalar_of,
-    tensor_operand,
 )
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ Axis = int | Sequence[int] | None
 
 def of_kinds(name: str, value: Any, kinds: str) -> Any:
     """``value`` as a tensor of one of ``kinds``; others are refused."""
-    x = tensor_operand(name, value)
-    accepted(name, x.dtype, kinds, (x,))
-    return x
+    return kind_operand(name, value, kinds)
 
 
 def accumulated(name: str, value: Any, dtype: Any) -> Any:

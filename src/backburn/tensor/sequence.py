@@ -14,6 +14,7 @@ from backburn.tensor.dispatch import (
     describe,
     integer,
     is_tensor,
+    kind_operand,
     number,
     promoted,
     promoted_present,
@@ -36,7 +37,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
         >>> embedding(bb.asarray([1, 1, 0]), bb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [3.0, 4.0], [1.0, 2.0]]
     """
-    weight, ids = tensor_operand("embedding", weight), tensor_operand("embedding", ids)
+    weight, ids = kind_operand("embedding", weight, "FI"), tensor_operand("embedding", ids)
     if ids.dtype.kind != "int":
         raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
     weight = cast(weight, accepted("embedding", weight.dtype, "F", (weight,)))

@@ -1,0 +1,82 @@
+"""Results that are quantized again: the policy of a backend such as ``numpy(quantized=propagate)``.
+
+An operation that has no quantized form computes with the floats for which its quantized operands stand. Its float
+result stays one by default; on a backend that propagates, it is quantized by the scheme of the first quantized
+operand, unless a float tensor is among the operands. Which operations these are follows from the operation table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from backburn.backend.quantized import scale_shape
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DType, QuantizedDType
+from backburn.base.errors import AxisError, ShapeError
+from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import _TENSORS, PROPAGATED, call, dequantized, is_quantized, is_tensor
+
+#: Families with results of their own for quantized operands.
+QUANTIZED_FAMILIES = ("kinds", "quantized_products", "create")
+
+
+class Dequantized(FloatTensor):
+    """The float tensor for which a quantized operand stands, with the scheme by which results are quantized."""
+
+    __slots__ = ("scheme",)
+    scheme: QuantizedDType
+
+    @classmethod
+    def of(cls, x: Any, dtype: DType) -> Dequantized:
+        """The values of a quantized tensor in a float ``dtype``."""
+        made = cls(x.backend.dequantize(x._primitive, dtype), x.backend, dtype)
+        made.scheme = x.dtype
+        if not PROPAGATED:
+            PROPAGATED.append(propagated_call)
+        return made
+
+
+_TENSORS.add(Dequantized)
+
+
+def propagated_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Call an operation, and quantize its float results where quantized operands were the only tensors of floats.
+
+    None where no operand is quantized, or was, or the operation has a form of its own for quantized operands.
+    """
+    entry = OPERATIONS[name]
+    if entry.family in QUANTIZED_FAMILIES or "Q" in entry.kinds:
+        return None
+    flat = [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]
+    schemes = [t.scheme if t.__class__ is Dequantized else t.dtype for t in flat if _is_or_was_quantized(t)]
+    if not schemes:
+        return None
+    result = call(name, *([_plain(t) for t in x] if x.__class__ is list else _plain(x) for x in operands), **attributes)
+    if any(t.dtype.kind == "float" and t.__class__ is not Dequantized for t in flat):
+        return result
+    if result.__class__ is tuple:
+        return tuple(_quantized(r, schemes[0]) for r in result)
+    return _quantized(result, schemes[0])
+
+
+def _is_or_was_quantized(x: Any) -> bool:
+    return x.__class__ is Dequantized or is_quantized(x)
+
+
+def _plain(x: Any) -> Any:
+    """An operand as a float tensor like any other."""
+    if is_quantized(x):
+        x = dequantized(x)
+    return FloatTensor(x._primitive, x.backend, x.dtype) if x.__class__ is Dequantized else x
+
+
+def _quantized(x: Any, scheme: QuantizedDType) -> Any:
+    """A float result by ``scheme``, or with one step for all where the scheme does not fit its shape."""
+    if x.dtype.kind != "float":
+        return x
+    try:
+        scale_shape(x.shape, scheme)
+    except (AxisError, ShapeError):
+        scheme = scheme.for_tensor()
+    return call("quantize", x.detach(), dtype=scheme)
