@@ -97,7 +97,8 @@ def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None)
         return level.inner_backend.embedding(weight, indices.value, padding_idx)
     rows = level.take(weight, indices, 0)
     if padding_idx is not None:
-        is_padding = level.equal(indices, padding_idx)
+        length = max(1, weight.shape[0])  # an index from the end may name the row too
+        is_padding = level.equal(level.remainder(indices, length), padding_idx % length)
         spread = level.reshape(is_padding, (*indices.shape, *(1,) * (len(weight.shape) - 1)))
         rows = level.where(spread, level.stop_gradient(rows), rows)
     return rows.value
