@@ -42,7 +42,7 @@ def conformance(session: nox.Session) -> None:
     session.install("array-api-strict>=2.3", "torch", "jax")
     for name in ("array_api_strict", "torch", "jax"):
         session.install("--no-deps", f"examples/backends/backburn_{name}")
-    backends = ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "array_api_strict", "torch", "jax"]
+    backends = ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "forward(numpy)", "null", "array_api_strict", "torch", "jax"]
     for spec in backends:
         page = f"docs/conformance/{spec.replace('(', '-').replace(')', '')}.md"
         few = ["--quick"] if spec == "jax" else []

@@ -16,7 +16,7 @@ from backburn.autodiff.tape.operations import VARIANTS
 from backburn.nn import functional
 from backburn.transforms import hessian, jvp, vjp
 
-jax = pytest.importorskip("jax", reason="JAX is not installed; the benchmarks' extra brings it")
+jax = pytest.importorskip("jax", reason="JAX is not installed: the extra `test` brings it")
 jnp: Any = jax.numpy
 lax: Any = jax.lax
 
