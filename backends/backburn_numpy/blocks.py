@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.memory import aligned, empty
-from backburn_numpy.threads import WORTH_A_THREAD, for_parts
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts, num_threads
 
 Array = Any
 Kernel = Callable[..., None]
 
-#: Elements of one block: some temporaries of this length fit into the second-level cache. Blocks that are much shorter
-#: make the threads wait for each other between the calls of NumPy.
+#: Elements of one block: some temporaries of this length fit into the second-level cache.
 BLOCK = 1 << 16
 
 #: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
@@ -42,12 +41,22 @@ def scratch(like: Array, slot: int = 0) -> Array:
     A kernel that needs several at once takes them from different slots.
     """
     size = like.nbytes
-    if size > 8 * BLOCK:
+    if size > 16 * BLOCK:
         return empty(like.shape, like.dtype)
     kept = _kept.bytes.get(slot)
     if kept is None or kept.size < size:
-        kept = _kept.bytes[slot] = aligned(8 * BLOCK)
+        kept = _kept.bytes[slot] = aligned(16 * BLOCK)
     return np.ndarray(like.shape, like.dtype, kept)
+
+
+def block_rows(count: int, width: int) -> int:
+    """How many of ``count`` rows of ``width`` elements make a block.
+
+    Twice as many where there are several threads: between its calls of NumPy a thread has to wait for the others'
+    Python, so that fewer and longer calls pay more than the nearest cache.
+    """
+    size = BLOCK if num_threads() == 1 or count * width < 4 * BLOCK else 2 * BLOCK
+    return max(1, size // max(width, 1))
 
 
 class Lines:
@@ -112,7 +121,7 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
 
 def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) -> None:
     """Fill ``target``, whose entries along the first axis have ``width`` elements, a block of entries at a time."""
-    rows = max(1, BLOCK // width)
+    rows = block_rows(len(target), width)
     half = is_half(target)
 
     def part(start: int, stop: int) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy.blocks import BLOCK, WORTH, wide
+from backburn_numpy.blocks import is_half, scratch, wide
 from backburn_numpy.memory import empty
-from backburn_numpy.threads import for_parts
+from backburn_numpy.rows import for_blocks, powers
 
 Array = Any
 
@@ -20,31 +20,47 @@ Array = Any
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
+    picked = lines[np.arange(len(lines)), names].astype(np.float64)
     out = np.empty(len(lines), x.dtype)
 
-    def block(rows: slice) -> None:
-        shifted = _shifted(lines[rows])
-        picked = shifted[np.arange(len(shifted)), names[rows]]
-        total = np.add.reduce(np.exp(shifted, out=shifted), axis=-1)
-        out[rows] = np.subtract(np.log(total, out=total), picked, out=total)
+    def begin(part: slice) -> Callable[[slice], None]:
+        losses, logits, own = out[part], lines[part], picked[part]
 
-    _for_blocks(block, lines)
+        def work(rows: slice) -> None:
+            block = wide(logits[rows])
+            total, top = powers(block, scratch(block))
+            # In float64 the difference of two large logarithms is as exact as it need be.
+            loss = np.log(total, dtype=np.float64)
+            if top is not None:
+                loss += top
+            losses[rows] = loss[:, 0] - own[rows]
+
+        return work
+
+    for_blocks(begin, lines)
     return out.reshape(labels.shape)
 
 
 def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
-    grads = grad.reshape(-1, 1)
+    grads, half = wide(grad.reshape(-1, 1)), is_half(x)
     out = empty(lines.shape, x.dtype)
 
-    def block(rows: slice) -> None:
-        softmax = _shifted(lines[rows])
-        np.exp(softmax, out=softmax)
-        np.divide(softmax, np.add.reduce(softmax, axis=-1, keepdims=True), out=softmax)
-        softmax[np.arange(len(softmax)), names[rows]] -= 1
-        np.multiply(softmax, grads[rows], out=out[rows], casting="same_kind")
+    def begin(part: slice) -> Callable[[slice], None]:
+        target, logits, own_grads, own_names = out[part], lines[part], grads[part], names[part]
 
-    _for_blocks(block, lines)
+        def work(rows: slice) -> None:
+            block, g = wide(logits[rows]), own_grads[rows]
+            result = scratch(block) if half else target[rows]
+            total, _ = powers(block, result)
+            np.multiply(result, g / total, out=result)
+            result[np.arange(len(result)), own_names[rows]] -= g[:, 0]
+            if half:
+                target[rows] = result
+
+        return work
+
+    for_blocks(begin, lines)
     if axis == x.ndim - 1:
         return out.reshape(x.shape)
     return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
@@ -65,22 +81,3 @@ def _names(labels: Array, classes: int) -> Array:
         wrong = int(flat[(flat < 0) | (flat >= classes)][0])
         raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}")
     return flat
-
-
-def _shifted(lines: Array) -> Array:
-    """A block of rows less their largest elements, so that no power overflows; 16-bit floats in float32."""
-    lines = wide(lines)
-    top = np.maximum.reduce(lines, axis=-1, keepdims=True)
-    return np.subtract(lines, top)
-
-
-def _for_blocks(work: Callable[[slice], None], lines: Array) -> None:
-    """Call ``work`` with slices of about :data:`BLOCK` elements that cover the rows, in several threads if it pays."""
-    width = max(lines.shape[1], 1)
-    step = max(1, BLOCK // width)
-
-    def part(start: int, stop: int) -> None:
-        for first in range(start, stop, step):
-            work(slice(first, min(first + step, stop)))
-
-    for_parts(part, len(lines), max(1, WORTH // width))

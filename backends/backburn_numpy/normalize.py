@@ -9,9 +9,10 @@ import numpy as np
 
 from backburn.backend.index import shape_or_none
 from backburn.backend.normalize import channels
-from backburn_numpy.blocks import BLOCK, WORTH, along, is_half, wide
+from backburn_numpy.blocks import along, scratch, wide
 from backburn_numpy.memory import empty
-from backburn_numpy.threads import for_parts
+from backburn_numpy.rows import powers, products, sums
+from backburn_numpy.standardize import affine, standardize, standardize_backward
 
 Array = Any
 Axes = tuple[int, ...]
@@ -19,30 +20,25 @@ Axes = tuple[int, ...]
 # ---- softmax: kernels over the last axis ----
 
 
-def _sums(x: Array) -> Array:
-    """The sums over the last axis, which is kept; products with ones, at which the processor is faster."""
-    return np.vecdot(x, np.ones(x.shape[-1], x.dtype))[..., None]
-
-
 def _softmax(out: Array, x: Array) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=-1, keepdims=True), out=out)
-    np.exp(out, out=out)
-    np.divide(out, _sums(out), out=out)
+    total, _ = powers(x, out)
+    np.multiply(out, np.reciprocal(total, out=total), out=out)
 
 
 def _softmax_backward(out: Array, grad: Array, y: Array) -> None:
-    np.subtract(grad, np.vecdot(grad, y)[..., None], out=out)
+    np.subtract(grad, products(grad, y), out=out)
     np.multiply(out, y, out=out)
 
 
 def _log_softmax(out: Array, x: Array) -> None:
     np.subtract(x, np.maximum.reduce(x, axis=-1, keepdims=True), out=out)
-    np.subtract(out, np.log(_sums(np.exp(out))), out=out)
+    total = sums(np.exp(out, out=scratch(out)))
+    np.subtract(out, np.log(total, out=total), out=out)
 
 
 def _log_softmax_backward(out: Array, grad: Array, y: Array) -> None:
     np.exp(y, out=out)
-    np.multiply(out, _sums(grad), out=out)
+    np.multiply(out, sums(grad), out=out)
     np.subtract(grad, out, out=out)
 
 
@@ -90,20 +86,11 @@ def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, 
     rows = _rows(axis, x, scale, bias)
     if rows is None:
         normal, _ = _normal(wide(x), axis, eps, centred)
-        _affine(normal, wide(scale), wide(bias))
+        affine(normal, wide(scale), wide(bias))
         np.copyto(out, normal, casting="same_kind")
         return out
     lines, scale, bias = rows
-    target, half = out.reshape(lines.shape), is_half(x)
-
-    def part(start: int, stop: int) -> None:
-        for block in _blocks(lines, start, stop):
-            normal, _ = _normal_rows(wide(lines[block]), eps, centred, None if half else target[block])
-            _affine(normal, scale, bias)
-            if half:
-                target[block] = normal
-
-    for_parts(part, len(lines), max(1, WORTH // lines.shape[1]))
+    standardize(out.reshape(lines.shape), lines, scale, bias, eps, centred)
     return out
 
 
@@ -120,41 +107,8 @@ def _standardize_backward(
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
         return out, np.add.reduce(of_scale, axis=axes).reshape(scale.shape).astype(scale.dtype, copy=False)
     lines, factor, _ = rows
-    target, grads = out.reshape(lines.shape), grad.reshape(lines.shape)
-    sums: dict[int, Array] = {}
-
-    def part(start: int, stop: int) -> None:
-        total = np.zeros(lines.shape[1], factor.dtype)
-        for block in _blocks(lines, start, stop):
-            total += _rows_backward(target[block], wide(grads[block]), wide(lines[block]), factor, eps, centred)
-        sums[start] = total
-
-    for_parts(part, len(lines), max(1, WORTH // lines.shape[1]))
-    total = np.add.reduce([sums[start] for start in sorted(sums)], axis=0)  # in this order, so that equal calls agree
-    return out, total.reshape(scale.shape).astype(scale.dtype, copy=False)
-
-
-def _rows_backward(out: Array, grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> Array:
-    """Fill ``out`` with the gradient for the rows ``x``; return that for ``scale``."""
-    normal, inverse = _normal_rows(x, eps, centred)
-    of_scale = np.einsum("ij,ij->j", grad, normal)
-    rest = grad * scale
-    np.multiply(normal, (np.vecdot(rest, normal) / x.shape[1])[:, None], out=normal)
-    if centred:
-        np.add(normal, _sums(rest) / x.shape[1], out=normal)
-    np.subtract(rest, normal, out=rest)
-    np.multiply(rest, inverse, out=out, casting="same_kind")
-    return of_scale
-
-
-def _normal_rows(x: Array, eps: float, centred: bool, out: Array | None = None) -> tuple[Array, Array]:
-    """The rows of ``x`` standardized, in ``out`` if given, and the factor of each."""
-    if out is None:
-        out = np.empty_like(x)
-    if centred:
-        x = np.subtract(x, _sums(x) / x.shape[1], out=out)
-    inverse = 1 / np.sqrt(np.vecdot(x, x) / x.shape[1] + eps)[:, None]
-    return np.multiply(x, inverse, out=out), inverse
+    of_scale = standardize_backward(out.reshape(lines.shape), grad.reshape(lines.shape), lines, factor, eps, centred)
+    return out, of_scale.reshape(scale.shape).astype(scale.dtype, copy=False)
 
 
 def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
@@ -179,13 +133,6 @@ def _normal(x: Array, axis: Axes, eps: float, centred: bool) -> tuple[Array, Arr
     return np.multiply(x, inverse, out=x if centred else ...), inverse
 
 
-def _affine(x: Array, scale: Array | None, bias: Array | None) -> None:
-    if scale is not None:
-        np.multiply(x, scale, out=x)
-    if bias is not None:
-        np.add(x, bias, out=x)
-
-
 def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] | None:
     """``x`` as a matrix whose rows are its elements over ``axis``, and each of ``parameters`` as one row.
 
@@ -201,12 +148,6 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     if any(p is not None and p.size != length for p in parameters):
         return None
     return x.reshape(-1, length), *(None if p is None else wide(p.reshape(length)) for p in parameters)
-
-
-def _blocks(lines: Array, start: int, stop: int) -> list[slice]:
-    """Slices of about :data:`BLOCK` elements that cover the rows from ``start`` to ``stop``."""
-    rows = max(1, BLOCK // lines.shape[1])
-    return [slice(first, min(first + rows, stop)) for first in range(start, stop, rows)]
 
 
 def _difference(x: Array, y: Array) -> Array:
@@ -230,7 +171,7 @@ def batch_norm(
     if scale is not None:
         factor *= wide(scale)
     out = _difference(wide(x), wide(mean).reshape(shape))
-    _affine(out, factor.reshape(shape), None if bias is None else wide(bias).reshape(shape))
+    affine(out, factor.reshape(shape), None if bias is None else wide(bias).reshape(shape))
     return out.astype(x.dtype, copy=False)
 
 
@@ -247,7 +188,7 @@ def batch_norm_training(
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
     if scale is not None:
         factor *= wide(scale).reshape(shape)
-    _affine(out, factor, None if bias is None else wide(bias).reshape(shape))
+    affine(out, factor, None if bias is None else wide(bias).reshape(shape))
     count = x.shape[axis]
     return (
         out.astype(x.dtype, copy=False),

@@ -18,7 +18,7 @@ def between(k: Any, g: Any, out: Any, low: float, high: float) -> Any:
     return k.where(k.logical_and(k.less(low, out), k.less(out, high)), g, 0.0)
 
 
-gradient("sigmoid", x=lambda k, g, out: k.mul(g, k.mul(out, k.sub(1.0, out))))
+gradient("sigmoid", x=lambda k, g, out: k.sigmoid_backward(g, out))
 gradient("log_sigmoid", x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
 gradient("hard_sigmoid", x=lambda k, g, out: between(k, k.div(g, 6.0), out, 0.0, 1.0))
 

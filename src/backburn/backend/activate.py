@@ -71,6 +71,12 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return result
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
+    def sigmoid_backward(self: Any, grad: F, y: F, /) -> F:
+        """The gradient of :meth:`sigmoid`, whose result was ``y``: ``grad * y * (1 - y)``."""
+        result: F = self.mul(grad, self.mul(y, self.sub(1.0, y)))
+        return result
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_sigmoid(self: Any, x: F, /) -> F:
         """``log(sigmoid(x))``, exact where that is near 0 and where it is large."""
         result: F = self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))

@@ -44,6 +44,14 @@ def erfc(x: Any) -> Any:
 # ---- sigmoids ----
 
 samples("sigmoid", sigmoid, *PLAIN, case(BEYOND, smooth=0))
+samples(
+    "sigmoid_backward",
+    lambda grad, y: grad * y * (1 - y),
+    case(real(2, 3, seed=1), real(2, 3, low=0.0, high=1.0)),
+    case(real(seed=1), real(low=0.0, high=1.0)),
+    case(real(0), real(0)),
+    case(real(3, seed=1), np.array([0.0, 0.5, 1.0])),
+)
 samples("log_sigmoid", lambda x: -np.logaddexp(0.0, -x), *PLAIN, case(BEYOND, smooth=0))
 samples(
     "hard_sigmoid",

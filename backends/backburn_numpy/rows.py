@@ -1,0 +1,74 @@
+"""NumPy: what softmax, normalizations and losses compute over the rows of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy.blocks import WORTH, Lines, block_rows
+from backburn_numpy.memory import aligned
+from backburn_numpy.threads import for_parts
+
+Array = Any
+
+#: Sums of exponentials between these are exact enough as they are: neither they nor the largest terms come near an end
+#: of the range of float32, and what is lost is smaller than the largest term by 27 orders of magnitude.
+SMALL, LARGE = 1e-10, 1e10
+
+#: Longer rows are summed in pairs, which is slower and more exact than a product with ones.
+LONG = 1 << 15
+
+
+def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array) -> None:
+    """Cover the rows of ``lines``, in several threads if it pays.
+
+    ``begin(part)`` is called for the part of each thread, what it returns for the blocks of the part, counted from its
+    start. A thread that makes few and long calls of NumPy waits for the others' Python least.
+    """
+    count, width = lines.shape
+    step = block_rows(count, width)
+
+    def part(start: int, stop: int) -> None:
+        with Lines(width):
+            work = begin(slice(start, stop))
+            for first in range(0, stop - start, step):
+                work(slice(first, min(first + step, stop - start)))
+
+    for_parts(part, count, max(1, WORTH // max(width, 1)))
+
+
+@lru_cache(8)
+def _ones(length: int, dtype: np.dtype[Any]) -> Array:
+    result = aligned(length * dtype.itemsize).view(dtype)
+    result[...] = 1
+    return result
+
+
+def sums(x: Array) -> Array:
+    """The sums over the last axis, which is kept; as products with ones, at which the processor is faster."""
+    if x.shape[-1] > LONG:
+        return np.add.reduce(x, axis=-1, keepdims=True)
+    return products(x, _ones(x.shape[-1], x.dtype))
+
+
+def products(x: Array, y: Array) -> Array:
+    """The sums of ``x * y`` over the last axis, which is kept."""
+    return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
+
+
+def powers(x: Array, out: Array) -> tuple[Array, Array | None]:
+    """Fill ``out`` with the exponentials of the rows of ``x``; their sums, and what was subtracted from the rows.
+
+    From most rows nothing has to be (then it is None), from others their largest elements, so that no power overflows.
+    """
+    np.exp(x, out=out)
+    total = sums(out)
+    if total.size == 0 or (total.min() > SMALL and total.max() < LARGE):
+        return total, None
+    top = np.maximum.reduce(x, axis=-1, keepdims=True)
+    np.subtract(x, top, out=out)
+    np.exp(out, out=out)
+    return sums(out), top

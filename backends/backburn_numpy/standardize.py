@@ -1,0 +1,129 @@
+"""NumPy: rows with mean 0 and variance 1, or with mean square 1, and their gradients.
+
+The moments of all rows of a thread's part are computed at once, each by one call of NumPy, unless some row is so far
+from 0 that its variance would be lost in the difference of two large numbers; then every block is centred first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy.blocks import is_half, scratch, wide
+from backburn_numpy.rows import for_blocks, products, sums
+
+Array = Any
+
+
+class _Standard:
+    """The rows of ``lines``, and what makes each of them standard."""
+
+    def __init__(self, lines: Array, eps: float, centred: bool) -> None:
+        self.lines, self.eps, self.centred = lines, eps, centred
+        self.mean = self.factor = None
+        if is_half(lines):
+            return
+        length = lines.shape[1]
+        square = products(lines, lines)
+        square /= length
+        if centred:
+            mean = sums(lines)
+            mean /= length
+            squared_mean = mean * mean
+            square -= squared_mean
+            if not (4 * square >= squared_mean).all():
+                return
+            self.mean = mean
+        self.factor = _factor(square, eps)
+
+    def block(self, rows: slice) -> tuple[Array, Array | None, Array]:
+        """A block of the rows, what is still to be subtracted from each of them, and then to be multiplied by."""
+        x = wide(self.lines[rows])
+        if self.factor is not None:
+            return x, None if self.mean is None else self.mean[rows], self.factor[rows]
+        if self.centred:
+            mean = sums(x)
+            mean /= x.shape[1]
+            x = np.subtract(x, mean, out=scratch(x))
+        square = products(x, x)
+        square /= x.shape[1]
+        return x, None, _factor(square, self.eps)
+
+
+def _factor(square: Array, eps: float) -> Array:
+    """``1 / sqrt(square + eps)``, in the place of ``square``."""
+    square += eps
+    np.sqrt(square, out=square)
+    return np.reciprocal(square, out=square)
+
+
+def standardize(out: Array, x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool) -> None:
+    """Fill ``out`` with the standard rows of ``x``, times ``scale``, plus ``bias``."""
+    half = is_half(x)
+
+    def begin(part: slice) -> Callable[[slice], None]:
+        standard, target = _Standard(x[part], eps, centred), out[part]
+
+        def work(rows: slice) -> None:
+            values, mean, factor = standard.block(rows)
+            normal = np.multiply(values, factor, out=scratch(values, 1) if half else target[rows])
+            if mean is not None:
+                np.subtract(normal, mean * factor, out=normal)
+            affine(normal, scale, bias)
+            if half:
+                target[rows] = normal
+
+        return work
+
+    for_blocks(begin, x)
+
+
+def affine(x: Array, scale: Array | None, bias: Array | None) -> None:
+    """Replace ``x`` by ``x * scale + bias``, either of which may be absent."""
+    if scale is not None:
+        np.multiply(x, scale, out=x)
+    if bias is not None:
+        np.add(x, bias, out=x)
+
+
+def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: float, centred: bool) -> Array:
+    """Fill ``out`` with the gradient for the rows ``x``; return that for ``scale``.
+
+    With the factor ``f`` of each row and ``n = (x - mean) f`` these are the sum of ``grad n`` over the rows, and
+    ``f (grad scale - n mean(grad scale n) - mean(grad scale))``, without the last term where no mean was subtracted.
+    """
+    half, length = is_half(x), x.shape[1]
+    of_scale: dict[int, Array] = {}
+
+    def begin(part: slice) -> Callable[[slice], None]:
+        standard, target, grads = _Standard(x[part], eps, centred), out[part], grad[part]
+        total = of_scale[part.start] = np.zeros(length, scale.dtype)
+
+        def work(rows: slice) -> None:
+            values, mean, factor = standard.block(rows)
+            g = wide(grads[rows])
+            result = np.multiply(g, values, out=scratch(values, 1) if half else target[rows])
+            np.add(total, np.vecmat(factor[:, 0], result), out=total)
+            slope = products(result, scale)
+            shift = products(g, scale) if centred else None
+            if mean is not None:
+                np.subtract(total, np.vecmat((mean * factor)[:, 0], g), out=total)
+                slope -= mean * shift
+            slope *= factor * factor * factor / -length
+            np.multiply(g, scale, out=result)
+            np.multiply(result, factor, out=result)
+            np.add(result, np.multiply(values, slope, out=scratch(values)), out=result)
+            if shift is not None:
+                shift *= factor / -length
+                if mean is not None:
+                    shift -= mean * slope
+                np.add(result, shift, out=result)
+            if half:
+                target[rows] = result
+
+        return work
+
+    for_blocks(begin, x)
+    return np.add.reduce([of_scale[start] for start in sorted(of_scale)], axis=0)  # in order, so that equal calls agree
