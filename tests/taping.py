@@ -50,6 +50,7 @@ class TapeReplay:
 
     def __init__(self, tape: list[Any], state: list[Any], inputs: list[Any], new: list[Any], out: list[Any]) -> None:
         self.tape, self.state, self.inputs, self.new, self.out = tape, state, inputs, new, out
+        self.launches = len(tape)
 
     def set_state(self, place: int, value: Any) -> None:
         np.copyto(self.state[place], value)

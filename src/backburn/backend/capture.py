@@ -19,6 +19,8 @@ class Replay(Protocol):
 
     #: The primitives that hold the state, undefined until they are set; the same objects as long as the replay lives.
     state: list[Any]
+    #: How many launches (calls of the device, or of operations) were recorded.
+    launches: int
 
     @abstractmethod
     def set_state(self, place: int, value: Any) -> None:

@@ -71,6 +71,12 @@ class Captured:
         #: Why the last call did not replay; empty if it did.
         self.reason = "it has not been called"
 
+    @property
+    def launches(self) -> int | None:
+        """How many launches one replay saves: those that were recorded last; None before."""
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        return plans[-1].program.launches if plans and plans[-1].program is not None else None
+
     def __repr__(self) -> str:
         return f"<captured step: {f'runs as it is, since {self.reason}' if self.reason else 'replayed'}>"
 

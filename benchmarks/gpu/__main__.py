@@ -1,0 +1,119 @@
+"""``python -m benchmarks.gpu``: every check and measure that needs a GPU, into one JSON and one Markdown file.
+
+Every part runs in a process of its own, with a time limit, so that one that fails leaves the others alone. Without a
+GPU it says why not and ends with status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to
+try the program itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.parts import PARTS, ROOT, Options
+from benchmarks.gpu.report import markdown
+
+PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "torch", "nvidia-cudnn-frontend")
+
+
+def from_checkout() -> None:
+    """Let this process and its children find backburn in the checkout, where it is not installed."""
+    if importlib.util.find_spec("backburn") is None or importlib.util.find_spec("backburn_cupy") is None:
+        folders = [str(ROOT / "src"), str(ROOT / "backends")]
+        sys.path[:0] = folders
+        os.environ["PYTHONPATH"] = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
+
+def main() -> int:
+    """Run the parts, one after the other, and write what they found."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--backend", default="cupy", help="the backend to run on (cupy)")
+    parser.add_argument("--small", action="store_true", help="shrink everything, to try the program itself")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each variant is timed (5)")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas (all)")
+    parser.add_argument("--timeout", type=float, default=420.0, help="seconds that a part may take (420)")
+    parser.add_argument("--out", type=Path, default=Path(), help="the folder for gpu.json and gpu.md (this one)")
+    parser.add_argument("--part", help=argparse.SUPPRESS)  # one part, in this process
+    given = parser.parse_args()
+    from_checkout()
+    options = Options(given.backend, given.small, given.rounds)
+    if given.part:
+        print(json.dumps(PARTS[given.part](options)))
+        return 0
+    names = given.parts.split(",")
+    if unknown := [n for n in names if n not in PARTS]:
+        parser.error(f"there is no part {unknown[0]!r}")
+    if reason := _why_not(options):
+        print(f"nothing was run: {reason}", file=sys.stderr)
+        return 2
+    report: dict[str, Any] = {"about": _about(options), "parts": {}}
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        report["parts"][name] = _part(name, options, given.timeout)
+        _write(report, given.out)
+        found = report["parts"][name]
+        print(f"{name}: {found['seconds']:.0f} s, {len(found['problems'])} problems", flush=True)
+    print((given.out / "gpu.md").read_text(encoding="utf-8"))
+    return 1 if any(part["problems"] for part in report["parts"].values()) else 0
+
+
+def _why_not(options: Options) -> str | None:
+    import backburn as bb
+
+    try:
+        bb.load_backend(options.training)
+    except bb.base.errors.BackburnError as error:
+        return str(error)
+    return None
+
+
+def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
+    """One part in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--backend", options.backend]
+    command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
+    started = time.perf_counter()
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False)
+        found = json.loads(run.stdout.splitlines()[-1]) if run.returncode == 0 else {"problems": [run.stderr[-2000:]]}
+    except subprocess.TimeoutExpired:
+        found = {"problems": [f"took more than {timeout:g} s and was stopped"]}
+    return {**found, "seconds": time.perf_counter() - started}
+
+
+def _about(options: Options) -> dict[str, Any]:
+    """What ran where."""
+    import backburn as bb
+
+    backend: Any = bb.load_backend(options.backend)
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
+    return {
+        **dataclasses.asdict(options), "device": str(backend.device), "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": commit.stdout.strip() or "unknown",
+        "versions": versions,
+    }  # fmt: skip
+
+
+def _write(report: dict[str, Any], folder: Path) -> None:
+    (folder / "gpu.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    (folder / "gpu.md").write_text(markdown(report), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
