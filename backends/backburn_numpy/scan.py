@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from backburn_numpy.blocks import BLOCK, WORTH, wide
+from backburn_numpy.memory import empty
 from backburn_numpy.reduce import is_narrow
+from backburn_numpy.threads import for_parts
 
 Array = Any
 
@@ -45,53 +49,98 @@ def logcumsumexp(x: Array, /, axis: int) -> Array:
 def ssm_scan(
     a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False
 ) -> Array:
-    narrow = is_narrow(x)
-    dtype = np.float32 if narrow else x.dtype
-    fed = np.multiply(b, x, dtype=dtype, out=...)
-    shape = np.broadcast_shapes(a.shape, fed.shape)
-    out = np.empty(shape, dtype)
-    backwards = slice(None, None, -1 if reverse else 1)
-    # Views with time as the first axis, in the order of the recurrence.
-    steps, factors, inputs = (
-        np.moveaxis(v, axis, 0)[backwards] for v in (out, np.broadcast_to(a, shape), np.broadcast_to(fed, shape))
-    )
-    if len(steps):
-        scan = _scan_in_chunks if len(steps) > CHUNKED and steps[0].size < NARROW else _scan
-        scan(factors, inputs, h0, steps)
-    return out.astype(x.dtype) if narrow else out
+    dtype = x.dtype
+    a, x = wide(a), wide(x)
+    b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else wide(b)
+    shape = np.broadcast_shapes(a.shape, b.shape, x.shape)
+    out = empty(shape, x.dtype)
+    states, a, b, x = (_steps(v, shape, axis, reverse) for v in (out, a, b, x))
+    _side_by_side(lambda i: np.multiply(b[i], x[i], out=states[i]), states)
+    if h0 is not None and len(states):
+        states[0] += a[0] * h0
+    _recur(a[1:], states)
+    return out.astype(dtype, copy=False)
+
+
+def ssm_scan_backward(
+    grad: Array, a: Array, b: Array, x: Array, out: Array, h0: Array | None = None, /, axis: int = 0,
+    reverse: bool = False,
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    dtype, shape = out.dtype, out.shape
+    operands = [wide(v) for v in (grad, a, b, x, out)]
+    results = [empty(shape, operands[0].dtype) for _ in range(3)]
+    of_a, of_b, of_x, grad, a, b, x, out = (_steps(v, shape, axis, reverse) for v in (*results, *operands))
+    states = empty(out.shape, out.dtype)
+    _side_by_side(lambda i: np.copyto(states[i], grad[i]), states)
+    _recur(a[:0:-1], states[::-1])
+
+    def products(i: slice) -> None:
+        np.multiply(states[i], x[i], out=of_b[i])
+        np.multiply(states[i], b[i], out=of_x[i])
+        first = max(i.start, 1)
+        np.multiply(states[first : i.stop], out[first - 1 : i.stop - 1], out=of_a[first : i.stop])
+
+    _side_by_side(products, states)
+    of_h0 = np.zeros(out.shape[1:], out.dtype)
+    if len(out):
+        np.multiply(states[0], 0.0 if h0 is None else h0, out=of_a[0, ...])
+        np.multiply(states[0], a[0], out=of_h0)
+    return tuple(v.astype(dtype, copy=False) for v in (*results, of_h0))
+
+
+def _steps(v: Array, shape: tuple[int, ...], axis: int, reverse: bool) -> Array:
+    """A view of ``v`` in the shape of the states, with time as the first axis, in the order of the recurrence."""
+    return np.moveaxis(v if v.shape == shape else np.broadcast_to(v, shape), axis, 0)[:: -1 if reverse else 1]
+
+
+def _side_by_side(work: Callable[[slice], Any], steps: Array) -> None:
+    """``work`` on all steps, which do not depend on each other, block by block in several threads."""
+    if not steps.size:
+        return
+    size = steps.size // len(steps)
+    block = max(1, BLOCK // size)
+
+    def part(start: int, stop: int) -> None:
+        for first in range(start, stop, block):
+            work(slice(first, min(first + block, stop)))
+
+    for_parts(part, len(steps), max(1, WORTH // size))
 
 
 #: From this many steps on, states of fewer than ``NARROW`` elements are scanned in chunks, many at a time.
 CHUNKED, NARROW = 256, 64
 
 
-def _scan(a: Array, fed: Array, h0: Array | None, out: Array) -> None:
-    """``out[t] = a[t] out[t-1] + fed[t]``, a step at a time, without an array of its own for any."""
-    out[0] = fed[0] if h0 is None else a[0] * h0 + fed[0]
-    for t in range(1, len(out)):
-        state = out[t : t + 1]
-        np.multiply(a[t : t + 1], out[t - 1 : t], out=state)
-        np.add(state, fed[t : t + 1], out=state)
+def _recur(a: Array, states: Array) -> None:
+    """``states[t + 1] += a[t] states[t]`` from the first to the last."""
+    if len(states) > CHUNKED and states[0].size < NARROW and _recur_in_chunks(a, states):
+        return
+    product = np.empty((*states.shape[1:], 1), states.dtype)
+    # An axis more, lest states be scalars.
+    for factor, before, state in zip(a[..., None], states[:-1, ..., None], states[1:, ..., None], strict=True):
+        np.multiply(factor, before, product)
+        np.add(state, product, state)
 
 
-def _scan_in_chunks(a: Array, fed: Array, h0: Array | None, out: Array) -> None:
+def _recur_in_chunks(a: Array, states: Array) -> bool:
     """The same in about two roots of as many steps: within all chunks at once, then from chunk to chunk.
 
-    What comes into a chunk reaches its steps by products of ``a``; where one is not finite, the plain scan is right.
+    What comes into a chunk reaches its steps by products of ``a``. Says no where one is not finite: only step by step
+    it is right then.
     """
-    size = math.isqrt(len(out) - 1) + 1
-    whole = len(out) // size * size
-    factors, states = (np.ascontiguousarray(v[:whole]).reshape(-1, size, *v.shape[1:]) for v in (a, fed))
-    states, products = states.copy(), factors.copy()
+    size = math.isqrt(len(states) - 1) + 1
+    whole = len(states) // size * size
+    factors = np.concatenate([np.zeros_like(a[:1]), a])[:whole].reshape(-1, size, *states.shape[1:])
+    inner, products = states[:whole].reshape(factors.shape).copy(), factors.copy()
     for t in range(1, size):
         products[:, t] *= products[:, t - 1]
-        states[:, t] += factors[:, t] * states[:, t - 1]
+        inner[:, t] += factors[:, t] * inner[:, t - 1]
     if not np.isfinite(products).all():
-        return _scan(a, fed, h0, out)
-    entering = np.zeros_like(states[:, 0]) if h0 is None else np.broadcast_to(h0, states[:, 0].shape).astype(out.dtype)
-    for chunk in range(1, len(states)):
-        entering[chunk] = products[chunk - 1, -1] * entering[chunk - 1] + states[chunk - 1, -1]
-    out[:whole] = (states + products * entering[:, None]).reshape(-1, *out.shape[1:])
-    if whole < len(out):
-        _scan(a[whole:], fed[whole:], out[whole - 1], out[whole:])
-    return None
+        return False
+    entering = np.zeros_like(inner[:, 0])
+    for chunk in range(1, len(inner)):
+        entering[chunk] = products[chunk - 1, -1] * entering[chunk - 1] + inner[chunk - 1, -1]
+    states[:whole] = (inner + products * entering[:, None]).reshape(-1, *states.shape[1:])
+    if whole < len(states):
+        _recur(a[whole - 1 :], states[whole - 1 :])
+    return True

@@ -10,16 +10,8 @@ from typing import Any
 
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent
-from backburn.backend.scan import associative_scan, first_state, part
-
-
-def shifted(k: Any, x: Any, axis: int, fill: Any, back: bool) -> Any:
-    """Each element's predecessor along ``axis``, or with ``back`` its successor; ``fill`` where there is none."""
-    length = x.shape[axis]
-    edge = k.full((*x.shape[:axis], min(1, length), *x.shape[axis + 1 :]), fill, k.dtype(x))
-    if back:
-        return k.concat([part(k, x, axis, min(1, length), length), edge], axis)
-    return k.concat([edge, part(k, x, axis, 0, max(length - 1, 0))], axis)
+from backburn.backend.scalars import is_scalar
+from backburn.backend.scan import associative_scan, of_first_state, of_states, part, shifted, started_from
 
 
 def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
@@ -64,27 +56,17 @@ def logcumsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
 def ssm_scan_gradients(
     k: Any, g: Any, a: Any, b: Any, x: Any, h0: Any, out: Any, axis: int, reverse: bool, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """The gradient of each state, the recurrence run backwards with the next step's ``a``, serves all operands."""
+    """One operation where all operands want theirs; else the gradient of each state serves those that do."""
+    if all(needs[:3]) and not is_scalar(b):
+        return k.ssm_scan_backward(g, a, b, x, out, h0, axis, reverse)  # type: ignore[no-any-return]
     a = k.broadcast_to(a, out.shape)
-    of_state = k.ssm_scan(shifted(k, a, axis, 0.0, not reverse), 1.0, g, None, axis, not reverse)
-    of_a = of_h0 = None
-    if needs[0]:
-        of_a = k.mul(of_state, before(k, out, h0, axis, reverse))
-    if needs[3]:
-        length = out.shape[axis]
-        start, stop = (max(length - 1, 0), length) if reverse else (0, min(1, length))
-        of_h0 = k.sum(k.mul(part(k, a, axis, start, stop), part(k, of_state, axis, start, stop)), (axis,), False)
-    return of_a, k.mul(of_state, x) if needs[1] else None, k.mul(of_state, b) if needs[2] else None, of_h0
-
-
-def before(k: Any, out: Any, h0: Any, axis: int, reverse: bool) -> Any:
-    """The state that each step started from."""
-    if h0 is None or out.shape[axis] == 0:
-        return shifted(k, out, axis, 0.0, reverse)
-    first, length = first_state(k, h0, out.shape, axis), out.shape[axis]
-    if reverse:
-        return k.concat([part(k, out, axis, 1, length), first], axis)
-    return k.concat([first, part(k, out, axis, 0, length - 1)], axis)
+    of_state = of_states(k, g, a, axis, reverse)
+    return (
+        k.mul(of_state, started_from(k, out, h0, axis, reverse)) if needs[0] else None,
+        k.mul(of_state, x) if needs[1] else None,
+        k.mul(of_state, b) if needs[2] else None,
+        of_first_state(k, of_state, a, axis, reverse) if needs[3] else None,
+    )
 
 
 gradient("ssm_scan", ("a", "b", "x", "h0"), ssm_scan_gradients)
@@ -117,7 +99,7 @@ def logcumsumexp_tangent(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
 
 def ssm_scan_tangent(k: Any, t: Any, a: Any, h0: Any, out: Any, axis: int, reverse: bool) -> Any:
     """The same recurrence, driven by what the moved factor makes of each state."""
-    return k.ssm_scan(a, 1.0, k.mul(t, before(k, out, h0, axis, reverse)), None, axis, reverse)
+    return k.ssm_scan(a, 1.0, k.mul(t, started_from(k, out, h0, axis, reverse)), None, axis, reverse)
 
 
 linear("cumsum")

@@ -73,6 +73,13 @@ def scanned(a: Shape, b: Shape | None, x: Shape, h0: Shape | None = None, *, axi
     return states
 
 
+def _scanned_backward(
+    grad: Shape, a: Shape, b: Shape, x: Shape, out: Shape, h0: Shape | None = None, *, axis: int, **_: Any
+) -> tuple[Shape, Shape, Shape, Shape]:
+    states = scanned(a, b, x, h0, axis=axis)
+    return states, states, states, states[:axis] + states[axis + 1 :]
+
+
 def _shape(x: Any) -> Shape:
     return tuple(x.shape)
 
@@ -81,6 +88,37 @@ def first_state(k: Any, h0: Any, shape: Shape, axis: int) -> Any:
     """``h0`` in the shape of one step along ``axis``."""
     state = k.broadcast_to(h0, (*shape[:axis], *shape[axis + 1 :]))
     return k.reshape(state, (*shape[:axis], 1, *shape[axis + 1 :]))
+
+
+def shifted(k: Any, x: Any, axis: int, fill: Any, back: bool) -> Any:
+    """Each element's predecessor along ``axis``, or with ``back`` its successor; ``fill`` where there is none."""
+    length = x.shape[axis]
+    edge = k.full((*x.shape[:axis], min(1, length), *x.shape[axis + 1 :]), fill, k.dtype(x))
+    if back:
+        return k.concat([part(k, x, axis, min(1, length), length), edge], axis)
+    return k.concat([edge, part(k, x, axis, 0, max(length - 1, 0))], axis)
+
+
+def started_from(k: Any, out: Any, h0: Any, axis: int, reverse: bool) -> Any:
+    """The state that each step of a scan started from."""
+    if h0 is None or out.shape[axis] == 0:
+        return shifted(k, out, axis, 0.0, reverse)
+    first, length = first_state(k, h0, out.shape, axis), out.shape[axis]
+    if reverse:
+        return k.concat([part(k, out, axis, 1, length), first], axis)
+    return k.concat([first, part(k, out, axis, 0, length - 1)], axis)
+
+
+def of_states(k: Any, grad: Any, a: Any, axis: int, reverse: bool) -> Any:
+    """The gradient of each state of a scan: the recurrence run backwards with the next step's ``a``."""
+    return k.ssm_scan(shifted(k, a, axis, 0.0, not reverse), 1.0, grad, None, axis, not reverse)
+
+
+def of_first_state(k: Any, of_state: Any, a: Any, axis: int, reverse: bool) -> Any:
+    """The gradient of what the first step started from, given those of all states."""
+    length = of_state.shape[axis]
+    start, stop = (max(length - 1, 0), length) if reverse else (0, min(1, length))
+    return k.sum(k.mul(part(k, a, axis, start, stop), part(k, of_state, axis, start, stop)), (axis,), False)
 
 
 class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -178,3 +216,20 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             states.append(state)
         result: F = self.cast(self.concat(states[::-1] if reverse else states, axis), dtype)
         return result
+
+    @operation(kinds="F", shape=_scanned_backward, result=("same",) * 4, differentiable=True)
+    def ssm_scan_backward(
+        self: Any, grad: F, a: F, b: F, x: F, out: F, h0: F | None = None, /, axis: int = 0, reverse: bool = False
+    ) -> tuple[F, F, F, F]:
+        """The gradients of :meth:`ssm_scan`, whose result was ``out``, for ``a``, ``b``, ``x`` and ``h0``.
+
+        The first three have the shape of the states and the last that of a state: broadcasting is not undone.
+        """
+        a, b, x = (self.broadcast_to(v, _shape(out)) for v in (a, b, x))
+        of_state = of_states(self, grad, a, axis, reverse)
+        return (
+            self.mul(of_state, started_from(self, out, h0, axis, reverse)),
+            self.mul(of_state, x),
+            self.mul(of_state, b),
+            of_first_state(self, of_state, a, axis, reverse),
+        )

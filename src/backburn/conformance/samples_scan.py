@@ -110,9 +110,7 @@ def ssm_reference(a: Array, b: Any, x: Array, h0: Array | None = None, axis: int
     return np.moveaxis(out, 0, axis)
 
 
-samples(
-    "ssm_scan",
-    ssm_reference,
+SCANS = (
     case(real(4, seed=1), real(4, seed=2), real(4, seed=3), np.array(0.7)),
     case(unit(3, 2, seed=1), real(3, 2, seed=2), real(3, 2, seed=3), real(2), reverse=True),
     case(unit(2, 3, seed=1), real(2, 3, seed=2), real(2, 3, seed=3), None, axis=1),
@@ -127,4 +125,38 @@ samples(
     case(unit(290, 1, seed=1), real(1), real(290, 2, seed=2), None, smooth=1, reverse=True, note="long and narrow"),
     case(np.full(400, 1e9), np.ones(400), np.zeros(400), np.array(0.0), smooth=0, note="products overflow"),
     case(np.array([INF, 1.0]), np.array([1.0, 2.0]), np.array([NAN, 1.0]), smooth=0),
+)
+
+samples("ssm_scan", ssm_reference, *SCANS)
+
+
+def ssm_gradients(
+    grad: Array, a: Array, b: Array, x: Array, out: Array, h0: Array | None = None, axis: int = 0, reverse: bool = False
+) -> tuple[Array, ...]:
+    """What each step hands back, from the last to the first."""
+    g, a, b, x, out = (np.moveaxis(np.broadcast_to(v, grad.shape), axis, 0) for v in (grad, a, b, x, out))
+    order = range(len(g))[:: -1 if reverse else 1]
+    of_a, of_b, of_x, of_state = (np.zeros(g.shape) for _ in range(4))
+    carried = np.zeros(g.shape[1:])
+    for i in reversed(range(len(g))):
+        t = order[i]
+        of_state[t] = g[t] + carried
+        carried = a[t] * of_state[t]
+        before: Any = out[order[i - 1]] if i else (0.0 if h0 is None else h0)
+        of_a[t], of_b[t], of_x[t] = of_state[t] * before, of_state[t] * x[t], of_state[t] * b[t]
+    return (*(np.moveaxis(v, 0, axis) for v in (of_a, of_b, of_x)), carried)
+
+
+def _backward_case(scan: Any) -> Any:
+    """A case of the gradients from one of the scan; ``out`` is any array."""
+    a, b, x, h0 = (*scan.operands, None)[:4]
+    states = np.broadcast_shapes(a.shape, b.shape, x.shape)
+    operands = (real(*states, seed=5), a, b, x, real(*states, seed=6), h0)
+    return case(*operands, smooth=scan.smooth, **scan.attributes)
+
+
+samples(
+    "ssm_scan_backward",
+    ssm_gradients,
+    *(_backward_case(s) for s in SCANS if not isinstance(s.operands[1], float) and s.smooth != 0),
 )
