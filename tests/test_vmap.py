@@ -26,7 +26,6 @@ from backburn.base.errors import (
 )
 from backburn.base.trees import flatten, tree_map
 from backburn.batching import FallbackWarning
-from backburn.tensor.dispatch import call
 
 Function = Callable[..., Any]
 
@@ -350,19 +349,27 @@ def test_nested_randomness() -> None:
 # ---- one example after another ----
 
 
+@bb.operation()
+def vmap_looked(k: Any, x: Any, /) -> Any:
+    """Twice the elements where they add up to more than 4."""
+    return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
+
+
 def test_fallback_is_named() -> None:
-    x = real(3, 4)
-
-    def f(x: Any) -> Any:
-        return call("fake_quantize", x, dtype=bb.qint8)
-
-    with pytest.warns(FallbackWarning, match=r"vmap: fake_quantize has no batched form.*3 examples"):
-        same(bb.vmap(f)(x), loop(f, (0,), x))
+    x = real(5, 3)
+    expected = [bb.stack([r * 2.0 if r.sum().item() > 4.0 else r for r in x])]
+    with pytest.warns(FallbackWarning, match=r"vmap: vmap_looked has no batched form.*5 examples") as caught:
+        same(bb.vmap(vmap_looked)(x), expected)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same(bb.vmap(f, on_fallback="allow")(x), loop(f, (0,), x))
-    with pytest.raises(Unsupported, match=r"fake_quantize.*no batched form"):
-        bb.vmap(f, on_fallback="error")(x)
+        same(bb.vmap(vmap_looked, on_fallback="allow")(x), expected)
+        squared = bb.grad(lambda x: bb.vmap(vmap_looked, on_fallback="allow")(x * x).sum())(x)
+        same(squared, [bb.stack([r * 4.0 if (r * r).sum().item() > 4.0 else r * 2.0 for r in x])])
+        assert bb.vmap(vmap_looked, on_fallback="allow")(x[:0]).shape == (0, 3)
+    with pytest.raises(Unsupported, match=r"vmap_looked.*no batched form"):
+        bb.vmap(vmap_looked, on_fallback="error")(x)
 
 
 def test_operations_of_users() -> None:
@@ -371,17 +378,8 @@ def test_operations_of_users() -> None:
         """The elements less their largest."""
         return k.sub(x, k.max(x, tuple(range(len(x.shape))), True))
 
-    @bb.operation()
-    def doctest_vmap_looked(k: Any, x: Any, /) -> Any:
-        """Twice the elements where they add up to more than 4."""
-        return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
-
     x = real(5, 3)
     same(bb.vmap(doctest_vmap_shifted)(x), loop(doctest_vmap_shifted, (0,), x))
-    same(
-        bb.vmap(doctest_vmap_looked, on_fallback="allow")(x),
-        [bb.stack([r * 2.0 if r.sum().item() > 4.0 else r for r in x])],
-    )
 
 
 # ---- what is refused ----

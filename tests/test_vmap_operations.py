@@ -16,13 +16,13 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.errors import Unsupported
 from backburn.batching import Batched, FallbackWarning
 from backburn.batching.rules import RULES
-from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.samples import SAMPLES, Sample, Stored
 
 SIZE = 3
 
-# What is run one example after another, for want of a batched form, and what is refused because the results of the
-# examples could not be one tensor. These lists only ever get shorter.
-BY_LOOP = {"fake_quantize", "fake_quantize_between"}
+# What is run one example after another, for want of a batched form (nothing), and what is refused because the results
+# of the examples could not be one tensor. These lists only ever get shorter.
+BY_LOOP: set[str] = set()
 REFUSED = {"masked_select", "nonzero", "unique_all", "quantize", "quantize_between", "to_numpy", "to_numpy_many"}
 # What has no operand that could differ between examples.
 MADE = {"arange", "empty", "eye", "from_numpy", "full", "linspace", "ones", "zeros", "permutation", "categorical"}
@@ -49,6 +49,8 @@ def is_array(operand: Any) -> bool:
 def primitive(operand: Any) -> Any:
     if isinstance(operand, list):
         return [primitive(o) for o in operand]
+    if isinstance(operand, Stored):
+        return operand.on(K)
     return K.from_numpy(operand) if isinstance(operand, np.ndarray) else operand
 
 

@@ -44,16 +44,12 @@ class Mapped:
     ``shape`` is that of one example. ``level`` tells whose it is, since the inner primitive may be another level's.
     """
 
-    __slots__ = ("level", "value")
+    __slots__ = ("level", "shape", "value")
 
     def __init__(self, value: Any, level: Batched) -> None:
         self.value = value
         self.level = level
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of one example."""
-        return tuple(self.value.shape[1:])
+        self.shape: Shape = tuple(value.shape[1:])
 
     @property
     def dtype(self) -> Any:

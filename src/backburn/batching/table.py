@@ -6,6 +6,7 @@ from backburn.batching import (  # noqa: F401 - each attaches its rules
     index,
     layers,
     products,
+    quantized,
     random,
     shape,
 )

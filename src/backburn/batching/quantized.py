@@ -1,0 +1,45 @@
+"""Rounding to a scheme and back: the steps of each example are its own, as those of channels are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.base.dtypes import QuantizedDType
+from backburn.batching.rules import batching, front, moved, size_of
+
+
+def fake_quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
+    """Examples, or the channels of all of them, are channels."""
+    lines, scheme, restored = as_channels(level, x, dtype)
+    return restored(level.inner_backend.fake_quantize(lines, scheme))
+
+
+def fake_quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: QuantizedDType) -> Any:
+    """The ends of the range have the shape of the steps."""
+    k = level.inner_backend
+    lines, scheme, restored = as_channels(level, x, dtype)
+    ends = (front(level, end) for end in (low, high))
+    if dtype.block is None:
+        ends = (k.reshape(end, (size_of(end.shape),)) for end in ends)
+    return restored(k.fake_quantize_between(lines, *ends, scheme))
+
+
+def as_channels(level: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, QuantizedDType, Any]:
+    """All examples, with the values that share a step in one channel; the scheme; and the way back.
+
+    Blocks lie along the last axis, and need nothing.
+    """
+    k, value = level.inner_backend, front(level, x)
+    if dtype.block is not None:
+        return value, dtype, lambda y: y
+    scheme = QuantizedDType(dtype.storage, dtype.scale, dtype.mode, "channel", axis=0)
+    if dtype.axis is None:
+        return value, scheme, lambda y: y
+    apart = moved(k, value, dtype.axis + 1, 1)
+    channels, *rest = apart.shape[1:]
+    lines = k.reshape(apart, (level.size * channels, *rest))
+    return lines, scheme, lambda y: moved(k, k.reshape(y, apart.shape), 1, dtype.axis + 1)
+
+
+batching("fake_quantize", fake_quantize)
+batching("fake_quantize_between", fake_quantize_between)
