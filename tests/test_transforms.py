@@ -89,6 +89,20 @@ def test_value_and_grad_of_trees_with_aux() -> None:
     assert g.b["bias"][0].item() == 5.0
 
 
+def test_what_else_a_function_returns_leaves_the_level_of_its_derivative() -> None:
+    def loss(x: Any) -> Any:
+        return (x**3.0).sum(), [x, x * x, x > 1.0, "words"]
+
+    x = tensor([1.0, 2.0])
+    (_, (same, squares, large, words)), _ = value_and_grad(loss, has_aux=True)(x)
+    assert (squares.tolist(), large.tolist(), words) == ([1.0, 4.0], [False, True], "words")
+    for out in (same, squares, large):
+        assert out.backend is x.backend
+    # An outer derivative goes through it.
+    outer = grad(lambda x: value_and_grad(loss, has_aux=True)(x)[0][1][1].sum())
+    np.testing.assert_allclose(outer(x).numpy(), 2 * x.numpy())
+
+
 def test_several_arguments() -> None:
     f = grad(lambda x, y: (x * y * y).sum(), argnums=(0, 1))
     gx, gy = f(tensor([2.0]), tensor([3.0]))

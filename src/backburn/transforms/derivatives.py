@@ -10,7 +10,7 @@ from typing import Any
 from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.base.trees import flatten, flatten_like, unflatten
+from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import describe, lift
 from backburn.transforms.levels import (
@@ -23,6 +23,7 @@ from backburn.transforms.levels import (
     onto,
     running,
     scalar_output,
+    taken_down,
     variables,
 )
 
@@ -124,8 +125,9 @@ def of_chosen(
 def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
     """A function that returns ``f(...)`` and its gradient with respect to the arguments ``argnums``.
 
-    ``f`` returns a float scalar (with ``has_aux`` a pair of it and anything else, which is passed on). The gradient
-    has the structure of the argument; for a tuple of ``argnums`` it is a tuple.
+    ``f`` returns a float scalar (with ``has_aux`` a pair of it and anything else, which is passed on; of tensors in it
+    their values, which this derivative takes no note of). The gradient has the structure of the argument; for a tuple
+    of ``argnums`` it is a tuple.
 
         >>> import backburn as bb
         >>> value, gradient = value_and_grad(lambda x: (x ** 3.0).sum())(bb.asarray([1.0, 2.0]))
@@ -152,7 +154,9 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
         value, pullback = vjp(scalar, *primals)
         gradients = pullback(1.0)
         gradient = gradients[0] if isinstance(argnums, int) else gradients
-        return ((value, aux[0]) if has_aux else value), gradient
+        if has_aux:
+            return (value, tree_map(lambda x: taken_down(x, value.backend), aux[0])), gradient
+        return value, gradient
 
     return differentiated
 

@@ -120,6 +120,13 @@ def lowered(x: Any, target: AnyBackend) -> Any:
     return x
 
 
+def taken_down(x: Any, target: AnyBackend) -> Any:
+    """A tensor of a level above ``target`` as its value there; anything else as it is."""
+    while isinstance(x, Tensor) and x.backend is not target and levels_between(target, x.backend):
+        x = x.inner()
+    return x
+
+
 def check_leaves_are_ours(name: str, outer: Any, gradients: Any, inputs: list[FloatTensor]) -> None:
     """Refuse a function that captured somebody else's variable of its own level: its gradient would be lost."""
     ours = {x.primitive.node for x in inputs}
