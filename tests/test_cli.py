@@ -212,7 +212,7 @@ def test_errors_are_one_message_without_a_traceback(run, tmp_path: Path) -> None
         ("train", EXAMPLE, "--out", tmp_path / "file"): "file cannot be written to: ",
         ("train", EXAMPLE, "--out", tmp_path / "new", "--resume"): "there is nothing to resume in",
         ("train", EXAMPLE, "--backend", "autodif(numpy)"): "--backend: no backend is called 'autodif'",
-        ("train", EXAMPLE, "--backend", "cupy"): "--backend: backend 'cupy': the CUDA backend is not part of this",
+        ("train", EXAMPLE, "--backend", "cupy"): "--backend: backend 'cupy': ",
         ("evaluate", tmp_path / "foreign"): "foreign: no safetensors file, or a damaged one",
         ("evaluate", tmp_path / "nowhere"): "nowhere",
         ("info", "ad"): "the contract has no operation 'ad'",

@@ -24,15 +24,12 @@ DECORATORS = "backburn.decorators"
 
 #: What ships with backburn; found without installed metadata, and not replaced by what is installed.
 BUILT_IN: dict[str, dict[str, str]] = {
-    BACKENDS: {"numpy": "backburn_numpy:NumpyBackend", "null": "backburn_null:NullBackend"},
+    BACKENDS: {
+        "cupy": "backburn_cupy:CupyBackend",
+        "null": "backburn_null:NullBackend",
+        "numpy": "backburn_numpy:NumpyBackend",
+    },
     DECORATORS: {"autodiff": "backburn.autodiff:Autodiff", "forward": "backburn.autodiff:Forward"},
-}
-#: Names that people will try, and why they are not there.
-ABSENT = {
-    "cupy": (
-        "the CUDA backend is not part of this release of backburn. Use 'numpy', or install a package that offers a "
-        "backend of this name"
-    )
 }
 _registered: dict[str, Any] = {}
 _loaded: dict[str, AnyBackend] = {}
@@ -213,8 +210,6 @@ def _made(expression: Expression) -> AnyBackend:
         return _call(expression, _find(DECORATORS, name), (inner,), {})
     factory = _find(BACKENDS, name)
     if factory is None:
-        if name in ABSENT:
-            raise BackendUnavailableError(f"backend {name!r}: {ABSENT[name]}")
         raise misspelt(expression, {**_targets(DECORATORS), **_targets(BACKENDS)})
     if isinstance(expression, Decorated):
         raise expression.error(f"{name} wraps nothing; its options are written {name}(key=value)")
