@@ -25,7 +25,10 @@ def pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:
 
 
 def pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
-    """The gradient of the exponent: ``x**y log(x)``, and 0 where ``x`` is 0 and ``y`` not negative."""
+    """The gradient of the exponent: ``x**y log(x)``, 0 where ``x`` is 0 and ``y`` not negative, NaN for negative ``x``.
+
+    There the power is no function of the exponent but at the integers, so that it has no derivative.
+    """
     if is_scalar(x):
         if x > 0:
             return k.mul(g, k.mul(out, math.log(x)))
@@ -51,7 +54,7 @@ gradient(
 )
 gradient("exp", x=lambda k, g, out: k.mul(g, out))
 gradient("exp2", x=lambda k, g, out: k.mul(g, k.mul(out, math.log(2.0))))
-gradient("expm1", x=lambda k, g, out: k.mul(g, k.add(out, 1.0)))
+gradient("expm1", x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the small ones
 gradient("log", x=lambda k, g, x: k.div(g, x))
 gradient("log2", x=lambda k, g, x: k.div(g, k.mul(x, math.log(2.0))))
 gradient("log10", x=lambda k, g, x: k.div(g, k.mul(x, math.log(10.0))))

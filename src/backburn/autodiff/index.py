@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
+from backburn.autodiff.scan import recurrence, shifted
 from backburn.autodiff.tangents import linear
+from backburn.backend.scalars import is_scalar
 from backburn.base.dtypes import int64
 
 gradient("slice", x=lambda k, g, x_shape, key: k.slice_backward(g, x_shape, key))
@@ -39,26 +41,42 @@ gradient(
 )
 
 
-def scatter_reduce(k: Any, g: Any, x: Any, indices: Any, values: Any, out: Any, axis: int, mode: str) -> Any:
-    """Ties share; a factor's gradient is the product of the others, which are counted where some are 0."""
-    if mode != "mul":
-        at = k.gather(out, indices, axis)
-        best, own = k.cast(k.equal(values, at), k.dtype(g)), k.cast(k.equal(x, out), k.dtype(g))
-        share = k.div(g, k.scatter(own, indices, best, axis, "add"))
-        return k.mul(share, own), k.mul(k.gather(share, indices, axis), best)
-    x_zero, zero = k.equal(x, 0.0), k.equal(values, 0.0)
-    x_factor, factor = k.where(x_zero, 1.0, x), k.where(zero, 1.0, values)
-    zeros = k.scatter(k.cast(x_zero, int64), indices, k.cast(zero, int64), axis, "add")
-    product = k.mul(g, k.scatter_reduce(x_factor, indices, factor, axis, "mul"))
+def scatter_reduce(
+    k: Any, g: Any, x: Any, indices: Any, values: Any, out: Any, axis: int, mode: str, needs: tuple[bool, ...]
+) -> tuple[Any, Any]:
+    """Ties share; a factor's gradient is the product of the others."""
+    if is_scalar(values):
+        values = k.full(indices.shape, values, k.dtype(x))
+    if mode == "mul":
+        of_x = of_values = None
+        if needs[0]:
+            of_x = k.mul(g, k.scatter_reduce(k.ones(x.shape, k.dtype(x)), indices, values, axis, "mul"))
+        if needs[1]:
+            others = k.mul(k.gather(x, indices, axis), others_at(k, indices, values, x.shape[axis], axis))
+            of_values = k.mul(k.gather(g, indices, axis), others)
+        return of_x, of_values
+    at = k.gather(out, indices, axis)
+    best, own = k.cast(k.equal(values, at), k.dtype(g)), k.cast(k.equal(x, out), k.dtype(g))
+    share = k.div(g, k.scatter(own, indices, best, axis, "add"))
+    return k.mul(share, own), k.mul(k.gather(share, indices, axis), best)
 
-    def without(zeros: Any, is_zero: Any, product: Any, factor: Any) -> Any:
-        others = k.sub(zeros, k.cast(is_zero, int64))
-        return k.where(k.equal(others, 0), k.div(product, factor), 0.0)
 
-    return (
-        without(zeros, x_zero, product, x_factor),
-        without(k.gather(zeros, indices, axis), zero, k.gather(product, indices, axis), factor),
-    )
+def others_at(k: Any, indices: Any, values: Any, length: int, axis: int) -> Any:
+    """For each value, the product of all other values with its index along ``axis``.
+
+    In the order of the indices these are those before it and those behind it: no division, so zeros are like others.
+    """
+    values = k.broadcast_to(values, indices.shape)
+    places = k.remainder(indices, length) if length else indices
+    order = k.argsort(places, axis)
+    ordered, sorted_places = k.gather(values, order, axis), k.gather(places, order, axis)
+    product = None
+    for back in (False, True):
+        same = k.cast(k.equal(sorted_places, shifted(k, sorted_places, axis, -1, back)), k.dtype(values))
+        neighbour = k.mul(same, shifted(k, ordered, axis, 1.0, back))
+        side = recurrence(k, neighbour, k.sub(1.0, same), axis, back)
+        product = side if product is None else k.mul(product, side)
+    return k.gather(product, k.argsort(order, axis), axis)
 
 
 gradient("scatter_reduce", ("x", "values"), scatter_reduce)

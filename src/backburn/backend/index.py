@@ -196,8 +196,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_reduce(self: Any, x: Any, indices: Any, values: Any, /, axis: int, mode: str) -> Any:
         """:meth:`scatter` that multiplies (``mode="mul"``) or takes the smallest or largest (``"min"``, ``"max"``).
 
-        Ties of ``"min"`` and ``"max"`` share the gradient. With ``"mul"``, the first derivative is right where
-        factors are 0, and the second is not: it counts the factors 0 as constant.
+        Ties of ``"min"`` and ``"max"`` share the gradient. With ``"mul"``, derivatives are right where factors are 0.
         """
         if mode not in _REDUCE:
             raise ArgumentError(f"scatter_reduce: the mode is one of {', '.join(_REDUCE)}, not {mode!r}")

@@ -147,7 +147,6 @@ samples(
         np.array([0.0, 3.0, 5.0, 0.0, 0.0]),
         axis=0,
         mode="mul",
-        smooth=1,
         gradients=(np.array([0.0, 5.0, 0.0, 1.0]), None, np.array([6.0, 0.0, 0.0, 0.0, 0.0])),
         note="zero factors",
     ),
