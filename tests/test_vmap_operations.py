@@ -14,7 +14,7 @@ from backburn.autodiff.rules import RULES as GRADIENTS
 from backburn.backend import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import Unsupported
-from backburn.batching import Batched, FallbackWarning
+from backburn.batching import Batched, FallbackWarning, Mapped
 from backburn.batching.rules import RULES
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 
@@ -94,20 +94,69 @@ def check(name: str, sample: Sample, chosen: tuple[int, ...]) -> set[str]:
         found = results(getattr(level, name)(*given, **sample.attributes))
     for index, part in enumerate(found):
         assert tuple(part.shape) == tuple(expected[0][index].shape), (name, sample, chosen, index)
-        got = part.value if part.__class__.__name__ == "Mapped" else np.broadcast_to(part, (SIZE, *part.shape))
+        got = part.value if isinstance(part, Mapped) else np.broadcast_to(part, (SIZE, *part.shape))
         wanted = np.stack([e[index] for e in expected])
         assert got.dtype == wanted.dtype, (name, sample, chosen, index)
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9, err_msg=f"{name} {sample} {chosen}")
     return {str(w.message).split()[1] for w in caught}
 
 
-@pytest.mark.parametrize("name", [n for n in SAMPLES if n not in REFUSED | MADE | QUANTIZED])
+BATCHED = [n for n in SAMPLES if n not in REFUSED | MADE | QUANTIZED]
+
+
+@pytest.mark.parametrize("name", BATCHED)
 def test_all_at_once_is_one_by_one(name: str) -> None:
     looped: set[str] = set()
     for sample in SAMPLES[name].cases:
         for chosen in patterns(sample):
             looped |= check(name, sample, chosen)
     assert looped == BY_LOOP & {name}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_of_batches(name: str) -> None:
+    """Rules are written over the operations of the level below, which may be another one of ``vmap``."""
+    for sample in SAMPLES[name].cases:
+        chosen = [i for i, o in enumerate(sample.operands) if is_array(o)]
+        below, operands = Batched(K, SIZE), [copies(o) if i in chosen else o for i, o in enumerate(sample.operands)]
+        above = Batched(below, 2)
+
+        def twice(a: Any) -> Any:  # the outer examples are alike, and stand second
+            both = np.stack([a, a], 1)
+            return above.mapped(below.mapped(K.from_numpy(both)))  # noqa: B023
+
+        given = [each(o, twice) if i in chosen else o for i, o in enumerate(operands)]
+        once = [each(primitive(o), below.mapped) if i in chosen else o for i, o in enumerate(operands)]
+        try:
+            expected = results(getattr(below, name)(*once, **sample.attributes))
+        except Exception:  # one of the copies is not valid
+            continue
+        found = results(getattr(above, name)(*given, **sample.attributes))
+        for part, wanted in zip(found, expected, strict=True):
+            assert part.shape == wanted.shape
+            for n in range(2):
+                got = above.example(part, n)
+                got, expect = (x.value if isinstance(x, Mapped) else x for x in (got, wanted))
+                np.testing.assert_allclose(got, expect, rtol=1e-9, atol=1e-9, err_msg=f"{name} {sample}")
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_no_examples(name: str) -> None:
+    for sample in SAMPLES[name].cases:
+        for chosen in patterns(sample):
+            level = Batched(K, 0)
+            try:
+                expected = results(getattr(K, name)(*map(primitive, sample.operands), **sample.attributes))
+            except Exception:  # a sample of what is refused
+                continue
+            given = [
+                each(primitive(o), lambda a: level.mapped(np.stack([a])[:0])) if i in chosen else primitive(o)  # noqa: B023
+                for i, o in enumerate(sample.operands)
+            ]
+            found = results(getattr(level, name)(*given, **sample.attributes))
+            for part, wanted in zip(found, expected, strict=True):
+                assert tuple(part.shape) == wanted.shape, (sample, chosen)
+                assert level.dtype(part) is K.dtype(wanted)
 
 
 def test_what_needs_a_rule_has_one() -> None:

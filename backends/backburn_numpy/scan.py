@@ -113,7 +113,7 @@ CHUNKED, NARROW = 256, 64
 
 def _recur(a: Array, states: Array) -> None:
     """``states[t + 1] += a[t] states[t]`` from the first to the last."""
-    if len(states) > CHUNKED and states[0].size < NARROW and _recur_in_chunks(a, states):
+    if len(states) > CHUNKED and 0 < states[0].size < NARROW and _recur_in_chunks(a, states):
         return
     product = np.empty((*states.shape[1:], 1), states.dtype)
     # An axis more, lest states be scalars.

@@ -37,19 +37,24 @@ def quantile(level: Any, x: Any, *, q: Any, axis: Any, keepdims: bool) -> Any:
     return moved(k, found, 1, 0) if isinstance(q, tuple) else found
 
 
-def ssm_scan(level: Any, a: Any, b: Any, x: Any, h0: Any, *, axis: int, reverse: bool) -> Any:
-    """Coefficients and input broadcast to the states, and a first state to those without the axis of time."""
-    rank = max(map(rank_of, (a, b, x)))
+def scan(name: str) -> Rule:
+    """Coefficients and input broadcast to the states, and a first state, the last operand, to those without time."""
 
-    def fitted(t: Any, rank: int) -> Any:
-        missing = rank - rank_of(t)
-        return level.inner_backend.reshape(front(level, t), (level.size, *(1,) * missing, *t.shape))
+    def rule(level: Any, *operands: Any, axis: int, reverse: bool) -> Any:
+        *over_time, first = operands
+        rank = max(map(rank_of, over_time))
+        fitted = [spread(level, t, rank) for t in over_time]
+        return getattr(level.inner_backend, name)(*fitted, spread(level, first, rank - 1), axis + 1, reverse)
 
-    def given(t: Any) -> Any:
-        return fitted(t, rank) if hasattr(t, "shape") else t
+    return rule
 
-    first = None if h0 is None else fitted(h0, rank - 1)
-    return level.inner_backend.ssm_scan(given(a), given(b), given(x), first, axis + 1, reverse)
+
+def spread(level: Any, x: Any, rank: int) -> Any:
+    """An operand with ``rank`` axes behind that of the examples; what is no tensor stays what it is."""
+    if not hasattr(x, "shape"):
+        return x
+    shape = (level.size, *(1,) * (rank - len(x.shape)), *x.shape)
+    return level.inner_backend.reshape(front(level, x), shape)
 
 
 def searchsorted(level: Any, x: Any, values: Any, *, right: bool) -> Any:
@@ -68,6 +73,9 @@ def isin(level: Any, x: Any, values: Any) -> Any:
     return NotImplemented if is_mapped(level, values) else level.inner_backend.isin(x.value, values)
 
 
-RULES: dict[str, Rule] = {"quantile": quantile, "ssm_scan": ssm_scan, "searchsorted": searchsorted, "isin": isin}
+RULES: dict[str, Rule] = {
+    "quantile": quantile, "ssm_scan": scan("ssm_scan"), "ssm_scan_backward": scan("ssm_scan_backward"),
+    "searchsorted": searchsorted, "isin": isin,
+}  # fmt: skip
 for name, rule in RULES.items():
     batching(name, rule)
