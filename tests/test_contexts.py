@@ -76,9 +76,9 @@ def test_every_block_decorates() -> None:
 
 def test_what_cannot_be_a_block_is_refused_at_once() -> None:
     """Not only when the block is entered."""
-    with pytest.raises(SpecError, match="use_backend: .*neither a backend nor an expression"):
+    with pytest.raises(SpecError, match=r"use_backend: .*neither a backend nor an expression"):
         bb.use_backend(doubled)  # type: ignore[arg-type]
-    with pytest.raises(DTypeError, match="use_dtype: the default is a float dtype, not int32"):
+    with pytest.raises(DTypeError, match=r"use_dtype: the default is a float dtype, not int32"):
         bb.use_dtype("int32")
     with pytest.raises(ArgumentError, match="fork: begins at"):
         bb.random.fork(doubled)  # type: ignore[arg-type]

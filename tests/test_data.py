@@ -109,11 +109,11 @@ def test_streams_are_independent() -> None:
 
 
 def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
-    yield ArgumentError, "at least one element", lambda: batches(np.arange(3), batch_size=0)
+    yield ArgumentError, "batch_size is an integer from 1 on", lambda: batches(np.arange(3), batch_size=0)
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
     yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
     yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))
-    yield ArgumentError, "not negative", lambda: batches(np.arange(3), batch_size=1, seed=-1)
+    yield ArgumentError, "integers from 0 on", lambda: batches(np.arange(3), batch_size=1, seed=-1)
 
 
 @pytest.mark.parametrize(("kind", "words", "call"), list(bad_calls()))

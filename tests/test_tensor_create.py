@@ -239,7 +239,7 @@ def test_numbers_from_python() -> None:
         bb.asarray([-1], dtype="uint8")
     with pytest.raises(ArgumentError, match="asarray: an integer is beyond the 64 bits"):
         bb.asarray([1, 2**64])
-    with pytest.raises(DTypeError, match="asarray: data of type object"):
+    with pytest.raises(DTypeError, match="asarray: objects of type NoneType"):
         bb.asarray([1, None])
 
 

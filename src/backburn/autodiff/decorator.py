@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, ClassVar, Generic
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
@@ -53,11 +54,16 @@ class Gradients(Generic[BK]):
         (1, [2.0, 4.0])
     """
 
-    __slots__ = ("_by_node", "backend")
+    __slots__ = ("_by_node", "_others", "backend")
 
-    def __init__(self, by_node: dict[Node, Any], backend: Autodiff[BK]) -> None:
+    def __init__(self, by_node: dict[Node, Any], backend: Autodiff[BK], others: Iterable[Any] = ()) -> None:
         self._by_node = by_node
+        self._others = frozenset(others)
         self.backend = backend
+
+    def covers(self, backend: Any) -> bool:
+        """Whether a tensor of ``backend`` may have a gradient here: of the own one, or one that was moved from."""
+        return backend is self.backend or backend == self.backend or backend.inner_backend in self._others
 
     def __len__(self) -> int:
         return len(self._by_node)
@@ -215,7 +221,9 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
             cotangent = k.ones(tensor.shape, k.dtype(tensor.value))
         else:
             _check_gradient(self, "backward", tensor, cotangent)
-        return Gradients(reverse(k, root, cotangent, retain_graph=retain_graph), self)
+        homes: dict[Node, Any] = {}
+        found = reverse(k, root, cotangent, retain_graph=retain_graph, homes=homes)
+        return Gradients(found, self, homes.values())
 
     def grad(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor`` as an inner primitive, or None where none flowed; changes nothing."""
@@ -290,7 +298,7 @@ def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
     """The entries of gradients, which must be those of ``backend``."""
     if grads.__class__ is not Gradients:
         raise DTypeError(f"{operation}: expected the gradients that backward returned, not {type(grads).__name__}")
-    if grads.backend is not backend and grads.backend != backend:
+    if not grads.covers(backend):
         raise BackendMismatchError(
             f"{operation}: the gradients belong to {grads.backend.spec}, and this is {backend.spec}"
         )

@@ -96,15 +96,39 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
     )
 
 
+class Elsewhere:
+    """A gradient on another backend than the node's that it came from: the reverse pass goes on there."""
+
+    __slots__ = ("backend", "gradient")
+
+    def __init__(self, gradient: Any, backend: Any) -> None:
+        self.gradient = gradient
+        self.backend = backend
+
+
+#: Gradients that are no primitives: those of an operation's several outputs, and one on another backend.
+_SPECIAL = frozenset({list, Elsewhere})
+
+
 def reverse(
-    k: Any, root: Node, seed: Any, *, retain_graph: bool, keep: Collection[Node] = (), since: int = 0
+    k: Any,
+    root: Node,
+    seed: Any,
+    *,
+    retain_graph: bool,
+    keep: Collection[Node] = (),
+    since: int = 0,
+    homes: dict[Node, Any] | None = None,
 ) -> dict[Node, Any]:
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
     ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
     The pass ends at nodes with a stamp before ``since``, whose gradients are then part of the answer. Time and memory
-    are linear in the part of the graph that receives a gradient.
+    are linear in the part of the graph that receives a gradient. ``homes`` is filled with the backend of each node
+    whose gradient is on another one than ``k``.
     """
+    homes = {} if homes is None else homes
+    first = k
     gradients: dict[Node, Any] = {root: seed}
     heap = [(-root.stamp, root)]
     push, pop = heapq.heappush, heapq.heappop
@@ -114,13 +138,22 @@ def reverse(
             backward = node.backward
             if backward is None or (since and node.stamp < since):
                 continue
+            if homes:
+                k = homes.get(node, first)
+                if k is not first:
+                    homes.update((parent, k) for parent in node.parents if parent is not None)
             g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
             for parent, gradient in zip(node.parents, backward(k, g, node)):  # noqa: B905 - one for each parent
                 if gradient is None or parent is None:
                     continue
-                if gradient.__class__ is list:  # the gradients of an operation's several outputs
+                if gradient.__class__ in _SPECIAL:
                     known = gradients.get(parent)
-                    gradient = gradient if known is None else merged(k, known, gradient)
+                    if gradient.__class__ is list:
+                        gradient = gradient if known is None else merged(k, known, gradient)
+                    else:
+                        homes[parent], gradient = gradient.backend, gradient.gradient  # type: ignore[attr-defined]
+                        if known is not None:
+                            gradient = homes[parent].add(known, gradient)
                 else:
                     if gradient.shape != parent.shape:
                         gradient = sum_to(k, gradient, parent.shape)

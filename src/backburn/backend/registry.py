@@ -9,6 +9,7 @@ installed metadata. Nothing is imported before it is asked for.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import warnings
 from dataclasses import dataclass
@@ -217,6 +218,18 @@ def _made(expression: Expression) -> AnyBackend:
     return _call(expression, factory, (), device)
 
 
+def _refusal(name: str, factory: Any, words: list[str], cause: TypeError) -> str:
+    """Why a factory could not be called with a device or options, and what it takes."""
+    if not words:
+        return f"{name} could not be made ({cause})"
+    try:
+        takes = list(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):
+        takes = []
+    known = f"; it takes {', '.join(takes)}" if takes else "; it takes none"
+    return f"{name} does not take {', '.join(words)}{known}"
+
+
 def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...], device: dict[str, int]) -> AnyBackend:
     """What ``factory`` makes, if it is a backend that goes by the name under which it was asked for."""
     name = expression.name
@@ -227,8 +240,7 @@ def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...]
     except TypeError as cause:
         words = [f"device {expression.device}"] if device else []
         words += [f"{key}={value!r}" for key, value in expression.options.items()]
-        what = f"{name} does not take {', '.join(words)}" if words else f"{name} could not be made"
-        raise expression.error(f"{what} ({cause})") from cause
+        raise expression.error(_refusal(name, factory, words, cause)) from cause
     except Exception as cause:
         why = f"{type(cause).__name__}: {cause}"
         raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause

@@ -79,7 +79,7 @@ def along_axis(shape: Shape, *_: Any, axis: int, **__: Any) -> Shape:
 def matmul(x: Shape, y: Shape, **_: Any) -> Shape:
     """Vector, matrix and batched products."""
     if not x or not y:
-        raise ShapeError("a product needs at least one dimension: use mul for scalars")
+        raise ShapeError("a product needs at least one dimension: write x * y for a scalar")
     axis = -2 if len(y) > 1 else 0
     if x[-1] != y[axis]:
         raise ShapeError(f"the inner dimensions differ: axis -1 is {x[-1]} and axis {axis} is {y[axis]}")

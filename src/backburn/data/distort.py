@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,13 @@ class Distortion:
     shear: float = 0.0
     shift: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse what is no size of a distortion."""
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise ArgumentError(f"Distortion: {field.name} is a number from 0 on, not {value!r}")
+
 
 def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
     """Each image under an affine map of its own, drawn as ``how`` says; pixels are interpolated, outside is 0.
@@ -36,6 +43,9 @@ def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) 
         >>> (distort(image, Distortion(), np.random.default_rng(0)) == image).all()
         np.True_
     """
+    given: object = images
+    if not isinstance(given, np.ndarray) or given.dtype.kind != "f":
+        raise DTypeError(f"distort: takes a NumPy array of floats, not {getattr(given, 'dtype', type(given).__name__)}")
     if images.ndim != 3:
         raise ShapeError(f"distort: images have shape (number, height, width), not {list(images.shape)}")
     return _sample(images, _positions(images.shape, how, random))

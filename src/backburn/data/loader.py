@@ -25,8 +25,9 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
         (array([0, 1, 2, 3, 4, 5, 6, 7]), array([ 8,  9, 10]))
     """
     length = _common_length("hold_out", arrays)
-    if not 2 <= parts <= length:
-        raise ArgumentError(f"hold_out: {length} elements cannot be split into {parts} parts, of which one is held out")
+    if not _is_whole(parts, 2) or parts > length:
+        words = f"{length} elements cannot be split into {parts!r} parts, of which one is held out"
+        raise ArgumentError(f"hold_out: {words}")
     kept = length - -(-length // parts)
     return tuple(a[:kept] for a in arrays), tuple(a[kept:] for a in arrays)
 
@@ -49,8 +50,8 @@ def batches(
         [array([...])]
     """
     length = _common_length("batches", arrays)
-    if batch_size < 1:
-        raise ArgumentError(f"batches: a batch has at least one element, not {batch_size}")
+    if not _is_whole(batch_size, 1):
+        raise ArgumentError(f"batches: batch_size is an integer from 1 on, not {batch_size!r}")
     order = np.arange(length) if seed is None else generator(seed, epoch).permutation(length)
     return (tuple(a[order[i : i + batch_size]] for a in arrays) for i in range(0, length, batch_size))
 
@@ -61,12 +62,19 @@ def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
     NumPy's Philox, a counter-based generator, seeded with the three numbers. Raises :class:`ArgumentError` where one
     of them is negative.
     """
-    if min(seed, epoch, stream) < 0:
-        raise ArgumentError(f"random numbers: seed and epoch are not negative: {seed}, {epoch}")
+    if not all(_is_whole(n, 0) for n in (seed, epoch, stream)):
+        raise ArgumentError(f"random numbers: seed and epoch are integers from 0 on, not {seed!r} and {epoch!r}")
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, stream])))
 
 
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= least
+
+
 def _common_length(name: str, arrays: Arrays) -> int:
+    for a in arrays:
+        if not np.ndim(a):
+            raise ShapeError(f"{name}: takes arrays with a first axis, not {a!r}")
     lengths = [len(a) for a in arrays]
     if not lengths:
         raise ArgumentError(f"{name}: takes at least one array")

@@ -27,7 +27,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+        if isinstance(error, OSError) and error.filename is not None:  # by the name that the caller knows
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise

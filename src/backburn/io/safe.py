@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType, as_dtype
-from backburn.base.errors import BackburnError, FileFormatError
+from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import put_together, take_apart
 from backburn.tensor.classes import QuantizedTensor
@@ -59,6 +59,9 @@ def save_model(
         >>> load_model(path)
         Saved(state={'weight': array([1., 2.], dtype=float32)}, about={'epoch': 3})
     """
+    given: object = state
+    if not isinstance(given, Mapping):
+        raise DTypeError(f"save_model: a state holds tensors by name, as state_dict() gives them, not {given!r}")
     arrays: dict[str, NDArray[Any]] = {}
     plain = {name: x for name, x in state.items() if not isinstance(x, QuantizedTensor)}
     take_apart(plain, "", arrays)

@@ -124,6 +124,9 @@ class Module:
             >>> bool((a.weight == b.weight).all())
             True
         """
+        given: object = state
+        if not isinstance(given, Mapping):
+            raise ArgumentError(f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r}")
         leaves = self._tensors()
         known = {path for leaf in leaves for path in leaf.paths}
         if strict:

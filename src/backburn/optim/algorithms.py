@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.base.errors import ArgumentError
 from backburn.optim.optimizer import Memory, Optimizer, Rate, check
 
 
@@ -26,7 +27,7 @@ class SGD(Optimizer):
 
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
-        check("SGD", "momentum", momentum)
+        check("SGD", "momentum", momentum, below=1.0)
         check("SGD", "weight_decay", weight_decay)
         if nesterov:
             check("SGD", "momentum with nesterov", momentum, low=1e-12)
@@ -80,6 +81,9 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(lr)
         name = type(self).__name__
+        given: Any = betas
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
         check(name, "betas[0]", betas[0], below=1.0)
         check(name, "betas[1]", betas[1], below=1.0)
         check(name, "eps", eps)

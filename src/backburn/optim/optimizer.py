@@ -229,6 +229,9 @@ class Optimizer(Carrier):
         Raises :class:`ArgumentError` for names that this optimizer does not remember or that are missing, and
         :class:`DTypeError` for values of another kind; nothing is changed then.
         """
+        given: object = state
+        if not isinstance(given, Mapping):
+            raise ArgumentError(f"load_state_dict: takes what state_dict() gives, not {given!r}")
         parts: dict[str, dict[str, Any]] = {}
         for key, value in state.items():
             path, _, name = key.rpartition(".")

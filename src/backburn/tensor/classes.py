@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
 from backburn.base.errors import (
@@ -47,7 +48,6 @@ from backburn.tensor.standard import VERSIONS
 if TYPE_CHECKING:
     from typing import Self
 
-    from backburn.autodiff import Gradients
 
 
 class Tensor:
@@ -224,10 +224,9 @@ class Tensor:
         if not is_autodiff(self.backend):
             spec = self.backend.spec
             raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
-        theirs = getattr(gradients, "backend", self.backend)
-        if theirs is not self.backend:
+        if isinstance(gradients, Gradients) and not gradients.covers(self.backend):
             raise BackendMismatchError(
-                f"{name}: the gradients belong to {theirs.spec} and the tensor lives on {self.backend.spec}"
+                f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {self.backend.spec}"
             )
         return self.backend
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
-from backburn.tensor.dispatch import cast, inner_of, is_tensor, levels_between, wrap
+from backburn.tensor.dispatch import cast, inner_of, is_tensor, levels_between, lift, wrap
 
 
 def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
@@ -58,6 +59,8 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
     dtype, integers int64 (uint64 beyond it).
     """
     given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
+    if isinstance(obj, np.ma.MaskedArray):
+        raise ArgumentError("asarray: a tensor has no mask, and this array has; obj.filled(value) leaves it behind")
     try:
         array = np.asarray(_untensored(obj))
     except ValueError as cause:
@@ -65,10 +68,16 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
     if array.dtype.kind == "O" and _integers(array):
         raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise DTypeError(f"asarray: data of type {array.dtype} have no dtype here; real numbers and truth values have")
+        what = f"data of type {array.dtype}" if given or array.dtype.kind != "O" else _words(obj)
+        raise DTypeError(f"asarray: {what} have no dtype here; real numbers and truth values have")
     if given and array.dtype.name != "longdouble" and array.dtype.itemsize <= 8:
         return array
     if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
+        if dtype.kind == "int":
+            limits = np.iinfo(dtype.dtype)
+            wrong = array[~((array > limits.min - 1.0) & (array < limits.max + 1.0))]
+            if wrong.size:
+                raise ArgumentError(f"asarray: {dtype} does not hold {wrong[0]}")
         return array.astype(np.float64, copy=False)
     if array.dtype.kind == "f":  # an empty list too
         with np.errstate(over="ignore", under="ignore"):
@@ -79,6 +88,14 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
             raise ArgumentError(f"asarray: {dtype} does not hold integers from {array.min()} to {array.max()}")
         return fitted
     return array
+
+
+def _words(obj: Any) -> str:
+    """What a thing is that is no array, for messages."""
+    inside = obj
+    while isinstance(inside, list | tuple) and inside:
+        inside = next((x for x in inside if isinstance(x, list | tuple) or not isinstance(x, int | float)), inside[0])
+    return f"objects of type {type(inside).__name__}"
 
 
 def _integers(array: Any) -> bool:
@@ -194,8 +211,9 @@ def fixed_noise(shape: tuple[int, ...], seed: int) -> Any:
 def to(x: Any, backend: AnyBackend | str) -> Any:
     """``x`` on another backend: lifted or lowered between levels of one backend, moved through the host otherwise.
 
-    Lifting gives a constant. Raises :class:`ArgumentError` for a tracked tensor whose history would be lost: detach
-    it first.
+    Lifting gives a constant. Between autodiff backends over different ones the gradient flows back to where the tensor
+    came from, and ``backward`` answers for the leaves of both. Raises :class:`ArgumentError` for a tracked tensor whose
+    history would be lost, on a level that the other backend does not have: detach it first.
 
         >>> to(asarray([1.0], backend="numpy"), "autodiff(numpy)")
         Tensor([1.], dtype=float32, backend=autodiff(numpy))
@@ -206,17 +224,11 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
     if x.backend is target or x.backend == target:
         return x
     if levels_between(x.backend, target) is not None:
-        from backburn.tensor.dispatch import lift
-
         return wrap(lift(x, target), target)
-    if x.dtype.kind == "float" and x.backend.is_tracked(x._primitive):
-        raise ArgumentError(
-            f"to: the tensor is on the graph of {x.backend.spec}, which does not extend to {target.spec}: "
-            f"write x.detach().to({target.spec!r})"
-        )
     if x.dtype.kind == "quantized":
         return quantized_from_parts(*quantized_parts(x), x.dtype, x.shape, target)
-    return wrap(primitive_from_numpy(to_host(x), target), target)
+    primitive, level = transfer(x._primitive, x.backend, target)
+    return wrap(lift(wrap(primitive, level), target), target)
 
 
 def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:

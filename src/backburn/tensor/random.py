@@ -256,7 +256,8 @@ def uniform(
 ) -> FloatTensor:
     """Uniform numbers from ``low`` up to and without ``high`` (which rounding may reach unless they are 0 and 1).
 
-    With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it.
+    With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
+    :class:`ArgumentError` for a number ``low`` above a number ``high``.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -269,6 +270,8 @@ def uniform(
     if is_tensor(low) or is_tensor(high):
         return binary("add", binary("mul", x, binary("sub", high, low)), low)  # type: ignore[no-any-return]
     first, last = _number("uniform", low), _number("uniform", high)
+    if first > last:
+        raise ArgumentError(f"uniform: low is at most high, and they are {first} and {last}")
     if first != 0.0 or last != 1.0:
         x = binary("add", binary("mul", x, last - first), first)
     return x  # type: ignore[no-any-return]
@@ -286,7 +289,8 @@ def normal(
 ) -> FloatTensor:
     """Normally distributed numbers with a mean and a standard deviation.
 
-    With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it.
+    With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it. Raises
+    :class:`ArgumentError` for a negative number ``std``.
 
         >>> import backburn as bb
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
@@ -295,6 +299,8 @@ def normal(
     found, lengths = _float("normal", dtype), shape_of("normal", shape)
     where = backend if backend is not None else device
     x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
+    if not is_tensor(std) and _number("normal", std) < 0.0:
+        raise ArgumentError(f"normal: std is a number from 0 on, not {std!r}")
     if is_tensor(std) or _number("normal", std) != 1.0:
         x = binary("mul", x, std if is_tensor(std) else _number("normal", std))
     if is_tensor(mean) or _number("normal", mean) != 0.0:

@@ -1,0 +1,77 @@
+"""Moving primitives to a backend over another base, so that gradients find the way back.
+
+It is the only operation whose gradient runs on another backend: the reverse pass, which began on one, goes on there.
+Levels of autodiff are matched from the inside, and each records its own part; the gradient of a move is a move back,
+which is recorded in turn where it is differentiated again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.graph import Elsewhere, Node, Tracked, next_stamp
+from backburn.base.contexts import RECORDING
+from backburn.base.errors import ArgumentError
+
+
+def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
+    """Primitive ``x`` of ``source`` on ``target``, or on a level inside of it, and that level.
+
+    Raises :class:`ArgumentError` where ``x`` is tracked on a level that ``target`` does not have.
+    """
+    level = source
+    while _depth(level) > _depth(target) and not _on_a_graph(x, level):
+        x, level = x.value if x.__class__ is Tracked else x, level.inner_backend
+    there = target
+    while _depth(there) > _depth(level):
+        there = there.inner_backend
+    if _depth(level) > _depth(there) or _on_a_graph(x, _base(level)):
+        raise ArgumentError(
+            f"to: the tensor is on the graph of {level.spec}, which does not extend to {target.spec}: "
+            f"write x.detach().to({target.spec!r})"
+        )
+    return _moved(x, level, there), there
+
+
+def _on_a_graph(x: Any, k: Any) -> bool:
+    """Whether a primitive is of floats, and tracked by ``k`` itself."""
+    while x.__class__ is Tracked and not isinstance(k, Autodiff):
+        x = x.value
+    return bool(k.dtype(x).kind == "float" and k.is_tracked(x))
+
+
+def _base(k: Any) -> Any:
+    """What the levels of ``Autodiff`` are around."""
+    while isinstance(k, Autodiff):
+        k = k.inner_backend
+    return k
+
+
+def _moved(x: Any, source: Any, target: Any) -> Any:
+    """``x`` on ``target``, which has as many levels as ``source``."""
+    if source is target or source == target:
+        return x
+    if not isinstance(source, Autodiff):
+        return target.from_numpy(source.to_numpy(x))
+    inner, outer = source.inner_backend, target.inner_backend
+    if x.__class__ is not Tracked:
+        return _moved(x, inner, outer)
+    value = _moved(x.value, inner, outer)
+    if x.node is None or not RECORDING.get():
+        return Tracked(value)
+    return Tracked(value, Node(_back, (x.node,), (inner, outer), x.shape, next_stamp()))
+
+
+def _back(k: Any, g: Any, node: Node) -> tuple[Elsewhere]:
+    """The gradient of a move, on the backend that the tensor came from."""
+    source, target = node.saved
+    return (Elsewhere(_moved(g, target, source), source),)
+
+
+def _depth(k: Any) -> int:
+    """How many levels of ``Autodiff`` a backend is made of."""
+    depth = 0
+    while isinstance(k, Autodiff):
+        k, depth = k.inner_backend, depth + 1
+    return depth
