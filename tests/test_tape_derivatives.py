@@ -1,4 +1,4 @@
-"""The typed graph's further derivatives, against closed forms, and the one engine below all tapes."""
+"""The typed graph's further derivatives, against closed forms."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from backburn.autodiff import Autodiff
-from backburn.autodiff.rules import RULES, GradientRule
-from backburn.autodiff.tape import GradGraph, GradientTape, GradOp, Record
-from backburn.autodiff.tape.closures import GradientTape as ClosureTape
-from backburn.backend.table import OPERATIONS
+from backburn.autodiff.tape import GradGraph, GradOp, Record
 from backburn.base.errors import GraphError, ShapeError
 from backburn_numpy import NumpyBackend
 
@@ -193,105 +190,3 @@ def test_vmap_forward_refuses_other_shapes_and_computed_nodes() -> None:
         graph.vmap_forward(y, normal(2, 3), y)
     with pytest.raises(ShapeError, match="0-d"):
         graph.vmap_forward(x, np.array(1.0), y)
-
-
-# ---- one engine ----
-
-
-class Watched(NumpyBackend):
-    """Writes down the operations that are asked of it."""
-
-    _instance = None
-    calls: list[str]
-
-    @property
-    def spec(self) -> str:
-        return "watched"
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in OPERATIONS:
-            object.__getattribute__(self, "calls").append(name)
-        return object.__getattribute__(self, name)
-
-
-def watched() -> Any:
-    made = Watched()
-    made.calls = []
-    return made
-
-
-def calls_of_each(x: Any, w: Any) -> dict[str, tuple[list[str], Any]]:
-    """What the inner backend computes while ``sum(tanh(x @ w))`` is differentiated, and the gradient of ``w``."""
-    k = watched()
-    level: Any = Autodiff(k)
-    found: dict[str, tuple[list[str], Any]] = {}
-
-    def backward(name: str, run: Any) -> None:
-        k.calls.clear()
-        gradient = run()
-        # What puts gradients into buffers, cells and parameters, and looks whether they are finite.
-        around = ("add", "zeros", "isfinite", "all", "to_numpy_many", "to_numpy", "cast", "from_numpy", "full")
-        found[name] = ([c for c in k.calls if c not in around], gradient)
-
-    leaves = [level.set_require_grad(level.from_inner(v), True) for v in (x, w)]
-    y = level.tanh(level.matmul(*leaves))
-    seed = np.ones(y.shape)
-    backward("autodiff", lambda: level.grad(leaves[1], level.backward(y, seed)))
-
-    tape = GradientTape(backend=k)
-    a, b = tape.input(x), tape.input(w)
-    tape.record_tanh(tape.record_matmul(a, b))
-    buffers = [np.zeros(tape.shape(i)) for i in range(4)]
-    backward("record", lambda: tape.backward(seed, buffers)[b])
-    graph = GradGraph(backend=k)
-    p, q = graph.parameter(x), graph.parameter(w)
-    node = graph.tanh_act(graph.matmul(p, q))
-
-    def accumulated() -> Any:
-        graph.backward_with_seed(node, seed)
-        return graph.grad(q)
-
-    backward("graph", accumulated)
-    closures = ClosureTape(backend=k)
-    z = closures.record("tanh", closures.record("matmul", x, w))
-    closures.add_backward_op(lambda g: g.mut_gradient(z).set(1.0))
-    backward("closures", lambda: closures.execute().get(w))
-    return found
-
-
-def test_all_tapes_ask_the_same_of_the_backend_as_autodiff() -> None:
-    x, w = normal(2, 3), normal(3, 4)
-    found = calls_of_each(x, w)
-    expected = x.T @ (1 - np.tanh(x @ w) ** 2)
-    assert found["autodiff"][0].count("matmul") == 2
-    for name, (calls, gradient) in found.items():
-        assert calls == found["autodiff"][0], name
-        np.testing.assert_allclose(gradient, expected, rtol=1e-12)
-
-
-def test_replacing_one_rule_changes_all_tapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    doubled = [GradientRule(("x",), lambda k, g, out: k.mul(g, 2.0), ("k", "g", "out"), False)]
-    monkeypatch.setitem(RULES, "tanh", doubled)
-    from backburn.autodiff.recorder import compile_operation
-
-    monkeypatch.setattr(Autodiff, "tanh", compile_operation(OPERATIONS["tanh"]))
-    x, w = normal(2, 3), normal(3, 4)
-    for name, (_, gradient) in calls_of_each(x, w).items():
-        np.testing.assert_allclose(gradient, x.T @ np.full((2, 4), 2.0), rtol=1e-12, err_msg=name)
-    graph = GradGraph()
-    p = graph.parameter(x)
-    np.testing.assert_array_equal(graph.hessian(graph.tanh_act(p), p), np.zeros((6, 6)))
-
-
-def test_second_derivatives_are_no_differences_of_values() -> None:
-    """The function itself is evaluated once, whatever the number of elements."""
-    k = watched()
-    graph = GradGraph(backend=k)
-    x = graph.parameter(normal(5))
-    loss = graph.sum(graph.sin(x))
-    k.calls.clear()
-    graph.hessian(loss, x)
-    assert k.calls.count("sin") <= 2 + 5  # once as the function, then in the derivative of its derivative by row
-    k.calls.clear()
-    graph.jacobian(loss, x)
-    assert k.calls.count("sin") == 0

@@ -74,23 +74,33 @@ def _value(outer: Any, x: Any, home: Any) -> Any:
 def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Any]) -> list[Any]:
     """The gradients of the inputs, on the level below ``outer``, for cotangents of the outputs."""
     below: Any = outer.inner_backend
-    total: Any = None
+    pairs = [
+        (x.primitive, onto("vjp", "cotangent", _like("vjp", "cotangent", x.inner(), c), below))
+        for x, c in zip(outputs, cotangents, strict=True)
+        if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked
+    ]
     found: Any = None
     with scoped(RECORDING, True):  # a pullback is no less one inside no_grad
-        for x, c in zip(outputs, cotangents, strict=True):
-            if not isinstance(x, FloatTensor) or x.backend is not outer or not x.is_tracked:
-                continue
-            weight = outer.from_inner(onto("vjp", "cotangent", _like("vjp", "cotangent", x.inner(), c), below))
-            term = outer.sum(outer.mul(x.primitive, weight), tuple(range(x.ndim)), False)
-            total = term if total is None else outer.add(total, outer.cast(term, outer.dtype(total)))
-        if total is not None:
-            found = outer.backward(total, retain_graph=True)
-            check_leaves_are_ours("vjp", outer, found, inputs)
+        if len(pairs) == 1:
+            found = outer.backward(*pairs[0], retain_graph=True)
+        elif pairs:
+            found = outer.backward(_weighted(outer, pairs), retain_graph=True)
+    if pairs:
+        check_leaves_are_ours("vjp", outer, found, inputs)
     result = []
     for x in inputs:
-        g = outer.grad(x.primitive, found) if total is not None else None
+        g = outer.grad(x.primitive, found) if pairs else None
         result.append(FloatTensor(below.zeros(x.shape, x.dtype) if g is None else g, below, x.dtype))
     return result
+
+
+def _weighted(outer: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """The sum of several outputs times their cotangents, whose gradients are those wanted."""
+    total: Any = None
+    for x, c in pairs:
+        term = outer.sum(outer.mul(x, outer.from_inner(c)), tuple(range(len(x.shape))), False)
+        total = term if total is None else outer.add(total, outer.cast(term, outer.dtype(total)))
+    return total
 
 
 def positions(name: str, argnums: Any) -> tuple[int, ...]:
