@@ -12,6 +12,7 @@ import numpy as np
 
 from backburn.backend.reduce import count, one_axis, quantile_positions, result_shape
 from backburn.backend.table import OPERATIONS
+from backburn_numpy import reductions
 
 Array = Any
 Axes = tuple[int, ...]
@@ -35,6 +36,8 @@ def narrowed(result: Array, like: Array) -> Array:
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_narrow(x):
         return np.add.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
+    if x.size >= reductions.LARGE and (total := reductions.total(x, axis)) is not None:
+        return total.reshape(result_shape(x, axis, keepdims))
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
 
@@ -81,17 +84,20 @@ def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    total = np.add.reduce(x, axis=axis, dtype=np.float32 if is_narrow(x) else None, keepdims=keepdims, out=...)
+    total = sum(widened(x), axis, keepdims)
     return narrowed(np.true_divide(total, count(x, axis), out=total), x)
 
 
 def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
     wide = widened(x)
-    squares = np.subtract(wide, mean(wide, axis, True), out=...)
-    np.square(squares, out=squares)
-    total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
+    total = reductions.squared_deviations(wide, axis) if x.size >= reductions.LARGE else None
+    if total is None:
+        squares = np.subtract(wide, mean(wide, axis, True), out=...)
+        np.square(squares, out=squares)
+        total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
     freedom = count(x, axis) - correction
-    return narrowed(np.true_divide(total, freedom if freedom > 0 else 0.0, out=total), x)
+    np.true_divide(total, freedom if freedom > 0 else 0.0, out=total)
+    return narrowed(total.reshape(result_shape(x, axis, keepdims)), x)
 
 
 def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
@@ -133,6 +139,8 @@ def logsumexp(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if count(x, axis) == 0:
         return np.full(result_shape(x, axis, keepdims), -math.inf, x.dtype)
     wide = widened(x)
+    if x.size >= reductions.LARGE and (result := reductions.logsumexp(wide, axis)) is not None:
+        return narrowed(result.reshape(result_shape(x, axis, keepdims)), x)
     top = np.maximum.reduce(wide, axis=axis, keepdims=True, out=...)
     top[np.isinf(top)] = 0.0
     terms = np.subtract(wide, top, out=...)

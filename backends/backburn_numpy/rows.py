@@ -22,8 +22,8 @@ SMALL, LARGE = 1e-10, 1e10
 LONG = 1 << 15
 
 
-def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array) -> None:
-    """Cover the rows of ``lines``, in several threads if it pays.
+def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array, worth: int = WORTH) -> None:
+    """Cover the rows of ``lines``, in several threads from ``worth`` elements on.
 
     ``begin(part)`` is called for the part of each thread, what it returns for the blocks of the part, counted from its
     start. A thread that makes few and long calls of NumPy waits for the others' Python least.
@@ -37,7 +37,7 @@ def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array) 
             for first in range(0, stop - start, step):
                 work(slice(first, min(first + step, stop - start)))
 
-    for_parts(part, count, max(1, WORTH // max(width, 1)))
+    for_parts(part, count, max(1, worth // max(width, 1)))
 
 
 @lru_cache(8)
@@ -59,16 +59,31 @@ def products(x: Array, y: Array) -> Array:
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 
-def powers(x: Array, out: Array) -> tuple[Array, Array | None]:
+def moments(x: Array) -> tuple[Array, Array] | None:
+    """Means and variances of the rows, kept; None where a variance would be lost in a difference of large numbers."""
+    length = x.shape[1]
+    variance, mean = products(x, x), sums(x)
+    variance /= length
+    mean /= length
+    square = mean * mean
+    variance -= square
+    # NaN and infinity fail the comparison as well.
+    return (mean, variance) if (4 * variance >= square).all() else None
+
+
+def powers(x: Array, out: Array, finite: bool = False) -> tuple[Array, Array | None]:
     """Fill ``out`` with the exponentials of the rows of ``x``; their sums, and what was subtracted from the rows.
 
-    From most rows nothing has to be (then it is None), from others their largest elements, so that no power overflows.
+    From most rows nothing has to be (then it is None), from others their largest elements, so that no power overflows;
+    0 in place of infinities where it must be ``finite``.
     """
     np.exp(x, out=out)
     total = sums(out)
     if total.size == 0 or (total.min() > SMALL and total.max() < LARGE):
         return total, None
     top = np.maximum.reduce(x, axis=-1, keepdims=True)
+    if finite:
+        top[np.isinf(top)] = 0
     np.subtract(x, top, out=out)
     np.exp(out, out=out)
     return sums(out), top

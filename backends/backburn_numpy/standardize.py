@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.blocks import is_half, scratch, wide
-from backburn_numpy.rows import for_blocks, products, sums
+from backburn_numpy.rows import for_blocks, moments, products, sums
 
 Array = Any
 
@@ -25,18 +25,12 @@ class _Standard:
         self.mean = self.factor = None
         if is_half(lines):
             return
-        length = lines.shape[1]
-        square = products(lines, lines)
-        square /= length
-        if centred:
-            mean = sums(lines)
-            mean /= length
-            squared_mean = mean * mean
-            square -= squared_mean
-            if not (4 * square >= squared_mean).all():
-                return
-            self.mean = mean
-        self.factor = _factor(square, eps)
+        if not centred:
+            square = products(lines, lines)
+            square /= lines.shape[1]
+            self.factor = _factor(square, eps)
+        elif (known := moments(lines)) is not None:
+            self.mean, self.factor = known[0], _factor(known[1], eps)
 
     def block(self, rows: slice) -> tuple[Array, Array | None, Array]:
         """A block of the rows, what is still to be subtracted from each of them, and then to be multiplied by."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.blocks import Lines
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -69,11 +70,13 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     if shape != x.shape or not x.flags.c_contiguous:
         return ufunc(x, *others)
     out = empty(shape, x.dtype)
-    if x.size < WORTH_A_THREAD:
-        return ufunc(x, *others, out=out)
+    alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in others)
     operands = (x, *others)
+    if x.size < WORTH_A_THREAD:
+        with Lines(0 if alike else shape[-1]):
+            return ufunc(*operands, out=out)
     rows = shape[0]
-    if rows < 16 and all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in others):
+    if rows < 16 and alike:
         operands = tuple(o.reshape(-1) if o.__class__ is np.ndarray else o for o in operands)
         target, rows = out.reshape(-1), x.size
     else:
@@ -84,7 +87,8 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
             o[start:stop] if o.__class__ is np.ndarray and o.ndim == target.ndim and o.shape[0] == rows else o
             for o in operands
         )
-        ufunc(*pieces, out=target[start:stop])
+        with Lines(0 if alike else shape[-1]):
+            ufunc(*pieces, out=target[start:stop])
 
     for_parts(part, rows, max(1, WORTH_A_THREAD * rows // x.size))
     return out

@@ -1,0 +1,164 @@
+"""NumPy: reductions of large float arrays, in blocks that stay in the cache and in several threads.
+
+Axes that are all in front or all behind make a matrix whose rows, or columns, are combined. Everything else returns
+None, and is left to NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy.blocks import BLOCK, WORTH, scratch
+from backburn_numpy.rows import for_blocks, moments, powers, products, sums
+from backburn_numpy.threads import for_parts
+
+Array = Any
+Axes = tuple[int, ...]
+
+#: Smaller arrays are left to NumPy.
+LARGE = 1 << 16
+
+#: Sums are so fast that a second thread pays from so many elements on.
+WORTH_OF_SUMS = 1 << 22
+
+#: The length of the rows into which a sum of everything is cut.
+ROW = 1 << 12
+
+
+def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
+    """``x`` as a matrix, and its axis to be reduced: 1 where whole rows are, 0 where columns are."""
+    if x.size < LARGE or x.dtype.kind != "f" or x.itemsize < 4 or not x.flags.c_contiguous or not axis:
+        return None
+    if axis == tuple(range(x.ndim - len(axis), x.ndim)):
+        return x.reshape(math.prod(x.shape[: axis[0]]), -1), 1
+    if axis == tuple(range(len(axis))):
+        return x.reshape(-1, math.prod(x.shape[len(axis) :])), 0
+    return None
+
+
+def total(x: Array, axis: Axes) -> Array | None:
+    """The sums of ``x`` over ``axis``, in a row."""
+    matrix = _matrix(x, axis)
+    return None if matrix is None else _total(*matrix)
+
+
+def _total(lines: Array, along: int) -> Array:
+    if along == 0:
+        return _over_blocks(lines, lambda block: np.add.reduce(block, axis=0), WORTH_OF_SUMS)
+    if len(lines) == 1 and lines.size > ROW:
+        cut = lines.size // ROW * ROW
+        return np.add.reduce(_total(lines[:, :cut].reshape(-1, ROW), 1)) + np.add.reduce(lines[:, cut:], axis=1)
+    out = np.empty((len(lines), 1), lines.dtype)
+
+    def part(start: int, stop: int) -> None:
+        out[start:stop] = sums(lines[start:stop])
+
+    for_parts(part, len(lines), max(1, WORTH_OF_SUMS // lines.shape[1]))
+    return out[:, 0]
+
+
+def _over_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORTH) -> Array:
+    """The sum of what ``work`` makes of blocks of rows, taken in the order of the rows, so that equal calls agree."""
+    found: dict[int, Array] = {}
+
+    def begin(part: slice) -> Callable[[slice], None]:
+        rows, own = lines[part], np.zeros(lines.shape[1], lines.dtype)
+        found[part.start] = own
+
+        def add(block: slice) -> None:
+            np.add(own, work(rows[block]), out=own)
+
+        return add
+
+    for_blocks(begin, lines, worth)
+    return np.add.reduce([found[start] for start in sorted(found)], axis=0)
+
+
+def squared_deviations(x: Array, axis: Axes) -> Array | None:
+    """The sums of the squared distances from the mean of ``x`` over ``axis``, in a row."""
+    matrix = _matrix(x, axis)
+    if matrix is None:
+        return None
+    lines, along = matrix
+    if along == 0:
+        mean = _total(lines, 0) / len(lines)
+
+        def squares(block: Array) -> Array:
+            centred = np.subtract(block, mean, out=scratch(block))
+            return np.add.reduce(np.square(centred, out=centred), axis=0)
+
+        return _over_blocks(lines, squares)
+    if len(lines) == 1:
+        return _squares_of_all(lines[0], _total(lines, 1) / lines.size)
+    out = np.empty((len(lines), 1), x.dtype)
+
+    def begin(part: slice) -> Callable[[slice], None]:
+        rows, target = lines[part], out[part]
+        known = moments(rows)
+        if known is not None:
+            np.multiply(known[1], rows.shape[1], out=target)
+
+        def centre(block: slice) -> None:
+            if known is None:
+                mean = sums(rows[block]) / rows.shape[1]
+                centred = np.subtract(rows[block], mean, out=scratch(rows[block]))
+                target[block] = products(centred, centred)
+
+        return centre
+
+    for_blocks(begin, lines, WORTH_OF_SUMS)
+    return out[:, 0]
+
+
+def _squares_of_all(x: Array, mean: Array) -> Array:
+    found: dict[int, Array] = {}
+
+    def part(start: int, stop: int) -> None:
+        for first in range(start, stop, BLOCK):
+            piece = x[first : min(first + BLOCK, stop)]
+            centred = np.subtract(piece, mean, out=scratch(piece))
+            found[first] = np.add.reduce(np.square(centred, out=centred), keepdims=True)
+
+    for_parts(part, x.size, WORTH)
+    return np.add.reduce([found[first] for first in sorted(found)], axis=0)
+
+
+def logsumexp(x: Array, axis: Axes) -> Array | None:
+    """The logarithms of the sums of the exponentials of ``x`` over ``axis``, in a row."""
+    matrix = _matrix(x, axis)
+    if matrix is None:
+        return None
+    lines, along = matrix
+    if along == 0:
+        return _of_columns(lines)
+    out = np.empty((len(lines), 1), x.dtype)
+
+    def begin(part: slice) -> Callable[[slice], None]:
+        rows, target = lines[part], out[part]
+
+        def work(block: slice) -> None:
+            exponentials, top = powers(rows[block], scratch(rows[block]), finite=True)
+            result = np.log(exponentials, out=target[block])
+            if top is not None:
+                np.add(result, top, out=result)
+
+        return work
+
+    for_blocks(begin, lines)
+    return out[:, 0]
+
+
+def _of_columns(lines: Array) -> Array:
+    top = np.maximum.reduce(lines, axis=0)
+    top[np.isinf(top)] = 0
+
+    def exponentials(block: Array) -> Array:
+        shifted = np.subtract(block, top, out=scratch(block))
+        return np.add.reduce(np.exp(shifted, out=shifted), axis=0)
+
+    result = np.log(_over_blocks(lines, exponentials))
+    return np.add(result, top, out=result)
