@@ -106,6 +106,7 @@ class EmulatedRunner:
         self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors
         self.fault = np.zeros(3, np.int64)
         self.stream_offset: Any = None
+        self.large_parameters, self.deterministic = False, False
         self.launched: list[str] = []
 
     def address(self, x: Any) -> int:
@@ -113,7 +114,8 @@ class EmulatedRunner:
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
-        library = self.libraries[next(d for d, c in C_TYPES.items() if c == c_type)]
+        # What is no template is in the library of every dtype.
+        library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
         cells = [_cell(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
         x, y = block if isinstance(block, tuple) else (block, 1)

@@ -8,6 +8,7 @@
 #define BACKBURN_EMULATED
 #include <ucontext.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static  // one block at a time
 
 using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin,
@@ -71,37 +73,31 @@ inline void start() {
   fibers[current].state = DONE;
 }
 
-// Let go those that wait for one another and are complete. Whether there were any.
-inline bool release() {
+// Let go those of a warp that wait for one another and are complete. Whether there were any.
+inline bool release_warp(unsigned first, unsigned end) {
   bool any = false;
-  for (unsigned warp = 0; warp < count; warp += 32) {
-    for (unsigned i = warp; i < std::min(warp + 32, count); ++i) {
-      if (fibers[i].state != AT_WARP) continue;
-      unsigned mask = fibers[i].mask, here = 0;
-      for (unsigned j = warp; j < std::min(warp + 32, count); ++j)
-        if (fibers[j].state == AT_WARP && fibers[j].mask == mask) here |= 1u << (j - warp);
-      if (here != mask) continue;
-      for (unsigned j = warp; j < std::min(warp + 32, count); ++j)
-        if (here >> (j - warp) & 1) fibers[j].state = READY;
-      any = true;
-    }
+  for (unsigned i = first; i < end; ++i) {
+    if (fibers[i].state != AT_WARP) continue;
+    unsigned mask = fibers[i].mask, here = 0;
+    for (unsigned j = first; j < end; ++j)
+      if (fibers[j].state == AT_WARP && fibers[j].mask == mask) here |= 1u << (j - first);
+    if (here != mask) continue;
+    for (unsigned j = first; j < end; ++j)
+      if (here >> (j - first) & 1) fibers[j].state = READY;
+    any = true;
   }
-  if (any) return true;
-  unsigned waiting = 0, done = 0;
-  for (unsigned i = 0; i < count; ++i) waiting += fibers[i].state == AT_BLOCK, done += fibers[i].state == DONE;
-  if (!waiting || waiting + done != count) return false;
-  for (unsigned i = 0; i < count; ++i)
-    if (fibers[i].state == AT_BLOCK) fibers[i].state = READY;
-  return true;
+  return any;
 }
 
+inline void scatter(std::vector<unsigned>& numbers) {
+  if (order % 2) std::reverse(numbers.begin(), numbers.end());
+  if (order >= 2)
+    for (unsigned i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[(i * 2654435761u + order) % i]);
+}
+
+// Each warp runs until all of it waits at a barrier of the block, so that warps are as far apart as they can be.
 inline void run_block() {
   if (fibers.size() < count) fibers.resize(count);
-  std::vector<unsigned> turns(count);
-  std::iota(turns.begin(), turns.end(), 0u);
-  if (order == 1) std::reverse(turns.begin(), turns.end());
-  if (order >= 2)
-    for (unsigned i = count; i > 1; --i) std::swap(turns[i - 1], turns[(i * 2654435761u + order) % i]);
   for (unsigned i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
     if (!fiber.stack) fiber.stack.reset(new char[STACK]);
@@ -111,23 +107,32 @@ inline void run_block() {
     fiber.context.uc_link = &scheduler;
     makecontext(&fiber.context, start, 0);
   }
+  std::vector<unsigned> warps((count + 31) / 32), lanes(32);
+  std::iota(warps.begin(), warps.end(), 0u), std::iota(lanes.begin(), lanes.end(), 0u);
+  scatter(warps), scatter(lanes);
   for (;;) {
-    bool done = true;
-    for (unsigned i : turns) {
-      if (fibers[i].state == READY) {
-        current = i;
-        threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-        swapcontext(&scheduler, &fibers[i].context);
-        if (!error.empty()) return;
-      }
-      done = done && fibers[i].state == DONE;
+    unsigned waiting = 0, done = 0;
+    for (unsigned warp : warps) {
+      do {
+        for (unsigned lane : lanes) {
+          unsigned i = warp * 32 + lane;
+          if (i >= count || fibers[i].state != READY) continue;
+          current = i;
+          threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+          swapcontext(&scheduler, &fibers[i].context);
+          if (!error.empty()) return;
+        }
+      } while (release_warp(warp * 32, std::min(warp * 32 + 32, count)));
     }
-    if (done) return;
-    if (!release()) {
+    for (unsigned i = 0; i < count; ++i) waiting += fibers[i].state == AT_BLOCK, done += fibers[i].state == DONE;
+    if (done == count) return;
+    if (waiting + done != count) {
       error = "threads wait for others that never come: a barrier or shuffle that not all reach, in block " +
               std::to_string(blockIdx.x);
       return;
     }
+    for (unsigned i = 0; i < count; ++i)
+      if (fibers[i].state == AT_BLOCK) fibers[i].state = READY;
   }
 }
 

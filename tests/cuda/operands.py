@@ -12,7 +12,7 @@ from backburn.base.dtypes import DTYPES
 from backburn.base.errors import DTypeError
 from backburn_numpy import NumpyBackend
 
-NUMPY = NumpyBackend()
+NUMPY: Any = NumpyBackend()
 
 #: How far a result may be from NumPy's, relative to the largest: kernels sum in another order.
 TOLERANCE = {"float32": 4e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -38,8 +38,11 @@ def operand(shape: tuple[int, ...], dtype: str, seed: int = 0, offset: int = 0) 
     return result
 
 
-def check(actual: Any, expected: Any, scale: float = 1.0) -> None:
-    """Fail unless results agree in dtype, shape, NaN and infinity, and up to rounding in all else."""
+def check(actual: Any, expected: Any, scale: float = 1.0, least: float = 1e-30) -> None:
+    """Fail unless results agree in dtype, shape, NaN and infinity, and up to rounding in all else.
+
+    ``least`` is the size of what cancels in the results, which rounding is relative to if they are smaller.
+    """
     actual, expected = (r if isinstance(r, tuple) else (r,) for r in (actual, expected))
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
@@ -47,6 +50,6 @@ def check(actual: Any, expected: Any, scale: float = 1.0) -> None:
         a64, e64 = a.astype(np.float64), e.astype(np.float64)
         finite = np.isfinite(e64)
         np.testing.assert_array_equal(a64[~finite], e64[~finite])
-        largest = float(np.max(np.abs(e64[finite]), initial=1e-30))
+        largest = float(np.max(np.abs(e64[finite]), initial=least))
         tolerance = TOLERANCE.get(a.dtype.name, 0) * scale
         np.testing.assert_allclose(a64[finite], e64[finite], rtol=tolerance, atol=tolerance * largest)

@@ -71,3 +71,45 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
 def elements(count: int, each: int) -> Launch:
     """For ``count`` elements of which a thread takes ``each`` at a time; the kernel goes on where the grid ends."""
     return Launch(max(1, min(ceil_div(count, THREADS * each), MOST_BLOCKS)), THREADS)
+
+
+def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> Rows:
+    """Like :func:`rows`, for rows whose columns are summed as well.
+
+    Rows begin with an access, and the blocks are no more than run at a time: each leaves a row of sums.
+    """
+    padded = ceil_div(length, pack(itemsize)) * pack(itemsize)
+    plan = rows(count, padded, itemsize, processors, 0)
+    return plan._replace(grid=min(plan.grid, processors * max(1, 1024 // plan.block)))
+
+
+def planes(outer: int, channels: int, processors: int) -> int:
+    """In how many parts the planes of each channel are summed: enough to occupy the device, at most one per plane."""
+    return max(1, min(outer, ceil_div(8 * processors, channels)))
+
+
+def columns(outer: int, channels: int, itemsize: int, processors: int) -> tuple[int, int]:
+    """How many tiles of 32 accesses the channels form, and in how many parts of 8 rows at a time each is worked on."""
+    tiles = ceil_div(channels, WARP * pack(itemsize))
+    return tiles, max(1, min(ceil_div(outer, 8), ceil_div(8 * processors, tiles)))
+
+
+#: How many tensors a step is launched over: what fits into 4 KB of parameters, and into the 32 KB of CUDA 12.1 and on.
+TABLES = (48, 400)
+
+#: Accesses that a thread makes to each tensor of a step.
+STEP_PACKS = 4
+
+
+def table(large: bool) -> int:
+    """The tensors in one launch."""
+    return TABLES[1] if large else TABLES[0]
+
+
+def steps(sizes: list[int], itemsize: int) -> tuple[list[int], int]:
+    """The first block of each tensor, and the number of blocks."""
+    starts, blocks = [], 0
+    for size in sizes:
+        starts.append(blocks)
+        blocks += ceil_div(size, THREADS * STEP_PACKS * pack(itemsize))
+    return starts, blocks

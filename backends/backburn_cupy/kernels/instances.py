@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from backburn_cupy.kernels.geometry import ROW_VARIANTS
+from backburn_cupy.kernels.geometry import ROW_VARIANTS, TABLES
 
-# The template parameters that follow the dtype, by family and kernel.
+# The template parameters that follow the dtype, by family and kernel; none for a kernel that is no template.
 _ROWS = tuple(f"{lanes}, {items}" for lanes, items in ROW_VARIANTS)
+_NORMS = tuple(f"{row}, {centred}" for row in _ROWS for centred in ("true", "false"))
+_ALONE = ("",)
+_TABLES = tuple(map(str, TABLES))
+_NO_DTYPE: tuple[str, ...] = ()
 
 KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "softmax": dict.fromkeys(("softmax", "softmax_backward", "log_softmax", "log_softmax_backward"), _ROWS),
@@ -18,13 +22,37 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         _ROWS,
     ),
+    "norm": {"norm": _NORMS, "norm_backward": _NORMS, "column_sum": _ALONE},
+    "batch_norm": dict.fromkeys(
+        (
+            "pilot",
+            "sum_planes",
+            "sum_columns",
+            "finish_moments",
+            "given_moments",
+            "finish_products",
+            "apply_planes",
+            "apply_columns",
+        ),
+        _ALONE,
+    ),
+    "activate": dict.fromkeys(
+        ("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"), _ALONE
+    ),
+    "random": {"random_bits": _NO_DTYPE, "bernoulli": _NO_DTYPE, "uniform": _ALONE},
+    "index": {
+        "wrap_indices": _NO_DTYPE,
+        **dict.fromkeys(("take_rows", "add_rows", "sum_runs", "join_runs"), _ALONE),
+    },
+    "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES, "adam_scalars": _NO_DTYPE},
+    "scan": {"ssm_scan": _ALONE},
 }
 
 
 def instances(family: str, c_type: str) -> list[str]:
     """The instances of a family's kernels for elements of ``c_type``."""
     return [
-        f"{kernel}<{c_type}{', ' if parameters else ''}{parameters}>"
+        f"{kernel}<{c_type}{', ' if parameters else ''}{parameters}>" if variants else kernel
         for kernel, variants in KERNELS[family].items()
-        for parameters in variants
+        for parameters in variants or ("",)
     ]

@@ -22,6 +22,12 @@ class Runner(Protocol):
     processors: int
     """The multiprocessors of the device."""
 
+    large_parameters: bool
+    """Whether a kernel's parameters may take 32 KB rather than 4: from CUDA 12.1 on."""
+
+    deterministic: bool
+    """Whether equal calls must give equal bits, also where that takes longer."""
+
     stream_offset: Array | None
     """One uint64 on the device that is added to the offset of every random draw, so that the replay of a captured
     step goes on in the stream; None for none."""
@@ -48,8 +54,11 @@ class CupyRunner:
     ``faults`` is the device's :class:`~backburn_cupy.faults.Faults`.
     """
 
-    def __init__(self, cupy: Any, device: int, faults: Any) -> None:
+    def __init__(self, cupy: Any, device: int, faults: Any, deterministic: bool = False) -> None:
         self.xp = cupy
+        self.deterministic = deterministic
+        versions = (cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion())
+        self.large_parameters = min(versions) >= 12010
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
         self.stream_offset: Array | None = None
         self._faults = faults

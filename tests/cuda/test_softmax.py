@@ -1,44 +1,16 @@
-"""What the CUDA kernels compute: the launchers over the same sources run on the processor, compared with NumPy."""
+"""Softmax and cross entropy: the CUDA kernels, run on the processor, against NumPy."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from tests.cuda import emulated
 from tests.cuda.emulated import EmulatedRunner
-from tests.cuda.operands import FLOATS, NUMPY, check, operand
+from tests.cuda.operands import NUMPY, check, operand
 
 from backburn.base.errors import ShapeError
 from backburn_cupy.kernels import softmax
 
-pytestmark = pytest.mark.skipif(emulated.missing() is not None, reason=str(emulated.missing()))
-
 LENGTHS = (1, 2, 31, 32, 33, 256, 1000, 1024, 8192, 9001)
-
-
-@pytest.fixture(scope="session")
-def folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the compiled kernels are kept, from one run to the next if there is a cache."""
-    cache = getattr(pytestconfig, "cache", None)
-    return Path(cache.mkdir("cuda")) if cache else tmp_path_factory.mktemp("cuda")
-
-
-@pytest.fixture(scope="session")
-def library(folder: Path) -> Any:
-    return lambda dtype: emulated.build(emulated.program(dtype), folder)
-
-
-@pytest.fixture(scope="session", params=FLOATS)
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def on(dtype: str, library: Any) -> EmulatedRunner:
-    return EmulatedRunner({dtype: library(dtype)})
 
 
 # ---- softmax ----
@@ -104,24 +76,24 @@ def test_cross_entropy(on: EmulatedRunner, dtype: str, length: int) -> None:
     x, grad, targets = operand((3, length), dtype), operand((3,), dtype, 1), abs(operand((3, length), dtype, 2))
     targets[:, ::3] = 0
     labels = np.array([0, length - 1, length // 2], np.int32)
-    check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1))
-    check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4)
+    check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1), least=1)
+    check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4, least=1)
     for name, other in (("label_cross_entropy_backward", labels), ("softmax_cross_entropy_backward", targets)):
-        check(getattr(softmax, name)(on, grad, x, other, 1), getattr(NUMPY, name)(grad, x, other, 1), 4)
+        check(getattr(softmax, name)(on, grad, x, other, 1), getattr(NUMPY, name)(grad, x, other, 1), 4, least=1)
     assert not on.fault.any()
 
 
 def test_cross_entropy_along_other_axes(on: EmulatedRunner, dtype: str) -> None:
     x, grad, labels = operand((2, 5, 3), dtype), operand((2, 3), dtype, 1), np.array([[0, 4, 2], [1, 1, 3]])
-    check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1))
+    check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1), least=1)
     expected = NUMPY.label_cross_entropy_backward(grad, x, labels, 1)
-    check(softmax.label_cross_entropy_backward(on, grad, x, labels, 1), expected, 4)
+    check(softmax.label_cross_entropy_backward(on, grad, x, labels, 1), expected, 4, least=1)
 
 
 def test_a_target_of_0_counts_for_nothing(on: EmulatedRunner, dtype: str) -> None:
     x, targets = operand((2, 6), dtype), abs(operand((2, 6), dtype, 1))
     x[0, 2], targets[0, 2], targets[1, :] = -np.inf, 0, 0
-    check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4)
+    check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4, least=1)
 
 
 @pytest.mark.parametrize("label", [-1, 7, 10**12])
@@ -133,39 +105,3 @@ def test_a_label_out_of_range_is_reported(on: EmulatedRunner, dtype: str, label:
     on.fault[:] = 0
     softmax.label_cross_entropy_backward(on, out, x, labels, 1)
     assert on.fault.tolist() == [1, label, 7]
-
-
-# ---- whether the comparison can fail ----
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "complaint"),
-    [
-        ("exp(v - top)", "exp(v)", "Not equal to tolerance"),
-        ("C inverse = C(1) / total<LANES>(sum)", "C inverse = C(1) / sum", "Not equal to tolerance"),
-        ("write(out, start, length, results)", "write(out, start, length + 1, results)", "beyond an array"),
-        ("read(operand[o], start, length,", "read(operand[o], start - 1, length,", "Not equal to tolerance"),
-        ("&& is_aligned(line + start)", "", "not aligned"),
-        ("top = largest<LANES>(top);", "if (group.lane < 3) top = largest<LANES>(top);", "never come"),
-    ],
-    ids=["arithmetic", "reduction", "overrun", "shifted", "misaligned", "divergent"],
-)
-def test_a_broken_kernel_is_found(folder: Path, right: str, wrong: str, complaint: str) -> None:
-    text = emulated.program("float32", ("softmax",))
-    assert right in text
-    on = EmulatedRunner({"float32": emulated.build(text.replace(right, wrong), folder)})
-    x = operand((3, 45), "float32", 0, 2)
-    x *= 50
-
-    def compare() -> None:
-        check(softmax.softmax(on, x, 1), NUMPY.softmax(x, 1))
-
-    with pytest.raises((AssertionError, RuntimeError), match=complaint):
-        compare()
-
-
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_order_of_threads_does_not_matter(library: Any, order: int) -> None:
-    x = operand((5, 700), "float32")
-    first, other = (EmulatedRunner({"float32": library("float32")}, o) for o in (0, order))
-    np.testing.assert_array_equal(softmax.softmax(first, x, 1), softmax.softmax(other, x, 1))

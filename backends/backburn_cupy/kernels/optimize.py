@@ -1,0 +1,183 @@
+"""Launchers: steps of optimizers, of one tensor or of many in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.optimize import adam_factors
+from backburn.base.errors import ShapeError
+from backburn_cupy.kernels import geometry
+from backburn_cupy.kernels.runner import Runner
+from backburn_cupy.kernels.sources import C_TYPES
+
+Array = Any
+Arrays = Sequence[Any]
+
+
+def adam_step(
+    on: Runner,
+    param: Array,
+    grad: Array,
+    m: Array,
+    v: Array,
+    /,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    step: int = 1,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    donate: bool = False,
+) -> tuple[Array, Array, Array]:
+    (new,), (new_m,), (new_v,) = adam_steps(
+        on, [param], [grad], [m], [v],
+        lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
+        weight_decay=weight_decay, decoupled=decoupled, donate=donate,
+    )  # fmt: skip
+    return new, new_m, new_v
+
+
+def adam_steps(
+    on: Runner,
+    params: Arrays,
+    grads: Arrays,
+    ms: Arrays,
+    vs: Arrays,
+    /,
+    *,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    step: int = 1,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    donate: bool = False,
+    scalars: Array | None = None,
+) -> tuple[list[Array], list[Array], list[Array]]:
+    """:func:`adam_step` for lists of tensors with the same options.
+
+    ``scalars`` are three float64 on the device, as :func:`adam_scalars` makes them, which ``lr`` and ``step`` then give
+    way to.
+    """
+    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+    _check_alike("adam_step", params, grads, ms, vs)
+    lists = [[on.xp.ascontiguousarray(a) for a in arrays] for arrays in (params, grads, ms, vs)]
+    new_params = [on.xp.empty(p.shape, p.dtype) for p in params]
+    new_m, new_v = (
+        [_target(on, given, copy, donate) for given, copy in zip(old, copies, strict=True)]
+        for old, copies in zip((ms, vs), lists[2:], strict=True)
+    )
+    shrink, coupled = (1.0 - lr * weight_decay, 0.0) if decoupled else (1.0, weight_decay)
+    numbers = (rate, floor, shrink, beta1, beta2, coupled)
+    _launch(on, "adam_step", [*lists, new_params, new_m, new_v], scalars, *map(float, numbers))
+    return new_params, new_m, new_v
+
+
+def adam_scalars(on: Runner, state: Array, beta1: float, beta2: float, eps: float, weight_decay: float = 0.0) -> Array:
+    """What :func:`adam_steps` reads from the device, for the next step.
+
+    ``state`` are two float64 on the device, the number of steps done, which goes up by one, and ``lr``: a captured step
+    that begins with this counts its replays. ``weight_decay`` is the decoupled one.
+    """
+    out = on.xp.empty((3,), np.float64)
+    on.run("optimize", "adam_scalars", 1, 1, state, out, *map(float, (beta1, beta2, eps, weight_decay)))
+    return out
+
+
+def sgd_step(
+    on: Runner,
+    param: Array,
+    grad: Array,
+    velocity: Array | None = None,
+    /,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    donate: bool = False,
+) -> tuple[Array, Array]:
+    (new,), (moving,) = sgd_steps(
+        on, [param], [grad], [velocity],
+        lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, donate=donate,
+    )  # fmt: skip
+    return new, moving
+
+
+def sgd_steps(
+    on: Runner,
+    params: Arrays,
+    grads: Arrays,
+    velocities: Arrays,
+    /,
+    *,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    donate: bool = False,
+    scalars: Array | None = None,
+) -> tuple[list[Array], list[Array]]:
+    """:func:`sgd_step` for lists of tensors with the same options; ``scalars`` is ``lr`` as a float64 on the device."""
+    _check_alike("sgd_step", params, grads, velocities)
+    contiguous = on.xp.ascontiguousarray
+    moved = [contiguous(v) if v is not None and momentum else None for v in velocities]
+    new = [on.xp.empty(p.shape, p.dtype) for p in params]
+    moving = [
+        _target(on, given, last, donate) if last is not None
+        else on.xp.empty(grad.shape, grad.dtype) if weight_decay
+        else grad  # without momentum and decay the velocity is the gradient
+        for grad, given, last in zip(grads, velocities, moved, strict=True)
+    ]  # fmt: skip
+    written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
+    numbers = (lr, momentum, weight_decay)
+    lists = [[*map(contiguous, params)], [*map(contiguous, grads)], moved, new, written]
+    _launch(on, "sgd_step", lists, scalars, *map(float, numbers), int(nesterov))
+    return new, moving
+
+
+def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
+    """Where a new value goes: into the old one if that is donated and lies in order, else into new memory."""
+    return given if donate and given is contiguous else on.xp.empty(given.shape, given.dtype)
+
+
+def _check_alike(operation: str, params: Arrays, *lists: Arrays) -> None:
+    for param, *others in zip(params, *lists, strict=True):
+        for other in others:
+            if other is not None and (other.shape != param.shape or other.dtype != param.dtype):
+                raise ShapeError(
+                    f"{operation}: a parameter {param.dtype}{list(param.shape)} with {other.dtype}{list(other.shape)}"
+                )
+
+
+def _launch(on: Runner, kernel: str, lists: list[list[Array | None]], *arguments: Any) -> None:
+    """Launch a step over the tensors of each dtype, as many at a time as a table holds."""
+    limit = geometry.table(on.large_parameters)
+    of_dtype: dict[str, list[int]] = {}
+    for i, param in enumerate(lists[0]):
+        if param is not None and param.size:
+            of_dtype.setdefault(param.dtype.name, []).append(i)
+    for name, members in of_dtype.items():
+        for first in range(0, len(members), limit):
+            chosen = members[first : first + limit]
+            tensors = [[arrays[i] for i in chosen] for arrays in lists]
+            blocks, table = _table(on, tensors, limit)
+            on.run("optimize", f"{kernel}<{C_TYPES[name]}, {limit}>", blocks, geometry.THREADS, table, *arguments)
+
+
+def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
+    """The number of blocks, and the structure ``Tensors<limit, lists>`` of optimize.cu."""
+    words = np.zeros((2 + len(lists), limit), np.int64)
+    params = lists[0]
+    starts, blocks = geometry.steps([p.size for p in params], params[0].dtype.itemsize)
+    words[0, : len(params)] = [p.size for p in params]
+    words[1, : len(params)] = starts
+    for row, arrays in zip(words[2:], lists, strict=True):
+        row[: len(params)] = [0 if a is None else on.address(a) for a in arrays]
+    table = np.zeros(1, [("count", np.int64), ("words", np.int64, words.shape)])
+    table["count"], table["words"] = len(params), words
+    return blocks, table

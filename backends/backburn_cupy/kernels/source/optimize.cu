@@ -1,0 +1,90 @@
+// Steps of optimizers over many tensors in one launch. The table of their addresses is a parameter, so that nothing is
+// copied to the device beforehand; blocks are dealt out by element. 16-bit floats are computed in float.
+#include "common.cuh"
+
+constexpr int STEP_PACKS = 4;  // of each tensor, by each thread of a block
+
+// The addresses of LISTS arrays for each of up to COUNT tensors, their sizes, and the first block of each.
+template <int COUNT, int LISTS> struct Tensors {
+  index_t count;
+  index_t size[COUNT], first_block[COUNT];
+  word_t at[LISTS][COUNT];
+};
+
+template <class T> __device__ inline T* pointer(word_t address) { return reinterpret_cast<T*>(address); }
+
+// f(tensor, start) for each pack of elements of this thread.
+template <class T, int COUNT, int LISTS, class F>
+__device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
+  int tensor = 0, after = tensors.count;  // the last one whose first block is not beyond this one
+  while (after - tensor > 1) {
+    int middle = (tensor + after) / 2;
+    (tensors.first_block[middle] <= blockIdx.x ? tensor : after) = middle;
+  }
+  index_t block = (blockIdx.x - tensors.first_block[tensor]) * (index_t)blockDim.x * STEP_PACKS;
+#pragma unroll
+  for (int p = 0; p < STEP_PACKS; ++p) {
+    index_t start = (block + p * blockDim.x + threadIdx.x) * PACK<T>;
+    if (start < tensors.size[tensor]) f(tensor, start, tensors.size[tensor]);
+  }
+}
+
+// Lists: param, grad, m, v; the new param, m and v. `device` (or null) has rate, floor and shrink in place of those given.
+template <class T, int COUNT>
+__global__ void __launch_bounds__(256)
+adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* device, double rate_, double floor_,
+          double shrink_, double beta1_, double beta2_, double coupled_) {
+  typedef compute<T> C;
+  constexpr int P = PACK<T>;
+  C rate = device ? device[0] : rate_, floor = device ? device[1] : floor_, shrink = device ? device[2] : shrink_;
+  C beta1 = beta1_, rest1 = 1.0 - beta1_, beta2 = beta2_, rest2 = 1.0 - beta2_, coupled = coupled_;
+  for_packs<T>(tensors, [&](int t, index_t start, index_t size) {
+    C param[P], grad[P], m[P], v[P];
+    read(pointer<T>(tensors.at[0][t]), start, size, param);
+    read(pointer<T>(tensors.at[1][t]), start, size, grad);
+    read(pointer<T>(tensors.at[2][t]), start, size, m);
+    read(pointer<T>(tensors.at[3][t]), start, size, v);
+#pragma unroll
+    for (int j = 0; j < P; ++j) {
+      C g = coupled != C(0) ? grad[j] + param[j] * coupled : grad[j];
+      m[j] = m[j] * beta1 + g * rest1;
+      v[j] = v[j] * beta2 + g * rest2 * g;
+      param[j] = param[j] * shrink - m[j] / (sqrt(v[j]) + floor) * rate;
+    }
+    write(pointer<T>(tensors.at[4][t]), start, size, param);
+    write(pointer<T>(tensors.at[5][t]), start, size, m);
+    write(pointer<T>(tensors.at[6][t]), start, size, v);
+  });
+}
+
+// Lists: param, grad, velocity; the new param and velocity. Either velocity may be absent. `device` (or null) has lr.
+template <class T, int COUNT>
+__global__ void __launch_bounds__(256)
+sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* device, double lr_, double momentum_,
+         double decay_, index_t nesterov) {
+  typedef compute<T> C;
+  constexpr int P = PACK<T>;
+  C lr = device ? *device : lr_, momentum = momentum_, decay = decay_;
+  for_packs<T>(tensors, [&](int t, index_t start, index_t size) {
+    C param[P], grad[P], velocity[P];
+    bool moved = tensors.at[2][t] != 0;
+    read(pointer<T>(tensors.at[0][t]), start, size, param);
+    read(pointer<T>(tensors.at[1][t]), start, size, grad);
+    if (moved) read(pointer<T>(tensors.at[2][t]), start, size, velocity);
+#pragma unroll
+    for (int j = 0; j < P; ++j) {
+      C g = decay != C(0) ? grad[j] + param[j] * decay : grad[j];
+      velocity[j] = moved ? velocity[j] * momentum + g : g;
+      param[j] -= (nesterov ? velocity[j] * momentum + g : velocity[j]) * lr;
+    }
+    write(pointer<T>(tensors.at[3][t]), start, size, param);
+    if (tensors.at[4][t]) write(pointer<T>(tensors.at[4][t]), start, size, velocity);
+  });
+}
+
+// What adam_step reads from the device: `state` has the number of the last step, which goes up by one, and lr.
+__global__ void adam_scalars(double* state, double* out, double beta1, double beta2, double eps, double decay) {
+  double step = state[0] + 1.0, lr = state[1], root = sqrt(1.0 - pow(beta2, step));
+  state[0] = step;
+  out[0] = lr * root / (1.0 - pow(beta1, step)), out[1] = eps * root, out[2] = 1.0 - lr * decay;
+}

@@ -1,0 +1,83 @@
+// Random numbers of the contract's stream: Philox4x64-10 (Salmon, Moraes, Dror and Shaw, SC 2011), a block of eight
+// 32-bit words per thread. `advance` may be null; what it points to is added to the offset, so that the replay of a
+// captured graph draws other numbers.
+#include "common.cuh"
+
+struct Words { unsigned at[8]; };
+
+__device__ inline Words philox(word_t block, word_t low, word_t high) {
+  word_t a = block + 1, b = 0, c = 0, d = 0;
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    word_t over = __umul64hi(0xD2E7470EE14C6C93ull, a), under = 0xD2E7470EE14C6C93ull * a;
+    a = __umul64hi(0xCA5A826395121157ull, c) ^ b ^ low, b = 0xCA5A826395121157ull * c;
+    c = over ^ d ^ high, d = under;
+    low += 0x9E3779B97F4A7C15ull, high += 0xBB67AE8584CAA73Bull;
+  }
+  Words words;
+  word_t numbers[4] = {a, b, c, d};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) words.at[i] = (unsigned)(numbers[i / 2] >> (i % 2 * 32));
+  return words;
+}
+
+// f(element, word) for the words from `offset` on.
+template <class F>
+__device__ inline void for_words(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
+  if (advance) offset += *advance;
+  int skipped = offset % 8;
+  for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i * 8 < count + skipped;
+       i += (index_t)gridDim.x * blockDim.x) {
+    Words words = philox(offset / 8 + i, low, high);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      index_t element = i * 8 + j - skipped;
+      if (element >= 0 && element < count) f(element, words.at[j]);
+    }
+  }
+}
+
+// f(element, its 64 bits), of two words each; where the offset is odd the last pair of a block ends in the next.
+template <class F>
+__device__ inline void for_pairs(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
+  if (advance) offset += *advance;
+  int skipped = offset % 8, odd = skipped % 2;
+  for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i * 8 < 2 * count + skipped;
+       i += (index_t)gridDim.x * blockDim.x) {
+    Words words = philox(offset / 8 + i, low, high), next = odd ? philox(offset / 8 + i + 1, low, high) : words;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      index_t element = (i * 8 + j + odd - skipped) / 2;
+      unsigned below = odd ? words.at[j + 1] : words.at[j];
+      unsigned above = odd ? (j < 6 ? words.at[(j + 2) % 8] : next.at[0]) : words.at[j + 1];
+      if (i * 8 + j + odd >= skipped && element < count) f(element, (word_t)above << 32 | below);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(256)
+random_bits(word_t low, word_t high, word_t offset, const word_t* advance, index_t* out, index_t count) {
+  for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) { out[i] = word; });
+}
+
+__global__ void __launch_bounds__(256) bernoulli(word_t low, word_t high, word_t offset, const word_t* advance,
+                                                 bool* out, index_t count, word_t threshold) {
+  for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) { out[i] = word < threshold; });
+}
+
+// The significant bits of a dtype.
+template <class T> constexpr int DIGITS = 24;
+template <> constexpr int DIGITS<float16> = 11;
+template <> constexpr int DIGITS<bfloat16> = 8;
+
+template <class T> __global__ void __launch_bounds__(256)
+uniform(word_t low, word_t high, word_t offset, const word_t* advance, T* out, index_t count) {
+  typedef compute<T> C;
+  if constexpr (sizeof(C) == 8)
+    for_pairs(low, high, offset, advance, count,
+              [&](index_t i, word_t bits) { narrow((double)(bits >> 11) * 0x1p-53, out[i]); });
+  else
+    for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) {
+      narrow((float)(word >> (32 - DIGITS<T>)) * (1.0f / (1 << DIGITS<T>)), out[i]);
+    });
+}

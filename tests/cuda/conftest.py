@@ -1,0 +1,39 @@
+"""The kernels compiled for the processor, once for each dtype."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cuda import emulated
+from tests.cuda.emulated import EmulatedRunner
+from tests.cuda.operands import FLOATS, host_dtype
+
+
+@pytest.fixture(scope="session")
+def folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the compiled kernels are kept, from one run to the next if there is a cache."""
+    if reason := emulated.missing():
+        pytest.skip(reason)
+    cache = getattr(pytestconfig, "cache", None)
+    return Path(cache.mkdir("cuda")) if cache else tmp_path_factory.mktemp("cuda")
+
+
+@pytest.fixture(scope="session")
+def library(folder: Path) -> Any:
+    """All kernels for the dtype that it is called with."""
+    return lambda dtype: emulated.build(emulated.program(dtype), folder)
+
+
+@pytest.fixture(scope="session", params=FLOATS)
+def dtype(request: pytest.FixtureRequest) -> str:
+    host_dtype(request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def on(request: pytest.FixtureRequest, dtype: str, library: Any) -> EmulatedRunner:
+    """A runner whose order of threads is another one from test to test: results must not depend on it."""
+    return EmulatedRunner({dtype: library(dtype)}, order=zlib.crc32(request.node.nodeid.encode()) % 8)

@@ -1,0 +1,165 @@
+"""Activation functions, steps of optimizers and recurrences: the CUDA kernels, run on the processor, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cuda.emulated import EmulatedRunner
+from tests.cuda.operands import NUMPY, check, host_dtype, operand
+
+from backburn.backend.optimize import adam_factors
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn_cupy.kernels import activate, geometry, optimize, scan
+
+SHAPES = [(), (1,), (31,), (32,), (33,), (1000,), (4097,), (0,), (3, 0), (5, 7)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_activations(on: EmulatedRunner, dtype: str, shape: tuple[int, ...]) -> None:
+    _check_activations(on, operand(shape, dtype), operand(shape, dtype, 1))
+
+
+@pytest.mark.parametrize("offset", [1, 2, 7])
+def test_activations_that_are_not_aligned(on: EmulatedRunner, dtype: str, offset: int) -> None:
+    _check_activations(on, operand((100,), dtype, 0, offset), operand((100,), dtype, 1, offset + 1))
+    _check_activations(on, operand((10, 12), dtype)[::-2, 1::3], operand((5, 4), dtype, 1))
+
+
+def test_activations_at_their_ends(on: EmulatedRunner, dtype: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4, 60.0, -60.0, 5.0, -5.0, 11.0, -11.0, 1e-7])
+    x = x.astype(host_dtype(dtype))
+    _check_activations(on, x, np.ones_like(x))
+
+
+def _check_activations(on: EmulatedRunner, x: Any, grad: Any) -> None:
+    for approximate in ("none", "tanh"):
+        check(activate.gelu(on, x, approximate), NUMPY.gelu(x, approximate), 4)
+        check(activate.gelu_backward(on, grad, x, approximate), NUMPY.gelu_backward(grad, x, approximate), 4)
+    check(activate.silu(on, x), NUMPY.silu(x), 4)
+    check(activate.silu_backward(on, grad, x), NUMPY.silu_backward(grad, x), 4)
+
+
+def test_an_unknown_form_is_refused(on: EmulatedRunner, dtype: str) -> None:
+    with pytest.raises(ArgumentError, match="gelu: approximate is"):
+        activate.gelu(on, operand((3,), dtype), "erf")
+    with pytest.raises(ShapeError, match="silu_backward"):
+        activate.silu_backward(on, operand((3,), dtype), operand((4,), dtype))
+
+
+# ---- optimizers ----
+
+ADAM = [
+    {"step": 1},
+    {"lr": 0.1, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3, "step": 9, "weight_decay": 0.3},
+    {"lr": 0.1, "step": 2, "weight_decay": 0.3, "decoupled": True},
+]
+SGD = [
+    {},
+    {"lr": 0.1, "weight_decay": 0.2},
+    {"lr": 0.1, "momentum": 0.9},
+    {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.2},
+]
+
+
+def _four(shape: tuple[int, ...], dtype: str, offset: int = 0) -> Any:
+    param, grad, m, v = (operand(shape, dtype, seed, offset * seed) for seed in range(4))
+    return [param, grad, m, abs(v)]
+
+
+@pytest.mark.parametrize("options", ADAM, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_adam(on: EmulatedRunner, dtype: str, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    operands = _four(shape, dtype)
+    before = [o.copy() for o in operands]
+    check(optimize.adam_step(on, *operands, **options), NUMPY.adam_step(*operands, **options), 4)
+    for operand_, copy in zip(operands, before, strict=True):
+        np.testing.assert_array_equal(operand_, copy)
+
+
+@pytest.mark.parametrize("options", SGD, ids=str)
+@pytest.mark.parametrize("velocity", [True, False])
+@pytest.mark.parametrize("shape", [(), (33,), (4097,), (0,)], ids=str)
+def test_sgd(on: EmulatedRunner, dtype: str, shape: tuple[int, ...], velocity: bool, options: dict[str, Any]) -> None:
+    param, grad, moving, _ = _four(shape, dtype, 1)
+    given = moving if velocity else None
+    actual = optimize.sgd_step(on, param, grad, given, **options)
+    check(actual, NUMPY.sgd_step(param, grad, given, **options), 4)
+    if not options:
+        assert actual[1] is grad
+
+
+def test_donated_memory_is_used(on: EmulatedRunner, dtype: str) -> None:
+    param, grad, m, v = _four((40,), dtype)
+    expected = NUMPY.adam_step(param, grad, m, v)
+    actual = optimize.adam_step(on, param, grad, m, v, donate=True)
+    assert actual[1] is m
+    assert actual[2] is v
+    check(actual, expected, 4)
+    velocity = m.copy()
+    expected = NUMPY.sgd_step(param, grad, velocity, momentum=0.9)
+    moved = optimize.sgd_step(on, param, grad, m, momentum=0.9, donate=True)
+    assert moved[1] is m
+    check(moved, expected, 4)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
+    on.large_parameters = large
+    shapes = [(i % 7, i) if i % 5 else (i * 300,) for i in range(60)]
+    lists: Any = list(zip(*(_four(s, dtype, i % 3) for i, s in enumerate(shapes)), strict=True))
+    new = optimize.adam_steps(on, *lists, step=3)
+    assert len(on.launched) == (1 if large else 2)
+    assert f", {geometry.table(large)}>" in on.launched[0]
+    moved = optimize.sgd_steps(on, *lists[:3], momentum=0.5)
+    for i, operands in enumerate(zip(*lists, strict=True)):
+        check(tuple(results[i] for results in new), NUMPY.adam_step(*operands, step=3), 4)
+        check(tuple(results[i] for results in moved), NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
+
+
+def test_scalars_on_the_device(on: EmulatedRunner, dtype: str) -> None:
+    state = np.array([4.0, 0.1])
+    scalars = optimize.adam_scalars(on, state, 0.9, 0.999, 1e-8, 0.01)
+    np.testing.assert_allclose(scalars, [*adam_factors(0.1, 0.9, 0.999, 1e-8, 5), 1 - 0.1 * 0.01], rtol=1e-14)
+    assert state.tolist() == [5.0, 0.1]
+    operands = _four((50,), dtype)
+    lists: Any = [[o] for o in operands]
+    new = optimize.adam_steps(on, *lists, weight_decay=0.01, decoupled=True, scalars=scalars)
+    options: dict[str, Any] = {"lr": 0.1, "step": 5, "weight_decay": 0.01, "decoupled": True}
+    check(tuple(results[0] for results in new), NUMPY.adam_step(*operands, **options), 4)
+    actual = optimize.sgd_steps(on, [operands[0]], [operands[1]], [None], scalars=state[1:])[0][0]
+    check(actual, NUMPY.sgd_step(operands[0], operands[1], lr=0.1)[0], 4)
+
+
+def test_tensors_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:
+    param, grad, m, v = _four((4,), dtype)
+    with pytest.raises(ShapeError, match=r"adam_step: a parameter \w+\[4\] with \w+\[3\]"):
+        optimize.adam_step(on, param, grad, m, v[:3])
+    with pytest.raises(ArgumentError, match="counted from 1"):
+        optimize.adam_step(on, param, grad, m, v, step=0)
+
+
+# ---- recurrences ----
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 40), (40, 7), (3, 20, 2), (2, 3, 33), (0, 3), (3, 0)], ids=str)
+def test_ssm_scan(on: EmulatedRunner, dtype: str, shape: tuple[int, ...], reverse: bool) -> None:
+    a, b, x = (operand(shape, dtype, seed) for seed in range(3))
+    a *= a.dtype.type(0.5)
+    for axis in range(len(shape)):
+        h0 = operand((*shape[:axis], *shape[axis + 1 :]), dtype, 3)
+        for factor, first in ((b, h0), (0.5, None)):
+            actual = scan.ssm_scan(on, a, factor, x, first, axis, reverse)
+            check(actual, NUMPY.ssm_scan(a, factor, x, first, axis, reverse), 16)
+
+
+def test_ssm_scan_broadcasts(on: EmulatedRunner, dtype: str) -> None:
+    a, b, x, h0 = (operand(s, dtype, i) for i, s in enumerate([(4, 1, 6), (5, 1), (1, 6), (6,)]))
+    check(scan.ssm_scan(on, a, b, x, h0, 1), NUMPY.ssm_scan(a, b, x, h0, 1), 16)
+
+
+def test_a_first_state_of_0_is_not_decayed(on: EmulatedRunner, dtype: str) -> None:
+    a, x = np.full((3, 2), np.inf, host_dtype(dtype)), operand((3, 2), dtype)
+    check(scan.ssm_scan(on, a, 1.0, x), NUMPY.ssm_scan(a, 1.0, x))

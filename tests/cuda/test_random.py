@@ -1,0 +1,52 @@
+"""Random numbers: the CUDA kernels, run on the processor, against NumPy, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.cuda.emulated import EmulatedRunner
+from tests.cuda.operands import NUMPY
+
+from backburn.base.dtypes import DTYPES
+from backburn.base.errors import ArgumentError
+from backburn_cupy.kernels import random
+
+STREAMS = [(0, 0), (1, 1), (2**64 + 5, 7), (2**128 - 1, 8), (12345678901234567890123, 2**40 + 3), (3, 2**63 + 13)]
+SHAPES = [(), (1,), (7,), (8,), (9,), (3, 5), (1000,), (0,), (2, 0)]
+
+
+@pytest.mark.parametrize(("key", "offset"), STREAMS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_same_bits(on: EmulatedRunner, dtype: str, key: int, offset: int, shape: tuple[int, ...]) -> None:
+    of_dtype = DTYPES[dtype]
+    for actual, expected in (
+        (random.uniform(on, key, offset, shape, of_dtype), NUMPY.uniform(key, offset, shape, of_dtype)),
+        (random.random_bits(on, key, offset, shape), NUMPY.random_bits(key, offset, shape)),
+        (random.bernoulli(on, key, offset, shape, 0.3), NUMPY.bernoulli(key, offset, shape, 0.3)),
+    ):
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+        assert actual.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("offset", range(9))
+def test_every_place_in_a_block(on: EmulatedRunner, dtype: str, offset: int) -> None:
+    expected = NUMPY.uniform(9, offset, (100,), DTYPES[dtype])
+    assert random.uniform(on, 9, offset, (100,), DTYPES[dtype]).tobytes() == expected.tobytes()
+
+
+def test_certain_events(on: EmulatedRunner, dtype: str) -> None:
+    assert random.bernoulli(on, 1, 0, (99,), 1.0).all()
+    assert not random.bernoulli(on, 1, 0, (99,), 0.0).any()
+
+
+def test_the_offset_advances_on_the_device(on: EmulatedRunner, dtype: str) -> None:
+    on.stream_offset = np.array([21], np.uint64)
+    expected = NUMPY.uniform(9, 26, (30,), DTYPES[dtype])
+    assert random.uniform(on, 9, 5, (30,), DTYPES[dtype]).tobytes() == expected.tobytes()
+
+
+def test_a_stream_that_there_is_not_is_refused(on: EmulatedRunner, dtype: str) -> None:
+    with pytest.raises(ArgumentError, match="a key lies in"):
+        random.random_bits(on, -1, 0, (3,))
+    with pytest.raises(ArgumentError, match="a probability"):
+        random.bernoulli(on, 1, 0, (3,), 1.5)
