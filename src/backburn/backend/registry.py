@@ -46,7 +46,7 @@ class BackendInfo:
 
     ``target`` is the ``module:attribute`` that makes it, ``distribution`` the installed package that offers it, with
     its version, or ``""`` where no metadata say so. ``decorates`` tells a decorator, which wraps backends, from a
-    backend.
+    backend. ``absent`` says that nothing is broken: what the backend needs, such as a GPU, is not here.
     """
 
     name: str
@@ -55,6 +55,7 @@ class BackendInfo:
     reason: str = ""
     distribution: str = ""
     decorates: bool = False
+    absent: bool = False
 
 
 def register_backend(name: str, factory: Any) -> None:
@@ -106,14 +107,16 @@ def list_backends() -> list[BackendInfo]:
     packages = _packages(BACKENDS)
     for name, target in sorted(_targets(BACKENDS).items()):
         where = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
-        reason = ""
+        reason, absent = "", False
         try:
             load_backend(name)
         except BackburnError as error:
             reason = str(error)
+            absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None
             if isinstance(error.__cause__, Exception):
                 warnings.warn(reason, BackendWarning, stacklevel=2)
-        result.append(BackendInfo(name, where, not reason, reason, packages.get((name, where), "")))
+        package = packages.get((name, where), "")
+        result.append(BackendInfo(name, where, not reason, reason, package, absent=absent))
     return result
 
 

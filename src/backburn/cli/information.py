@@ -86,8 +86,8 @@ def show_info(options: argparse.Namespace) -> int:
     _print_table(rows)
     print()
     results = [(b.name, *_check(b)) for b in _installed()[0]]
-    _print_table([(name, "PASS" if passed else "FAIL", words) for name, passed, words in results])
-    return 0 if all(passed for _, passed, _ in results) else 1
+    _print_table(results)
+    return 1 if any(outcome == "FAIL" for _, outcome, _ in results) else 0
 
 
 def describe_operation(name: str) -> str:
@@ -181,19 +181,24 @@ def _installed() -> tuple[list[BackendInfo], list[BackendInfo]]:
         return list_backends(), list_decorators()
 
 
-def _check(info: BackendInfo) -> tuple[bool, str]:
-    """Whether a backend adds 1 to two numbers, and the result or what went wrong."""
+def _check(info: BackendInfo) -> tuple[str, str]:
+    """Whether a backend adds 1 to two numbers, or is absent, and the result or what went wrong."""
     if not info.usable:
-        return False, info.reason
+        return "absent" if info.absent else "FAIL", info.reason
     try:
         backend = load_backend(info.name)
         answer = backend.add(backend.full((2,), 1.0, dtype=backend.float_dtype), 1.0)
         if "value" not in getattr(backend, "conformance_kinds", ["value"]):
-            return answer.shape == (2,), f"[1, 1] + 1 has shape {answer.shape}; no values are computed"
+            right = answer.shape == (2,)
+            return _outcome(right), f"[1, 1] + 1 has shape {answer.shape}; no values are computed"
         result = backend.to_numpy(answer).tolist()
     except Exception as error:  # whatever a backend raises is what the report is about
-        return False, f"{type(error).__name__}: {error}"
-    return result == [2.0, 2.0], f"[1, 1] + 1 = {result} on {backend.device}"
+        return "FAIL", f"{type(error).__name__}: {error}"
+    return _outcome(result == [2.0, 2.0]), f"[1, 1] + 1 = {result} on {backend.device}"
+
+
+def _outcome(right: bool) -> str:
+    return "PASS" if right else "FAIL"
 
 
 def _device(info: BackendInfo) -> str:
