@@ -43,7 +43,7 @@ def test_distinct_elements(array: Any) -> None:
 def test_the_gradient_of_a_value_goes_to_its_first_place() -> None:
     x = bb.asarray([2.0, 1.0, 2.0], backend="autodiff(numpy)").require_grad()
     gradient = x.grad((bb.unique_values(x) * bb.asarray([10.0, 1.0])).sum().backward())
-    assert gradient.tolist() == [1.0, 10.0, 0.0]
+    assert gradient.tolist() == [1.0, 10.0, 0.0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("array", ARRAYS)
@@ -72,7 +72,7 @@ def test_counts() -> None:
     assert bb.bincount(x).dtype is bb.int64
     w = bb.asarray(weights, backend="autodiff(numpy)").require_grad()
     total = (bb.bincount(x.to("autodiff(numpy)"), weights=w) * bb.asarray([1.0, 2.0, 3.0, 4.0], dtype="float64")).sum()
-    assert w.grad(total.backward()).tolist() == [4.0, 2.0, 4.0, 1.0]
+    assert w.grad(total.backward()).tolist() == [4.0, 2.0, 4.0, 1.0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_counts() -> None:
 def test_histograms(options: dict[str, Any]) -> None:
     array = np.array([[-1.0, 0.0, 0.5, 0.7], [2.0, 2.0, 1.5, -3.0]])
     ours = {n: bb.asarray(v) if isinstance(v, np.ndarray) else v for n, v in options.items()}
-    found, expected = bb.histogram(bb.asarray(array), **ours), np.histogram(array, **options)
+    found, expected = bb.histogram(bb.asarray(array), **ours), np.histogram(array, **options)  # type: ignore[arg-type]
     np.testing.assert_allclose(found.counts.numpy(), expected[0], rtol=1e-14)
     np.testing.assert_allclose(found.edges.numpy(), expected[1], rtol=1e-14)
 

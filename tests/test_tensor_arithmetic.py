@@ -80,8 +80,8 @@ class TestBinary:
     def test_gradient_flows(self, function: Any) -> None:
         x, y = bb.asarray(X).require_grad(), bb.asarray(Y).require_grad()
         gradients = function(x, y).sum().backward()
-        assert x.grad(gradients).shape == (2, 3)
-        assert y.grad(gradients).shape == (3,)
+        assert x.grad(gradients).shape == (2, 3)  # type: ignore[union-attr]
+        assert y.grad(gradients).shape == (3,)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("function", UNARY, ids=name_of)
@@ -90,8 +90,8 @@ def test_unary(function: Any) -> None:
         got = function(bb.asarray(x))
         assert isinstance(got, bb.FloatTensor if x.dtype.kind == "f" else bb.IntTensor)
         np.testing.assert_array_equal(got.numpy(), UNARY[function](x), strict=True)
-    x = bb.asarray(X).require_grad()
-    assert x.grad(function(x).sum().backward()).shape == (2, 3)
+    x = bb.asarray(X).require_grad()  # type: ignore[assignment]
+    assert x.grad(function(x).sum().backward()).shape == (2, 3)  # type: ignore[union-attr]
     with pytest.raises(DTypeError, match="tensor"):
         function("a")
 
@@ -152,9 +152,9 @@ class TestClip:
     def test_gradient_reaches_tensor_bounds(self) -> None:
         x, low, high = (bb.asarray(v).require_grad() for v in ([-2.0, 0.0, 2.0], [-1.0, -1.0, -1.0], 1.0))
         gradients = x.clip(low, high).backward()
-        assert x.grad(gradients).tolist() == [0.0, 1.0, 0.0]
-        assert low.grad(gradients).tolist() == [1.0, 0.0, 0.0]
-        assert high.grad(gradients).item() == 1.0
+        assert x.grad(gradients).tolist() == [0.0, 1.0, 0.0]  # type: ignore[union-attr]
+        assert low.grad(gradients).tolist() == [1.0, 0.0, 0.0]  # type: ignore[union-attr]
+        assert high.grad(gradients).item() == 1.0  # type: ignore[union-attr]
 
     def test_what_is_clipped_is_a_tensor(self) -> None:
         with pytest.raises(DTypeError, match=r"clip: takes a tensor, not float. bb.asarray"):
@@ -179,8 +179,8 @@ def test_a_cotangent_lives_on_the_inner_backend() -> None:
     with pytest.raises(BackendMismatchError, match=r"backward: .* tensors of numpy.*; \.to\('numpy'\) makes"):
         (x * x).backward(cotangent)
     with pytest.raises(BackendMismatchError, match=r"ndarray; bb\.asarray\(\.\.\., backend='numpy'\) makes one"):
-        (x * x).backward(np.ones(2))
-    assert x.grad((x * x).backward(cotangent.to("numpy"))).tolist() == [2.0, 40.0]
+        (x * x).backward(np.ones(2))  # type: ignore[arg-type]
+    assert x.grad((x * x).backward(cotangent.to("numpy"))).tolist() == [2.0, 40.0]  # type: ignore[union-attr]
 
 
 def test_backends_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:

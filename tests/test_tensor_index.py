@@ -31,7 +31,7 @@ def test_take_of_one_axis_and_its_gradient() -> None:
     x = bb.asarray([1.0, 2.0, 3.0]).require_grad()
     y = bb.take(x, bb.asarray([2, 2, 0]))
     assert y.tolist() == [3.0, 3.0, 1.0]
-    assert x.grad(y.backward()).tolist() == [1.0, 0.0, 2.0]
+    assert x.grad(y.backward()).tolist() == [1.0, 0.0, 2.0]  # type: ignore[union-attr]
 
 
 def test_what_take_refuses() -> None:
@@ -102,8 +102,8 @@ def test_index_add_and_copy() -> None:
 def test_gradients_of_writes() -> None:
     x, v = bb.asarray([1.0, 2.0]).require_grad(), bb.asarray([3.0, 4.0]).require_grad()
     gradients = (bb.index_copy(x, bb.asarray([0, 0]), v, axis=0) * bb.asarray([5.0, 7.0])).backward()
-    assert x.grad(gradients).tolist() == [0.0, 7.0]
-    assert v.grad(gradients).tolist() == [0.0, 5.0]
+    assert x.grad(gradients).tolist() == [0.0, 7.0]  # type: ignore[union-attr]
+    assert v.grad(gradients).tolist() == [0.0, 5.0]  # type: ignore[union-attr]
 
 
 def test_gather_nd_and_scatter_nd() -> None:

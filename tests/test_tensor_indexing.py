@@ -96,11 +96,11 @@ def test_gradients_of_reading_and_writing(key: Any) -> None:
     weights = np.arange(1, 1 + int(np.prod(shape)), dtype=np.float32).reshape(shape)
     expected = np.zeros_like(X)
     np.add.at(expected, theirs, weights)
-    np.testing.assert_array_equal(x.grad((x[ours] * bb.asarray(weights)).backward()).numpy(), expected)
+    np.testing.assert_array_equal(x.grad((x[ours] * bb.asarray(weights)).backward()).numpy(), expected)  # type: ignore[union-attr]
     value = bb.asarray(np.zeros(shape, np.float32)).require_grad()
     gradients = (x.at[ours].add(value) * bb.asarray(X)).backward()
-    np.testing.assert_array_equal(x.grad(gradients).numpy(), X)
-    np.testing.assert_array_equal(value.grad(gradients).numpy(), X[theirs])
+    np.testing.assert_array_equal(x.grad(gradients).numpy(), X)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(value.grad(gradients).numpy(), X[theirs])  # type: ignore[union-attr]
 
 
 def random_key(chooser: random.Random, shape: tuple[int, ...]) -> Any:

@@ -51,7 +51,7 @@ def test_what_matmul_refuses() -> None:
     with pytest.raises(ShapeError, match=r"matmul: .*use mul for scalars"):
         bb.matmul(bb.asarray(1.0), bb.asarray([1.0]))
     with pytest.raises(ShapeError, match=r"matmul: .*use mul for scalars"):
-        _ = bb.asarray([1.0]) @ 2.0
+        _ = bb.asarray([1.0]) @ 2.0  # type: ignore[operator]
     with pytest.raises(DTypeError, match=r"matmul: takes float and int tensors, not bool"):
         bb.matmul(bb.asarray([True]), bb.asarray([True]))
 

@@ -101,7 +101,7 @@ def test_copysign_and_nextafter() -> None:
         np.testing.assert_array_equal(got.numpy(), getattr(np, name)(x, y), strict=True)
         np.testing.assert_array_equal(getattr(bb.asarray(x), name)(bb.asarray(y)).numpy(), got.numpy())
     tracked = bb.asarray(x).require_grad()
-    assert tracked.grad(tracked.copysign(bb.asarray(y)).backward()).tolist() == [-1.0, -1.0, 0.0]
+    assert tracked.grad(tracked.copysign(bb.asarray(y)).backward()).tolist() == [-1.0, -1.0, 0.0]  # type: ignore[union-attr]
     assert bb.copysign(bb.asarray([1, 2]), -1.0).dtype == "float32"
 
 

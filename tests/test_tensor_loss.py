@@ -29,11 +29,11 @@ def test_distances(reduction: str) -> None:
         loss = function(x, y, reduction=reduction)
         np.testing.assert_allclose(loss.numpy(), REDUCE[reduction](expected), rtol=1e-5)
         gradients = loss.backward()
-        np.testing.assert_array_equal(x.grad(gradients).numpy(), -y.grad(gradients).numpy())
+        np.testing.assert_array_equal(x.grad(gradients).numpy(), -y.grad(gradients).numpy())  # type: ignore[union-attr]
 
 
 def test_shapes_never_broadcast() -> None:
-    with pytest.raises(ShapeError, match=r"mse_loss: the predictions \[4, 3\] and the targets \[4, 1\] .*float32\[4,1\]"):
+    with pytest.raises(ShapeError, match=r"mse_loss: .*predictions \[4, 3\] and .*targets \[4, 1\] .*float32\[4,1\]"):
         mse_loss(bb.asarray(X), bb.asarray(X[:, :1]))
     with pytest.raises(ShapeError, match="l1_loss: the predictions"):
         l1_loss(bb.asarray(X), bb.asarray(X[0]))
@@ -61,7 +61,7 @@ def test_gradient_of_cross_entropy() -> None:
     x = bb.asarray(X).require_grad()
     gradient = x.grad(cross_entropy(x, bb.asarray(LABELS)).backward())
     expected = (np.exp(log_softmax(X)) - np.eye(3)[LABELS]) / 4
-    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-5, atol=1e-7)  # type: ignore[union-attr]
 
 
 def test_options() -> None:

@@ -45,7 +45,7 @@ def test_softmax_of_methods_and_its_gradient() -> None:
     np.testing.assert_array_equal(x.softmax(axis=0).numpy(), bb.softmax(x, axis=0).numpy())
     np.testing.assert_array_equal(x.log_softmax().numpy(), bb.log_softmax(x).numpy())
     gradient = x.grad(bb.softmax(x).sum().backward())
-    np.testing.assert_allclose(gradient.numpy(), np.zeros_like(X), atol=1e-6)
+    np.testing.assert_allclose(gradient.numpy(), np.zeros_like(X), atol=1e-6)  # type: ignore[arg-type, union-attr]
 
 
 def layer_norm(x: Any, axis: Any, eps: float = 1e-5) -> Any:
@@ -67,9 +67,9 @@ def test_gradients_of_layer_norm() -> None:
     x, scale, bias = (bb.asarray(a).require_grad() for a in (np.swapaxes(X, 1, 2), SCALE, BIAS))
     gradients = functions.layer_norm(x, scale, bias).sum().backward()
     normal = layer_norm(np.swapaxes(X, 1, 2), -1)
-    np.testing.assert_allclose(scale.grad(gradients).numpy(), normal.sum((0, 1)), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(bias.grad(gradients).numpy(), np.full(4, 6.0), rtol=1e-6)
-    assert x.grad(gradients).shape == (2, 3, 4)
+    np.testing.assert_allclose(scale.grad(gradients).numpy(), normal.sum((0, 1)), rtol=1e-4, atol=1e-5)  # type: ignore[union-attr]
+    np.testing.assert_allclose(bias.grad(gradients).numpy(), np.full(4, 6.0), rtol=1e-6)  # type: ignore[union-attr]
+    assert x.grad(gradients).shape == (2, 3, 4)  # type: ignore[union-attr]
 
 
 def test_rms_norm() -> None:
@@ -114,6 +114,6 @@ def test_normalize() -> None:
 def test_options_are_numbers() -> None:
     x = bb.asarray(X)
     with pytest.raises(ArgumentError, match="layer_norm: eps is a number"):
-        functions.layer_norm(x, eps=bb.asarray(0.1))
+        functions.layer_norm(x, eps=bb.asarray(0.1))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="normalize: ord is a number"):
         functions.normalize(x, ord="fro")  # type: ignore[arg-type]

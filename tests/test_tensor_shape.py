@@ -105,7 +105,7 @@ def test_the_method_reshape_takes_lengths_or_one_shape() -> None:
     assert x.reshape(6).shape == (6,)
     assert bb.asarray(1.0).reshape(()).shape == bb.asarray([[1.0]]).reshape(()).shape == ()
     assert bb.zeros((0, 3)).reshape(-1, 3).shape == (0, 3)
-    assert bb.reshape(x, bb.asarray(6), copy=True).shape == (6,)
+    assert bb.reshape(x, bb.asarray(6), copy=True).shape == (6,)  # type: ignore[arg-type]
 
 
 def test_squeeze_and_atleast() -> None:

@@ -45,7 +45,7 @@ def test_topk_and_kthvalue() -> None:
     x = bb.asarray(INTS)
     values, indices = bb.topk(x, 2)
     assert (values.tolist(), indices.tolist()) == ([[7, 3], [5, 0]], [[3, 0], [1, 0]])
-    values, indices = x.topk(np.int64(1), axis=0, largest=False)
+    values, indices = x.topk(np.int64(1), axis=0, largest=False)  # type: ignore[arg-type]
     assert (values.tolist(), indices.tolist()) == ([[0, -2, -1, 0]], [[1, 0, 1, 1]])
     values, indices = bb.kthvalue(x, 3)
     assert (values.tolist(), indices.tolist()) == ([3, 0], [2, 3])

@@ -70,7 +70,7 @@ def outcome(module, function, with_gradient):
         weights = np.random.default_rng(1).standard_normal(expected.shape)
         step = 1e-6 * np.random.default_rng(2).standard_normal(X.shape)
         numeric = (weights * (function(module, X + step) - function(module, X - step))).sum() / 2e-6
-        grad = x.grad((got * bb.asarray(weights, backend=x.backend)).sum().backward()).numpy()
+        grad = x.grad((got * bb.asarray(weights, backend=x.backend)).sum().backward()).numpy()  # type: ignore[union-attr]
         found["size"] = float(abs(numeric))
         found["gradient"] = float(abs((grad * step).sum() / 1e-6 - numeric) / (1 + abs(numeric)))
         found["kind"] = isinstance(got, bb.FloatTensor)

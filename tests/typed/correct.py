@@ -6,6 +6,7 @@ from typing import Any, assert_type
 
 import numpy as np
 
+import backburn as bb
 from backburn.autodiff import Autodiff, Gradients, Tracked
 from backburn.autodiff.decorator import IntOf
 from backburn.backend import AnyBackend, AutodiffBackend, Backend
@@ -111,3 +112,14 @@ def looped(t: Tracked[NumpyBackend]) -> None:
 
 any_outer: AutodiffBackend[Any, Any, Any, Any, Any, Any] = outer
 any_backend: AnyBackend = two
+
+
+def tensors(x: bb.FloatTensor, anything: object) -> None:
+    assert_type(bb.asarray(anything, dtype=bb.float32), bb.FloatTensor)
+    assert_type(bb.asarray(anything, dtype=bb.int8), bb.IntTensor)
+    assert_type(bb.asarray(anything, dtype=bb.bool), bb.BoolTensor)
+    assert_type(bb.asarray(anything), bb.Tensor)
+    assert_type(bb.asarray(x), bb.FloatTensor)
+    assert_type(bb.asarray(x, backend="numpy"), bb.FloatTensor)
+    assert_type(bb.asarray(x, dtype="int8"), bb.Tensor)
+    assert_type(bb.from_dlpack(anything), bb.Tensor)

@@ -1,6 +1,7 @@
 """Misuses of the contract: mypy --strict and pyright refuse each line that ends in `# error`, and no other line."""
 from __future__ import annotations
 
+import backburn as bb
 from backburn.autodiff import Autodiff, Gradients, Tracked
 from backburn.backend import AutodiffBackend, Backend
 from backburn_numpy import NumpyBackend, QuantizedArray
@@ -102,3 +103,14 @@ class Wrong(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     def logical_not(self, x: BoolArray, /, inplace: bool) -> BoolArray:  # error
         return x
+
+
+def takes(f: bb.FloatTensor | None = None, i: bb.IntTensor | None = None, b: bb.BoolTensor | None = None) -> None: ...
+
+
+def tensors(x: bb.FloatTensor, i: bb.IntTensor, anything: object) -> None:
+    takes(f=bb.asarray([1, 2], dtype=bb.int64))  # error
+    takes(i=bb.asarray(x))  # error
+    takes(b=bb.asarray(i))  # error
+    takes(f=bb.asarray(anything))  # error
+    takes(f=bb.from_dlpack(anything))  # error

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import DType, as_dtype
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import cast, inner_of, is_tensor, levels_between, lift, wrap
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+Place = AnyBackend | str | None
 
 
 def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
@@ -20,14 +26,28 @@ def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
     return backend.from_numpy(array)
 
 
+@overload
 def asarray(
-    obj: Any,
-    /,
-    *,
-    dtype: Any = None,
-    backend: AnyBackend | str | None = None,
-    device: Any = None,
-    copy: bool | None = None,
+    obj: T, /, *, dtype: None = None, backend: Place = None, device: Place = None, copy: bool | None = None
+) -> T: ...
+@overload
+def asarray(
+    obj: Any, /, *, dtype: FloatDType, backend: Place = None, device: Place = None, copy: bool | None = None
+) -> FloatTensor: ...
+@overload
+def asarray(
+    obj: Any, /, *, dtype: IntDType, backend: Place = None, device: Place = None, copy: bool | None = None
+) -> IntTensor: ...
+@overload
+def asarray(
+    obj: Any, /, *, dtype: BoolDType, backend: Place = None, device: Place = None, copy: bool | None = None
+) -> BoolTensor: ...
+@overload
+def asarray(
+    obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
+) -> Tensor: ...
+def asarray(
+    obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
@@ -164,7 +184,7 @@ def places(numbers: Any) -> Any:
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+def from_dlpack(x: Any, /, *, device: Place = None, copy: bool | None = None) -> Tensor:
     """A tensor of anything that exports itself by the DLPack protocol: a copy of its data, through the host.
 
     Raises :class:`DTypeError` for data of a type that has no dtype here, and :class:`ArgumentError` for an object that

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from backburn.autodiff import Autodiff, Forward
 from backburn.backend.contract import AnyBackend, is_autodiff
@@ -42,7 +42,7 @@ def _float_leaf(name: str, x: Any) -> FloatTensor:
     if isinstance(x, FloatTensor):
         return x
     if isinstance(x, float):
-        return asarray(x)  # type: ignore[no-any-return]
+        return cast(FloatTensor, asarray(x))
     if isinstance(x, int):
         raise NotDifferentiableError(f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r}")
     if isinstance(x, Tensor):
