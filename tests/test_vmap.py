@@ -391,12 +391,14 @@ X = real(3, 2)
     ("run", "error", "words"),
     [
         (lambda: bb.vmap(lambda x: x if x.sum() > 0 else -x)(X), Unsupported, "no if or while.*bb.where"),
+        (lambda: bb.vmap(lambda x: bb.asarray([x[0], x[1]]))(X), Unsupported, "bb.stack"),
+        (lambda: bb.vmap(lambda x: (real(2).require_grad() * x).sum().backward())(X), GraphError, "bb.grad"),
         (lambda: bb.vmap(lambda x: bb.asarray(x[0].item()))(X), Unsupported, r"no item\(\), numpy\(\)"),
         (lambda: bb.vmap(lambda x: bb.asarray(x.numpy()))(X), Unsupported, r"no item\(\), numpy\(\)"),
         (lambda: bb.vmap(lambda x: bb.asarray([float(x[0])]))(X), Unsupported, "bb.where"),
-        (lambda: bb.vmap(lambda x: x[x > 0])(X), Unsupported, "no boolean mask"),
-        (lambda: bb.vmap(bb.nonzero)(X), Unsupported, "no nonzero"),
-        (lambda: bb.vmap(bb.unique_values)(X), Unsupported, "shapes"),
+        (lambda: bb.vmap(lambda x: x[x > 0])(X), Unsupported, "boolean masks"),
+        (lambda: bb.vmap(bb.nonzero)(X), Unsupported, "nonzero"),
+        (lambda: bb.vmap(bb.unique_values)(X), Unsupported, "no shape that"),
         (lambda: bb.vmap(lambda x, y: x)(X, X[:2]), ShapeError, r"argument 1, .*2 examples.*argument 0, .* has 3"),
         (lambda: bb.vmap(lambda t: t)({"a": X, "b": [X[:2]]}), ShapeError, r"argument 0 at 'b.0'.*argument 0 at 'a'"),
         (lambda: bb.vmap(lambda x, y: x)(X, y=X[:2]), ShapeError, "argument 'y'"),
@@ -483,6 +485,13 @@ def test_statistics_do_not_leak_from_batch_norm() -> None:
     assert layer.running_mean.backend.spec == "autodiff(numpy)"
     layer.train(False)
     assert bb.vmap(layer)(bb.random.normal((3, 5, 2))).shape == (3, 5, 2)
+
+
+def test_anomalies_are_found_inside() -> None:
+    with bb.detect_anomaly():
+        bb.vmap(bb.grad(lambda x: bb.log(x).sum()))(X)
+        with pytest.raises(ArithmeticError, match="1 infinite value of 6"):
+            bb.vmap(bb.grad(lambda x: bb.log(x).sum()))(X.at[1, 0].set(0.0))
 
 
 def test_errors_of_the_function_pass() -> None:

@@ -125,11 +125,9 @@ def _watch(name: str, k: Any, node: Node | None, site: str) -> None:
 
 
 def _host(k: Any, x: Any) -> Any:
-    """The values of a primitive, without what levels of ``Autodiff`` record about it."""
-    while x.__class__ is Tracked:
-        x, k = x.value, k.inner_backend
-    while isinstance(k, Autodiff):
-        k = k.inner_backend
+    """The values of a primitive, without what any level notes beside them; inside ``vmap`` those of all examples."""
+    while (inner := getattr(k, "inner_backend", None)) is not None:
+        x, k = getattr(x, "value", x), inner
     return k.to_numpy(x)
 
 

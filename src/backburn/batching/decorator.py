@@ -238,9 +238,10 @@ class Batched(Backend[Any, Any, Any, Any]):
 def needs_values(name: str) -> NeedsValues:
     """The error for a question whose answer differs between examples."""
     return NeedsValues(
-        f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot ask for one of them: "
-        f"no item(), numpy(), float() or bool(), no if or while on it, no boolean mask and no nonzero, whose shapes "
-        f"would differ. Choose between values with bb.where, or leave this part outside of vmap"
+        f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot see those of one: no "
+        f"item(), numpy(), asarray() or bool(), no if or while on it, and no shape that depends on it (boolean masks, "
+        f"nonzero). Choose between values with bb.where, put tensors together with bb.stack, or leave this part "
+        f"outside of vmap"
     )
 
 

@@ -223,6 +223,11 @@ class Tensor:
         """This tensor's backend, which must differentiate and, where gradients are given, be theirs."""
         if not is_autodiff(self.backend):
             spec = self.backend.spec
+            if inner_of(self.backend) is not None:
+                raise GraphError(
+                    f"{name}: the tensor is on {spec}, inside of a transform, where nothing is recorded: differentiate "
+                    f"there with bb.grad or bb.vjp"
+                )
             raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
         if isinstance(gradients, Gradients) and not gradients.covers(self.backend):
             raise BackendMismatchError(

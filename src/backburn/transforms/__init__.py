@@ -1,5 +1,6 @@
 """Transforms of functions: derivatives of functions of tensors and trees of tensors."""
 
+from backburn.batching import FallbackWarning
 from backburn.transforms.batching import vmap
 from backburn.transforms.capturing import Captured, CaptureWarning, capture
 from backburn.transforms.checking import check_grads
@@ -11,6 +12,7 @@ from backburn.transforms.jacobians import hessian, hvp, jacobian
 __all__ = [
     "CaptureWarning",
     "Captured",
+    "FallbackWarning",
     "capture",
     "check_grads",
     "checkpoint",
