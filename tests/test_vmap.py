@@ -480,7 +480,7 @@ def test_printing_inside() -> None:
 
 def test_statistics_do_not_leak_from_batch_norm() -> None:
     layer = nn.BatchNorm(2)
-    with pytest.raises(GraphError, match=r"BatchNorm.*vmap"):
+    with pytest.raises(GraphError, match="differs between the examples of vmap"):
         bb.vmap(layer)(bb.random.normal((3, 5, 2)))
     assert layer.running_mean.backend.spec == "autodiff(numpy)"
     layer.train(False)

@@ -191,8 +191,8 @@ class Batched(Backend[Any, Any, Any, Any]):
         name = entry.name
         if self.on_fallback == "error":
             raise Unsupported(
-                f"{name}: there is no batched form of it, and vmap was called with on_fallback='error'; 'warn' and "
-                f"'allow' run it for one example after another"
+                f"vmap: {name} has no batched form, and on_fallback is 'error'; 'warn' and 'allow' run it for one example "
+                f"after another"
             )
         if self.on_fallback == "warn":
             warnings.warn(
