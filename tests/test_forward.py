@@ -12,6 +12,7 @@ from backburn.autodiff import Autodiff, Forward, elementwise, tangent, through_b
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES, Sample
+from backburn.conformance.checks import on
 from backburn.conformance.derivatives import STEP, direction, leaves, uneven, with_leaves
 
 BASE: Any = load_backend("numpy")
@@ -31,7 +32,7 @@ def tuple_of(results: Any) -> tuple[Any, ...]:
 
 def called(k: Any, name: str, sample: Sample, floats: list[Any]) -> list[Any]:
     """The float outputs of an operation on ``k``, with ``floats`` in place of the sample's float arrays."""
-    outputs = getattr(k, name)(*with_leaves(sample, floats, BASE.from_numpy), **sample.attributes)
+    outputs = getattr(k, name)(*on(BASE, with_leaves(sample, floats, BASE.from_numpy)), **sample.attributes)
     return [y for y in tuple_of(outputs) if k.dtype(y).kind == "float"]
 
 
@@ -149,7 +150,7 @@ for _case in CASES:
 def scalar_of(name: str, sample: Sample, k: Any, inputs: list[Any]) -> Any:
     """``sum(w * out)`` on ``k`` over the float outputs, with uneven weights."""
     total = k.full((), 0.0, BASE.dtype(np.zeros(())))
-    outputs = getattr(k, name)(*with_leaves(sample, inputs, BASE.from_numpy), **sample.attributes)
+    outputs = getattr(k, name)(*on(BASE, with_leaves(sample, inputs, BASE.from_numpy)), **sample.attributes)
     for y in (y for y in tuple_of(outputs) if k.dtype(y).kind == "float"):
         weight = constant(k, uneven(tuple(y.shape)))
         total = k.add(total, k.sum(k.mul(y, weight), tuple(range(len(y.shape))), False))

@@ -14,8 +14,9 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import arrays, as_tuple, check_shape_rule, check_value, dtypes_of
+from backburn.conformance.checks import arrays, as_tuple, check_shape_rule, check_value, dtypes_of, on
 from backburn.conformance.derivatives import check_derivative, is_float, leaves
+from backburn.conformance.samples import Stored
 from backburn.conformance.tolerances import compare
 
 BASE = load_backend("numpy")
@@ -34,6 +35,8 @@ def lifted(operands: list[Any]) -> list[Any]:
     """Operands as primitives of ``Autodiff``, floats tracked."""
 
     def one(operand: Any) -> Any:
+        if isinstance(operand, Stored):
+            return operand.on(BASE)
         return OUTER.set_require_grad(OUTER.from_inner(operand), True) if is_float(operand) else operand
 
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
@@ -58,8 +61,8 @@ def test_layouts_that_are_not_contiguous(samples: SampleSet, sample: Sample) -> 
         view[...] = a
         return view
 
-    plain = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64"), **sample.attributes))
-    other = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64", strided), **sample.attributes))
+    plain = as_tuple(getattr(BASE, samples.name)(*on(BASE, arrays(sample, "float64")), **sample.attributes))
+    other = as_tuple(getattr(BASE, samples.name)(*on(BASE, arrays(sample, "float64", strided)), **sample.attributes))
     for a, b in zip(plain, other, strict=True):
         np.testing.assert_allclose(BASE.to_numpy(b), BASE.to_numpy(a), rtol=1e-12, atol=1e-13, strict=True)
 
@@ -67,7 +70,7 @@ def test_layouts_that_are_not_contiguous(samples: SampleSet, sample: Sample) -> 
 @pytest.mark.parametrize(("samples", "sample"), CASES)
 def test_autodiff_computes_the_same(samples: SampleSet, sample: Sample) -> None:
     """Recorded, and with recording of untracked operands: the inner backend's numbers, in the right kind."""
-    plain = as_tuple(getattr(BASE, samples.name)(*arrays(sample, "float64"), **sample.attributes))
+    plain = as_tuple(getattr(BASE, samples.name)(*on(BASE, arrays(sample, "float64")), **sample.attributes))
     recorded = as_tuple(getattr(OUTER, samples.name)(*lifted(arrays(sample, "float64")), **sample.attributes))
     for result, reference in zip(recorded, plain, strict=True):
         if OPERATIONS[samples.name].results == ("host",):
@@ -133,8 +136,7 @@ def test_every_operation_is_complete(capsys: pytest.CaptureFixture[str]) -> None
     for name, operation in OPERATIONS.items():
         if len(operation.doc) < 10:
             lacking["doc"].append(name)
-        takes_quantized = operation.kinds == "Q" or name == "q_linear"  # samples are host arrays
-        if name not in SAMPLES and operation.operands and not takes_quantized:
+        if name not in SAMPLES and operation.operands:
             lacking["samples"].append(name)
         if operation.differentiable and operation.required and name not in RULES:
             lacking["rule"].append(name)

@@ -16,7 +16,7 @@ Array = Any
 
 
 def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, transposed: bool = False) -> Array:
-    shape = linear_shape(x.shape, weight.shape, transposed=transposed)
+    shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape, transposed=transposed)
     rows = wide(x).reshape(-1, x.shape[-1]) if x.size else np.zeros((int(np.prod(x.shape[:-1])), x.shape[-1]), x.dtype)
     out = empty((len(rows), shape[-1]), rows.dtype)
     if not transposed:

@@ -80,6 +80,8 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         given: Any = x
         rows: Any = weight
+        added: Any = bias
+        shape = linear_shape(given.shape, rows.shape, None if bias is None else added.shape, transposed=transposed)
         dtype = self.dtype(given)
         wide = float64 if dtype is float64 else float32
         x = self.cast(given, wide)
@@ -95,7 +97,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         if transposed and parts:
             total = self.concat(parts, len(given.shape) - 1)
         if total is None:
-            total = self.zeros(linear_shape(given.shape, rows.shape, transposed=transposed), wide)
+            total = self.zeros(shape, wide)
         if bias is not None:
             total = self.add(total, self.cast(bias, wide))
         result: F = self.cast(total, dtype)

@@ -27,7 +27,7 @@ from backburn.conformance.calls import (
     wide,
 )  # fmt: skip
 from backburn.conformance.check import NO_DTYPE, Check
-from backburn.conformance.checks import each, flat
+from backburn.conformance.checks import each, flat, on
 from backburn.conformance.samples import SAMPLES, Sample
 from backburn.conformance.tolerances import VALUE, compare
 from backburn.conformance.values import value_kind
@@ -72,7 +72,7 @@ def check_layout(check: Check) -> None:
     operands = operands_of(name, sample, check.dtype)
     plain = computed(k, name, sample, check.dtype)
     for view in VIEWS:
-        seen = each(operands, partial(_seen, k, view))
+        seen = on(k, each(operands, partial(_seen, k, view)))
         other = on_host(k, name, call(k, name, seen, sample.attributes))
         assert len(other) == len(plain), f"{len(other)} outputs from views, {len(plain)} otherwise"
         for got, expected in zip(other, plain, strict=True):

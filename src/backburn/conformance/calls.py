@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType, as_dtype
-from backburn.conformance.checks import arrays, as_tuple, each, flat
+from backburn.conformance.checks import arrays, as_tuple, can_store, dtype_of, each, flat, on
 from backburn.conformance.derivatives import is_float
-from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.samples import SAMPLES, Sample, Stored
 
 Array = NDArray[Any]
 
@@ -40,7 +40,7 @@ def is_float_name(dtype: str) -> bool:
 
 def lifted(backend: Any, operands: list[Any]) -> list[Any]:
     """Host operands as primitives of a backend, which the samples' float arrays enter untracked."""
-    return each(operands, backend.from_numpy)
+    return on(backend, each(operands, backend.from_numpy))
 
 
 def call(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -105,6 +105,8 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     others = [a for a in host_arrays(sample) if not is_float(a)]
     if not all(capabilities.supports(as_dtype(a.dtype)) for a in others):
         return []
+    if not all(can_store(backend, o.scheme) for o in sample.operands if isinstance(o, Stored)):
+        return []
     if not any(is_float(a) for a in host_arrays(sample)):
         return [main_dtype(name, sample)]
     wanted = list(SAMPLES[name].dtypes)
@@ -140,7 +142,7 @@ def int_dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
 def promised_dtypes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[DType | None, ...]:
     """The dtypes of the outputs, by the table."""
     first = [o[0] if isinstance(o, list) and o else o for o in operands]
-    known = [as_dtype(o.dtype) if isinstance(o, np.ndarray) else None for o in first]
+    known = [dtype_of(o) for o in first]
     return operation.dtypes(dict(zip(operation.operands, known, strict=False)), attributes)
 
 
@@ -149,8 +151,7 @@ def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[
     if operation.shape is None:
         return None
     shapes = [
-        [np.shape(x) for x in o] if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
-        for o in operands
+        [np.shape(x) for x in o] if isinstance(o, list) else getattr(o, "shape", None) for o in operands
     ]
     defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
     promised = operation.shape(*shapes, **{**defaults, **attributes})

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from backburn.autodiff import Autodiff
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import as_dtype
+from backburn.base.dtypes import DType, QuantizedDType, as_dtype
 from backburn.conformance.derivatives import is_float
-from backburn.conformance.samples import Sample, SampleSet
+from backburn.conformance.samples import Sample, SampleSet, Stored
 from backburn.conformance.tolerances import compare
 
 Array = NDArray[Any]
@@ -37,9 +37,27 @@ def each(operands: Any, change: Callable[[Any], Any], kind: type = np.ndarray) -
     return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
 
 
+def on(k: Any, operands: list[Any]) -> list[Any]:
+    """The operands with those that are to be quantized as primitives of a backend."""
+    return each(operands, lambda s: s.on(k), Stored)
+
+
+def can_store(base: Any, scheme: QuantizedDType) -> bool:
+    """Whether a backend declares the storage of a scheme."""
+    declared: frozenset[str] = base.capabilities.storages
+    return scheme.storage.name in declared or scheme in base.capabilities.dtypes
+
+
 def flat(operands: list[Any]) -> list[Any]:
     """The operands one after the other, those in lists too."""
     return [o for operand in operands for o in (operand if isinstance(operand, list) else [operand])]
+
+
+def dtype_of(operand: Any) -> DType | None:
+    """The dtype of a host operand as a primitive; None for a number and for what is absent."""
+    if isinstance(operand, Stored):
+        return operand.scheme
+    return as_dtype(operand.dtype) if isinstance(operand, np.ndarray) else None
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -49,7 +67,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
     """The reference in float64, for the values that the operands have in their dtype."""
-    inputs = each(operands, _numbers)
+    inputs = each(each(operands, _numbers), lambda s: s.values, Stored)
     with np.errstate(all="ignore"):
         return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
 
@@ -65,6 +83,8 @@ def dtypes_of(samples: SampleSet, sample: Sample, base: Any) -> list[str]:
         return []
     if not all(base.capabilities.supports(as_dtype(name)) for name in others):
         return []
+    if not all(can_store(base, o.scheme) for o in sample.operands if isinstance(o, Stored)):
+        return []
     has_floats = any(is_float(o) for o in flat(list(sample.operands)))
     wanted = list(samples.dtypes) if has_floats else ["float64"]
     if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
@@ -76,11 +96,11 @@ def check_value(samples: SampleSet, sample: Sample, base: Any, dtype: str) -> No
     """Compare an operation's results with the reference, in value, dtype and shape; its inputs must not change."""
     operation = OPERATIONS[samples.name]
     operands = arrays(sample, dtype)
-    inputs = each(operands, base.from_numpy)
+    inputs = on(base, each(operands, base.from_numpy))
     results = as_tuple(getattr(base, samples.name)(*inputs, **sample.attributes))
     expected = expected_of(samples, sample, operands)
     first = [o[0] if isinstance(o, list) else o for o in operands]
-    known = [as_dtype(o.dtype) if isinstance(o, np.ndarray) else None for o in first]
+    known = [dtype_of(o) for o in first]
     dtypes = operation.dtypes(dict(zip(operation.operands, known, strict=False)), sample.attributes)
     assert len(results) == len(expected) == len(dtypes), f"{len(results)} results"
     for result, reference, promised in zip(results, expected, dtypes, strict=True):
@@ -110,12 +130,11 @@ def check_shape_rule(samples: SampleSet, sample: Sample, base: Any) -> None:
         return
     operands = arrays(sample, "float64")
     shapes = [
-        [np.shape(x) for x in o] if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
-        for o in operands
+        [np.shape(x) for x in o] if isinstance(o, list) else getattr(o, "shape", None) for o in operands
     ]
     defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
     promised = operation.shape(*shapes, **{**defaults, **sample.attributes})
-    results = as_tuple(getattr(base, samples.name)(*each(operands, base.from_numpy), **sample.attributes))
+    results = as_tuple(getattr(base, samples.name)(*on(base, each(operands, base.from_numpy)), **sample.attributes))
     got = tuple(tuple(r.shape) for r in results)
     expected = promised if len(operation.results) > 1 else (tuple(promised),)
     assert got == expected, f"shapes {got}, the rule says {expected}"
@@ -129,7 +148,7 @@ def check_conventional_gradients(samples: SampleSet, sample: Sample, base: Any) 
         x = base.from_numpy(a)
         return outer.set_require_grad(outer.from_inner(x), True) if is_float(a) else x
 
-    operands = each(arrays(sample, "float64"), lift)
+    operands = on(base, each(arrays(sample, "float64"), lift))
     result = as_tuple(getattr(outer, samples.name)(*operands, **sample.attributes))[0]
     gradients = outer.backward(result)
     assert sample.gradients is not None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from backburn.autodiff import Autodiff
 from backburn.backend.table import OPERATIONS
-from backburn.conformance.samples import Sample
+from backburn.conformance.samples import Sample, Stored
 
 Array = NDArray[Any]
 STEP = 2.0**-17
@@ -62,7 +62,8 @@ def directional(
             x = k.set_require_grad(k.from_inner(x), True)
         inputs.append(x)
     top = tower[-1]
-    outputs = getattr(top, name)(*with_leaves(sample, inputs, base.from_numpy), **sample.attributes)
+    operands = [o.on(base) if isinstance(o, Stored) else o for o in with_leaves(sample, inputs, base.from_numpy)]
+    outputs = getattr(top, name)(*operands, **sample.attributes)
     scalar = _weighted_sum(top, base, outputs)
     if scalar is None:  # no float output
         return 0.0

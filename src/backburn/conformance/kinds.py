@@ -9,6 +9,7 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import BackburnError
 from backburn.conformance.behaviour import refused_calls
 from backburn.conformance.calls import host_arrays, is_float_name, main_dtype
+from backburn.conformance.checks import flat
 from backburn.conformance.derivatives import is_float, leaves
 from backburn.conformance.derived import EDGE_FAMILIES, OPEN
 from backburn.conformance.members import ROUND_TRIPS
@@ -80,6 +81,8 @@ def why_none(kind: str, operation: Operation) -> str:
         return _why_no_gradient(kind, operation)
     if not operation.operands and kind in ("layout", "mutation", "broadcasting", "scalars", "special", "integer_edges"):
         return "has no operands"
+    if kind in ("layout", "mutation") and not any(host_arrays(c) for c in cases):
+        return "its operands are quantized, which hosts have no views of"
     if kind == "bounds":
         return "takes no indices"
     if kind == "errors":
@@ -119,9 +122,6 @@ def why_none(kind: str, operation: Operation) -> str:
 _WITHOUT_SAMPLES = {
     "from_numpy": "its result is read back by to_numpy: checked under round_trip and capabilities",
     "empty": "its values are left open",
-    "dequantize": "its operand is quantized: checked under quantized",
-    "q_linear": "its weight is quantized, which no sample is",
-    "q_matmul": "its operands are quantized, which no sample is",
 }
 
 
@@ -169,7 +169,8 @@ def _refused(operation: Operation, kind: str) -> str:
         return "has no shape among its options"
     if operation.shape is None:
         return ""
-    sample = next((c for c in SAMPLES[operation.name].cases if host_arrays(c)), None)
+    cases = SAMPLES[operation.name].cases
+    sample = next((c for c in cases if any(hasattr(o, "shape") for o in flat(list(c.operands)))), None)
     if sample is None:
         return ""
     shape = () if kind == "zero_d" else (0,)

@@ -12,11 +12,11 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.expression import parse
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation, missing
-from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float32, float64, qint8
+from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float64
 from backburn.base.errors import BackburnError, Unsupported
 from backburn.conformance.calls import Array, same_bits, wide
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
-from backburn.conformance.samples import SAMPLES, Sample, real
+from backburn.conformance.samples import real
 from backburn.conformance.tolerances import VALUE, compare
 
 # ---- what a backend says of itself ----
@@ -326,94 +326,3 @@ def keys_differ(check: Check) -> None:
         k.to_numpy(k.random_bits(key, 0, (8,))).tobytes() for key in (check.seed, check.seed + 1, check.seed + 2**127)
     ]
     assert len(set(streams)) == 3, "two keys have one stream"
-
-
-# ---- the quantized kind ----
-
-
-def quantized_checks(backend: Any) -> Iterator[Check]:
-    """Rounding within half a step, moving without touching, refusing what has no place."""
-    if qint8 not in backend.capabilities.dtypes:
-        return
-    for name, function in (
-        ("quantize", quantizing_rounds), ("quantize", quantizing_refuses), ("dequantize", dequantizing_multiplies),
-        ("to_numpy", host_sees_values),
-    ):  # fmt: skip
-        index = 1 if function is quantizing_refuses else 0
-        yield Check(
-            name, "float32", "quantized", index, backend, function, None, (function.__doc__ or "").split("\n")[0]
-        )
-    for name, operation in OPERATIONS.items():
-        index, sample = moving(operation)
-        if sample is not None:
-            title = "a quantized tensor moves unchanged"
-            yield Check(name, "float32", "quantized", index, backend, moves_quantized, sample, title)
-
-
-def moving(operation: Operation) -> tuple[int, Sample | None]:
-    """The first sample of an operation whose float operand may be a quantized one that is moved, if there is one."""
-    if "Q" in operation.kinds and operation.results == ("same",) and operation.name in SAMPLES:
-        for index, sample in enumerate(SAMPLES[operation.name].cases):
-            first, *others = sample.operands or (None,)
-            floats = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in (first, *others)]
-            if (
-                floats[0]
-                and first is not None
-                and np.size(first) > 1
-                and not any(floats[1:])
-                and operation.name not in ("quantize", "dequantize")
-            ):
-                return index, sample
-    return 0, None
-
-
-def quantizing_rounds(check: Check) -> float:
-    """``quantize`` errs by half a step at most, and its dtype is the scheme."""
-    k, x = check.backend, real(3, 4).astype(np.float32)
-    q = k.quantize(k.from_numpy(x), qint8)
-    assert k.dtype(q) == qint8, f"quantize made {k.dtype(q)}"
-    assert tuple(q.shape) == (3, 4), f"quantize made shape {q.shape}"
-    step = float(np.abs(x).max()) / 127
-    error = float(np.abs(k.to_numpy(k.dequantize(q, float32)) - x).max()) / (step / 2 * 1.0001)
-    assert error <= 1, f"an element is {error / 2:.3g} steps off"
-    return error
-
-
-def quantizing_refuses(check: Check) -> None:
-    """``quantize`` raises for NaN and infinities, which have no place on the scale."""
-    k = check.backend
-    for bad in (np.nan, np.inf):
-        try:
-            k.quantize(k.from_numpy(np.array([1.0, bad], np.float32)), qint8)
-        except Exception:
-            continue
-        raise AssertionError(f"quantize returned for {bad}")
-
-
-def dequantizing_multiplies(check: Check) -> None:
-    """``dequantize`` has the dtype that is asked for."""
-    k = check.backend
-    q = k.quantize(k.from_numpy(real(5).astype(np.float32)), qint8)
-    assert k.dtype(q) == qint8
-    for dtype in (float32, float64):
-        if k.capabilities.supports(dtype):
-            assert k.dtype(k.dequantize(q, dtype)) == dtype, f"not {dtype}"
-
-
-def host_sees_values(check: Check) -> None:
-    """``to_numpy`` of a quantized tensor gives what ``dequantize`` gives."""
-    k = check.backend
-    q = k.quantize(k.from_numpy(real(5).astype(np.float32)), qint8)
-    np.testing.assert_array_equal(k.to_numpy(q), k.to_numpy(k.dequantize(q, float32)))
-
-
-def moves_quantized(check: Check) -> None:
-    """Moving a quantized tensor moves its values and changes none."""
-    assert check.sample is not None
-    k, sample = check.backend, check.sample
-    q = k.quantize(k.from_numpy(sample.operands[0].astype(np.float32)), qint8)
-    others = [k.from_numpy(o) if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]
-    moved = getattr(k, check.operation)(q, *others, **sample.attributes)
-    assert k.dtype(moved) == qint8, f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
-    expected = SAMPLES[check.operation].reference(k.to_numpy(q), *sample.operands[1:], **sample.attributes)
-    np.testing.assert_array_equal(k.to_numpy(moved), expected)

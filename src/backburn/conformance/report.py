@@ -196,6 +196,7 @@ def describe(backend: Any) -> dict[str, Any]:
         "autodiff": is_autodiff(backend),
         "default dtypes": f"{backend.float_dtype}, {backend.int_dtype}",
         "dtypes": {d.name: sorted(uses) for d, uses in capabilities.dtypes.items()},
+        "storages": sorted(capabilities.storages),
         "groups": sorted(capabilities.groups),
         "deterministic": capabilities.deterministic,
         "limited to": sorted(kinds_of(backend) or ()),

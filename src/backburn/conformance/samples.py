@@ -16,16 +16,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.backend.float8 import magnitudes
 from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import QuantizedDType, as_dtype
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A quantized operand: ``values``, which ``scheme`` holds exactly and the reference sees, quantized by it."""
+
+    values: Array
+    scheme: QuantizedDType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
+        return self.values.shape
+
+    def on(self, k: Any) -> Any:
+        """The quantized primitive on a backend."""
+        return k.quantize(k.from_numpy(self.values.astype(np.float32)), self.scheme)
 
 
 @dataclass(frozen=True)
 class Sample:
     """One call of an operation.
 
-    ``operands`` are arrays (float64 ones are cast to the dtype under test), Python scalars, None, or lists of arrays;
+    ``operands`` are arrays (float64 ones are cast to the dtype under test), :class:`Stored` ones, Python scalars, None,
+    or lists of arrays;
     ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for
     comparison with central differences (0: none; the first derivative by convention is then given in ``gradients``,
     one array or None for each operand, for a cotangent of ones).
@@ -109,3 +129,44 @@ def integers(*shape: int, low: int = -5, high: int = 6, seed: int = 0) -> Array:
 def booleans(*shape: int, seed: int = 0) -> Array:
     """Truth values, some of each where there are several."""
     return _random(f"bool{seed}", shape).permutation(np.arange(int(np.prod(shape))) % 2 == 0).reshape(shape)
+
+
+def stored(name: str, *shape: int, seed: int = 0) -> Stored:
+    """Random values that the scheme of this name holds exactly, with a step of 1/64 everywhere.
+
+    Values that share a step reach both ends of its range, from which every correct backend finds that step.
+    """
+    scheme = as_dtype(name)
+    assert isinstance(scheme, QuantizedDType)
+    generator, values = _random(f"{name}{seed}", shape), np.zeros(shape)
+    for group in _groups(values, scheme):
+        group[...] = _multiples(generator, group.size, scheme).reshape(group.shape)
+    return Stored(values / 64, scheme)
+
+
+def _groups(values: Array, scheme: QuantizedDType) -> list[Array]:
+    """Views of the values that share a step."""
+    if scheme.axis is not None:
+        return [values[(*[slice(None)] * scheme.axis, slice(i, i + 1))] for i in range(values.shape[scheme.axis])]
+    if scheme.block is None:
+        return [values]
+    blocks = range(0, values.shape[-1], scheme.block)
+    return [values[(*row, slice(b, b + scheme.block))] for row in np.ndindex(values.shape[:-1]) for b in blocks]
+
+
+def _multiples(generator: np.random.Generator, size: int, scheme: QuantizedDType) -> Array:
+    """Stored values less a zero point, among them the ends of a range."""
+    least, most = scheme.limits
+    if scheme.is_float:
+        numbers = np.array(magnitudes(scheme.storage.name))
+        found = generator.choice(numbers, size) * generator.choice([-1.0, 1.0], size)
+        found[:1] = most
+        return np.asarray(found)
+    if scheme.mode == "symmetric":
+        found = generator.integers(least, most + 1, size)
+        found[:1] = most
+        return found
+    low = -int(generator.integers(0, most - least + 1)) if size > 1 else 0
+    found = generator.integers(low, low + most - least + 1, size)
+    found[:2] = (low + most - least, low)[:size]
+    return found

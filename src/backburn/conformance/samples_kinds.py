@@ -1,4 +1,4 @@
-"""Samples: quantizing. What has quantized operands only is checked with what quantizes."""
+"""Samples: quantizing, and what has quantized operands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.dtypes import qint8
-from backburn.conformance.samples import case, real, samples
+from backburn.base.dtypes import float16, float32, float64, qint8
+from backburn.conformance.samples import case, real, samples, stored
 
 
 def quantized(x: NDArray[Any], dtype: Any = qint8) -> NDArray[Any]:
@@ -67,3 +67,77 @@ samples(
     case(np.array(63.4), LOW, HIGH, smooth=0, gradients=(np.ones(()), None, None)),
     case(real(0, 3), LOW, HIGH, smooth=0, gradients=(np.ones((0, 3)), None, None)),
 )
+
+
+# ---- quantized operands, by every scheme ----
+
+#: A storage and mode each, with every granularity and dtype of steps among them.
+SCHEMES = (
+    "qint8_symmetric_tensor_float32", "qint8_symmetric_channel0_float16", "qint8_affine_block4_bfloat16",
+    "quint8_affine_channel1_float32", "quint8_affine_block3_float16", "quint8_affine_tensor_bfloat16",
+    "qint4_symmetric_block4_float16", "qint4_symmetric_channel1_bfloat16", "qint4_affine_tensor_float32",
+    "qint4_affine_channel0_float16", "qfloat8_e4m3fn_symmetric_channel0_float32",
+    "qfloat8_e4m3fn_symmetric_block3_float16", "qfloat8_e5m2_symmetric_tensor_float32",
+)  # fmt: skip
+
+
+def dequantized(x: NDArray[Any], dtype: Any = float32) -> NDArray[Any]:
+    """The values themselves."""
+    return x
+
+
+samples(
+    "dequantize",
+    dequantized,
+    *(case(stored(name, 3, 7)) for name in SCHEMES),
+    *(case(stored(name, *shape)) for name in SCHEMES for shape in ((2, 0), (0, 3), (1, 1))),
+    case(stored("qint4_affine_tensor_float32"), note="one value in a byte"),
+    case(stored("qint8_symmetric_tensor_float32"), dtype=float64),
+    case(stored("qint4_symmetric_block4_float16", 2, 9), dtype=float16),
+    case(stored("quint8_affine_channel0_float32", 4, 2, 3)),
+    case(stored("qfloat8_e4m3fn_symmetric_block3_float16", 2, 2, 5)),
+)
+
+
+def linear(x: Any, weight: Any, bias: Any = None, transposed: bool = False) -> Any:
+    """The product, and the bias."""
+    product = x @ (weight.T if transposed else weight)
+    return product if bias is None else product + bias
+
+
+samples(
+    "q_linear",
+    linear,
+    *(case(real(2, 7), stored(name, 7, 3), real(3)) for name in SCHEMES),
+    *(case(real(2, 7), stored(name, 3, 7), transposed=True) for name in SCHEMES),
+    case(real(2, 2, 7), stored(SCHEMES[6], 3, 7), real(3), transposed=True),
+    case(real(7), stored(SCHEMES[3], 7, 3)),
+    case(real(0, 7), stored(SCHEMES[1], 7, 3), real(3)),
+    case(real(2, 0), stored(SCHEMES[0], 0, 3), real(3)),
+    case(real(2, 3), stored(SCHEMES[2], 0, 3), transposed=True),
+    tolerance=8.0,
+    gradient_tolerance=10.0,
+    because="values up to 900 are added up",
+)
+
+
+def product(x: Any, y: Any, dtype: Any = float32, transposed: bool = False) -> Any:
+    """The product."""
+    return x @ (y.T if transposed else y)
+
+
+samples(
+    "q_matmul",
+    product,
+    *(case(stored(name, 2, 7), stored(name, 7, 3, seed=1)) for name in SCHEMES),
+    *(case(stored(name, 2, 7), stored(other, 3, 7), transposed=True)
+      for name, other in zip(SCHEMES, SCHEMES[1:] + SCHEMES[:1], strict=True)),
+    case(stored(SCHEMES[0], 2, 1500), stored(SCHEMES[0], 1500, 3, seed=1), note="sums beyond what float32 holds"),
+    case(stored(SCHEMES[5], 2, 600), stored(SCHEMES[5], 3, 600, seed=1), transposed=True, dtype=float64),
+    case(stored(SCHEMES[0], 2, 7), stored(SCHEMES[0], 7, 3), dtype=float16),
+    case(stored(SCHEMES[0], 0, 7), stored(SCHEMES[0], 7, 3)),
+    case(stored(SCHEMES[0], 2, 0), stored(SCHEMES[6], 0, 3)),
+    case(stored(SCHEMES[1], 1, 1), stored(SCHEMES[3], 1, 1)),
+    tolerance=8.0,
+    because="values up to 900 are added up",
+)  # fmt: skip

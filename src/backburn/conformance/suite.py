@@ -18,10 +18,10 @@ from backburn.conformance.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
 from backburn.conformance.members import (
     capability_checks,
     member_checks,
-    quantized_checks,
     random_checks,
     round_trip_checks,
 )  # fmt: skip
+from backburn.conformance.quantized import quantized_checks
 from backburn.conformance.samples import SAMPLES, Sample
 from backburn.conformance.trait import trait_checks
 from backburn.conformance.values import dtype_checks, shape_checks, value_checks
@@ -143,7 +143,7 @@ def _quick(found: list[Check]) -> list[Check]:
 
 def _shapes(sample: Sample) -> Any:
     return tuple(
-        tuple(np.shape(x) for x in o) if isinstance(o, list) else np.shape(o) if isinstance(o, np.ndarray) else None
+        tuple(np.shape(x) for x in o) if isinstance(o, list) else getattr(o, "shape", None)
         for o in sample.operands
     )
 

@@ -27,13 +27,13 @@ from backburn.conformance.calls import (
 from backburn.conformance.check import Check
 from backburn.conformance.checks import expected_of, flat
 from backburn.conformance.derived import samples_of
-from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.samples import SAMPLES, Sample, Stored
 from backburn.conformance.tolerances import compare, widened
 
 
 def value_kind(operation: Operation, sample: Sample) -> str:
     """The kind of check that comparing the results of a sample with the reference is."""
-    found = host_arrays(sample)
+    found = [*host_arrays(sample), *(o.values for o in sample.operands if isinstance(o, Stored))]
     if operation.family == "random":
         return "random"
     shape = sample.attributes.get("shape")

@@ -1,0 +1,187 @@
+"""Checks of the quantized kind, for the schemes of every storage that a backend declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backburn.backend.float8 import FORMATS
+from backburn.backend.quantized import scale_shape
+from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.conformance.check import Check
+from backburn.conformance.checks import can_store
+from backburn.conformance.samples import SAMPLES, Sample, real, stored
+from backburn.conformance.samples_kinds import SCHEMES
+
+Array = NDArray[Any]
+
+
+def quantized_checks(backend: Any) -> Iterator[Check]:
+    """Rounding within half a step, moving without touching, refusing what has no place: for every scheme."""
+    schemes = [as_dtype(name) for name in SCHEMES]
+    declared = [s for s in schemes if isinstance(s, QuantizedDType) and can_store(backend, s)]
+    if qint8 not in backend.capabilities.dtypes and not declared:
+        return
+    index = 0
+    for scheme in declared or [qint8]:
+        for name, function in CHECKS:
+            title = (function.__doc__ or "").split("\n")[0]
+            yield Check(name, scheme.name, "quantized", index, backend, function, None, title)
+            index += 1
+        for name, operation in OPERATIONS.items():
+            number, sample = moving(operation)
+            if sample is not None and (scheme is qint8 or len(sample.operands[0].shape) > 1):
+                title = "a quantized tensor moves unchanged, or is refused"
+                yield Check(name, scheme.name, "quantized", number, backend, moves_quantized, sample, title)
+
+
+def moving(operation: Operation) -> tuple[int, Sample | None]:
+    """The first sample of an operation whose float operand may be a quantized one that is moved, if there is one."""
+    if "Q" in operation.kinds and operation.results == ("same",) and operation.name in SAMPLES:
+        for index, sample in enumerate(SAMPLES[operation.name].cases):
+            first, *others = sample.operands or (None,)
+            floats = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in (first, *others)]
+            if floats[0] and first is not None and np.size(first) > 1 and not any(floats[1:]):
+                return index, sample
+    return 0, None
+
+
+def scheme_of(check: Check) -> QuantizedDType:
+    """The scheme under test, which stands in the place of the dtype."""
+    scheme = as_dtype(check.dtype)
+    assert isinstance(scheme, QuantizedDType)
+    return scheme
+
+
+def half_steps(values: Array, scale: Array, scheme: QuantizedDType) -> Array:
+    """Half the distance of neighbours in the scheme where each value lies, for ``scale`` that broadcasts to it."""
+    if not scheme.is_float:
+        return np.broadcast_to(scale / 2, values.shape)
+    mantissa, bias = FORMATS[scheme.storage.name]
+    _, exponent = np.frexp(np.abs(values / scale))
+    return np.asarray(scale * 2.0 ** (np.maximum(exponent - 1, 1 - bias) - mantissa) / 2)
+
+
+def spread(scale: Array, shape: tuple[int, ...], scheme: QuantizedDType) -> Array:
+    """Steps in float64 such that they broadcast to ``shape``."""
+    wide = scale.astype(np.float64)
+    if scheme.axis is not None:
+        return wide.reshape([n if a == scheme.axis else 1 for a, n in enumerate(shape)])
+    return wide if scheme.block is None else np.repeat(wide, scheme.block, -1)[..., : shape[-1]]
+
+
+#: What is quantized: values of either sign, one alone, none at all, all of one value, and zeros in every place.
+GIVEN: tuple[Array, ...] = (
+    real(3, 7), real(3, 7, low=0.5, high=3.0), real(3, 7, low=-900.0, high=-20.0), real(1, 1), real(0, 3), real(3, 0),
+    np.full((2, 5), -0.75), np.zeros((2, 5)), np.concatenate([np.zeros((2, 4)), real(2, 4)], 1),
+)  # fmt: skip
+
+
+def quantizing_rounds(check: Check) -> float:
+    """``quantize`` errs by half a step at most, and its dtype is the scheme."""
+    k, scheme, worst = check.backend, scheme_of(check), 0.0
+    for given in GIVEN:
+        x = given.astype(np.float32)
+        q = k.quantize(k.from_numpy(x), scheme)
+        assert k.dtype(q) == scheme, f"quantize made {k.dtype(q)}"
+        assert tuple(q.shape) == x.shape, f"quantize made shape {q.shape}"
+        _, scale, zero = k.quantized_parts(q)
+        assert scale.shape == scale_shape(x.shape, scheme), f"the steps have the shape {scale.shape}"
+        assert scale.dtype.name == scheme.scale.name, f"the steps are {scale.dtype}"
+        assert (zero is None) == (scheme.mode == "symmetric"), "zero points where there are none, or none"
+        got = k.to_numpy(k.dequantize(q, float32)).astype(np.float64)
+        assert got.dtype.kind == "f"
+        error = np.abs(got - x) / (half_steps(got, spread(scale, x.shape, scheme), scheme) * (1 + 1e-5))
+        if x.size:
+            assert error.max() <= 1, f"an element of {x!r} is {error.max() / 2:.3g} steps off"
+            worst = max(worst, float(error.max()))
+        assert np.array_equal(got[x == 0], x[x == 0]), "a zero became another number"
+    return worst
+
+
+def quantizing_reaches(check: Check) -> None:
+    """What a scheme holds exactly comes back exactly; the host sees it, in its dtypes."""
+    k, scheme = check.backend, scheme_of(check)
+    for shape in ((3, 7), (1, 1), (0, 3), (2, 0)):
+        host = stored(scheme.name, *shape).values
+        q = k.quantize(k.from_numpy(host.astype(np.float32)), scheme)
+        np.testing.assert_array_equal(k.to_numpy(k.dequantize(q, float32)), host.astype(np.float32), strict=True)
+        np.testing.assert_array_equal(k.to_numpy(q), host.astype(np.float32), strict=True)
+        for dtype in (float32, float64):
+            if k.capabilities.supports(dtype):
+                assert k.dtype(k.dequantize(q, dtype)) == dtype, f"not {dtype}"
+
+
+def quantizing_refuses(check: Check) -> None:
+    """``quantize`` raises for NaN and infinities, which have no place on the scale."""
+    k, scheme = check.backend, scheme_of(check)
+    for bad in (np.nan, np.inf, -np.inf):
+        x = real(3, 7).astype(np.float32)
+        x[1, 5] = bad
+        try:
+            k.quantize(k.from_numpy(x), scheme)
+        except Exception:
+            continue
+        raise AssertionError(f"quantize returned for {bad}")
+
+
+def quantizing_between(check: Check) -> None:
+    """A range that is given decides the steps, and what lies beyond it becomes its ends."""
+    k, scheme, x = check.backend, scheme_of(check), real(3, 7).astype(np.float32)
+    steps = scale_shape(x.shape, scheme)
+    ends = (k.from_numpy(np.full(steps, end, np.float32)) for end in (-0.5, 1.0))
+    q = k.quantize_between(k.from_numpy(x), *ends, scheme)
+    _, scale, _ = k.quantized_parts(q)
+    low = -1.0 if scheme.mode == "symmetric" else -0.5
+    got, wide = k.to_numpy(k.dequantize(q, float32)).astype(np.float64), spread(scale, x.shape, scheme)
+    half = half_steps(got, wide, scheme)
+    inside = (low <= x) & (x <= 1.0)
+    assert (np.abs(got - x) <= half * (1 + 1e-5))[inside].all(), "a value in the range is more than half a step off"
+    beyond = np.abs(got - np.clip(x, low, 1.0)) <= 2 * half + 0.02  # a stored step may reach a little further
+    assert beyond.all(), "a value beyond the range did not become its end"
+
+
+def parts_make_it_again(check: Check) -> None:
+    """Of its parts on the host the same quantized tensor is made, which they neither share nor expand."""
+    k, scheme = check.backend, scheme_of(check)
+    q = k.quantize(k.from_numpy(real(3, 7).astype(np.float32)), scheme)
+    values, scale, zero = k.quantized_parts(q)
+    assert values.nbytes == (3 * 4 if scheme.is_packed else 3 * 7), f"values take {values.nbytes} bytes"
+    again = k.quantized_from_parts(values, scale, zero, scheme, (3, 7))
+    assert k.dtype(again) == scheme
+    expected = k.to_numpy(q)
+    np.testing.assert_array_equal(k.to_numpy(again), expected)
+    np.copyto(values, 0)
+    np.testing.assert_array_equal(k.to_numpy(again), expected)
+
+
+def moves_quantized(check: Check) -> None:
+    """Moving a quantized tensor moves its values and changes none, or is refused where steps would part from them."""
+    assert check.sample is not None
+    k, sample, scheme = check.backend, check.sample, scheme_of(check)
+    q = k.quantize(k.from_numpy(sample.operands[0].astype(np.float32)), scheme)
+    others = [k.from_numpy(o) if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]
+    try:
+        moved = getattr(k, check.operation)(q, *others, **sample.attributes)
+    except (ShapeError, ArgumentError, DTypeError):
+        assert scheme.granularity != "tensor", "refused, though one step belongs to all values"
+        return
+    if scheme.granularity == "tensor":
+        assert k.dtype(moved) == scheme, f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
+    assert k.dtype(moved).kind == "quantized", f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
+    expected = SAMPLES[check.operation].reference(k.to_numpy(q), *sample.operands[1:], **sample.attributes)
+    np.testing.assert_array_equal(k.to_numpy(moved), expected)
+
+
+CHECKS: tuple[tuple[str, Callable[[Check], Any]], ...] = (
+    ("quantize", quantizing_rounds),
+    ("dequantize", quantizing_reaches),
+    ("quantize", quantizing_refuses),
+    ("quantize_between", quantizing_between),
+    ("to_numpy", parts_make_it_again),
+)
