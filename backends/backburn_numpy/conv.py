@@ -1,32 +1,41 @@
 """NumPy: convolutions as products of matrices.
 
-The windows of a block of examples (or of a part of one) are copied side by side into the columns of a matrix, which
-the weight multiplies: im2col, block by block, so that the columns stay in cache (Chellapilla, Puri and Simard 2006).
+The windows of an example (or of a part of one, or of some small ones) are copied side by side into the columns of a
+matrix, which the weight multiplies: im2col, block by block, so that the columns stay in cache (Chellapilla, Puri and
+Simard 2006). The blocks are shared out between threads, copies and products together.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from backburn.backend.conv import Pairs, convolved, convolved_transposed, places_of, reach_of
+from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of
+from backburn_numpy import blas
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
-from backburn_numpy.threads import for_parts
+from backburn_numpy.threads import for_parts, num_threads
 
 Array = Any
 Shape = tuple[int, ...]
+Block = tuple[slice, slice]
 
-#: Elements of the columns of one block: large enough for fast products, and in the third-level cache.
-COLUMNS = 1 << 20
+#: Elements of the columns of one block, which stay in the second-level cache with what belongs to them,
+COLUMNS = 1 << 18
+#: but at least so many columns: a product with fewer spends its time on laying out the weight.
+PLACES = 512
 
-#: From this many elements on, two threads copy faster than one.
-WORTH = 1 << 19
+#: Zeros that a transposed convolution may multiply for each element, times inputs, rather than add short pieces.
+WASTE = 40
+
+#: From so many multiplications on, blocks are shared out between threads.
+WORTH = 1 << 21
 
 
 def conv(
@@ -71,13 +80,11 @@ def conv_transpose(
     # With stride 1 it is the convolution with the flipped weight, whose padding is what the other leaves of the window.
     edges = [reach_of(n, spacing) - 1 for n, spacing in zip(size, dilation, strict=True)]
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
-    if max(stride) == 1 and min(map(min, rest)) >= 0 and x.shape[1] <= 2 * shape[1]:
+    if max(stride) == 1 and min(map(min, rest)) >= 0 and (x.shape[1] <= shape[1] or math.prod(size) == 1):
         flipped = _flipped(wide(weight), groups)
         _convolve(_windows(wide(x), size, stride, rest, dilation), _by_group(flipped, groups), bias, out)
         return out
-    _add_windows(wide(x), _by_group(wide(weight), groups), out, size, stride, padding, dilation)
-    if bias is not None:
-        np.add(out, _column(bias, out.ndim), out=out, casting="same_kind")
+    _add_windows(wide(x), wide(weight), bias, out, stride, padding, dilation, groups)
     return out
 
 
@@ -92,12 +99,56 @@ def conv_weight_backward(
     groups: int = 1,
 ) -> Array:
     windows, wide_grad = _windows(wide(x), size, stride, padding, dilation), wide(grad)
-    channels, outputs = x.shape[1], grad.shape[1]
-    total = np.zeros((groups, outputs // groups, channels // groups * math.prod(size)), windows.dtype)
-    for block in _blocks(windows):
-        columns = _columns(windows[block], groups)
-        total += np.matmul(_rows(wide_grad[block], groups), columns.swapaxes(1, 2))
-    return total.reshape(outputs, channels // groups, *size).astype(x.dtype, copy=False)
+    channels, outputs, depth = x.shape[1] // groups, grad.shape[1] // groups, math.prod(size)
+    totals: dict[int, Array] = {}
+
+    def work(first: int, blocks: list[Block]) -> None:
+        total = totals[first] = np.zeros((groups, channels * depth, outputs), windows.dtype)
+        product = np.empty_like(total)
+        for examples, rows in blocks:
+            columns = _columns(windows[examples, :, rows], groups)
+            slopes = _side_by_side(wide_grad[examples, :, rows], groups)
+            np.add(total, np.matmul(columns, slopes.swapaxes(1, 2), out=product), out=total)
+
+    if windows.size and grad.size:
+        _share_out(work, windows, groups * channels * depth, windows.size * outputs)
+    result = np.zeros((groups, outputs, channels * depth), windows.dtype)
+    for first in sorted(totals):
+        result += totals[first].swapaxes(1, 2)
+    return result.reshape(groups * outputs, channels, *size).astype(x.dtype, copy=False)
+
+
+# ---- blocks ----
+
+
+def _cut(examples: int, counts: Shape, depth: int) -> list[Block]:
+    """Blocks of examples, or of rows of one, whose columns of ``depth`` elements have about :data:`COLUMNS`."""
+    rows, row = counts[0], math.prod(counts[1:])
+    limit, threads = max(COLUMNS // depth, PLACES), num_threads()
+    if rows * row <= limit and examples >= threads:
+        number = -(-examples // (limit // (rows * row)))
+        step = -(-examples // min(examples, -(-number // threads) * threads))
+        return [(slice(n, min(n + step, examples)), slice(0, rows)) for n in range(0, examples, step)]
+    number = -(-rows // max(1, limit // row))
+    if examples < threads:
+        number = min(rows, -(-number // threads) * threads)
+    step = -(-rows // number)
+    return [(slice(n, n + 1), slice(r, min(r + step, rows))) for n in range(examples) for r in range(0, rows, step)]
+
+
+def _share_out(work: Callable[[int, list[Block]], None], windows: Array, depth: int, products: int) -> None:
+    """Call ``work(first, blocks)`` for parts of all blocks of windows; ``first`` is the number of a part's first."""
+    blocks = _cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth)
+    _in_threads(lambda start, stop: work(start, blocks[start:stop]), len(blocks), products)
+
+
+def _in_threads(work: Callable[[int, int], None], size: int, products: int) -> None:
+    """``work`` on parts of ``range(size)``: in several threads, each with its own products, where that pays."""
+    if size == 1 or products < WORTH or num_threads() == 1 or not blas.can_be_single():
+        work(0, size)
+        return
+    with blas.single():
+        for_parts(work, size, 2)
 
 
 def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Array:
@@ -106,53 +157,32 @@ def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Sha
         inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape[2:], padding, strict=True))
         lengths = (n + before + after for n, (before, after) in zip(x.shape[2:], padding, strict=True))
         padded = empty((*x.shape[:2], *lengths), x.dtype)
-        padded.fill(0)
-        padded[(..., *inside)] = x
+
+        def part(start: int, stop: int) -> None:
+            padded[start:stop].fill(0)
+            padded[(slice(start, stop), slice(None), *inside)] = x[start:stop]
+
+        for_parts(part, len(x), max(1, (WORTH >> 2) * len(x) // max(1, x.size)))
         x = padded
     return sliding_window(x, size, stride, tuple(range(2, x.ndim)), dilation)
 
 
-def _blocks(windows: Array) -> Iterator[tuple[slice, slice, slice]]:
-    """Keys of the first three axes that cut the windows into blocks of about :data:`COLUMNS` elements."""
-    if not windows.size:
-        return
-    examples, _, rows = windows.shape[:3]
-    one = windows.size // examples
-    if one <= COLUMNS:
-        step = max(1, COLUMNS // one)
-        for n in range(0, examples, step):
-            yield slice(n, n + step), slice(None), slice(None)
-        return
-    step = max(1, COLUMNS * rows // one)
-    for n, row in itertools.product(range(examples), range(0, rows, step)):
-        yield slice(n, n + 1), slice(None), slice(row, row + step)
-
-
 def _columns(windows: Array, groups: int) -> Array:
-    """A copy of windows as a matrix for each group, with a window in each column, by example and place."""
+    """Windows as a matrix for each group, with a window in each column, by example and place."""
     rank = (windows.ndim - 2) // 2
-    axes = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
-    view = windows.transpose(axes)
-    out = empty(view.shape, windows.dtype)
-
-    def part(start: int, stop: int) -> None:
-        np.copyto(out[start:stop], view[start:stop])
-
-    for_parts(part, len(out), _worth(out))
-    return out.reshape(groups, math.prod(view.shape[: 1 + rank]) // groups, -1)
-
-
-def _worth(x: Array) -> int:
-    """How many entries of the first axis are worth a second thread."""
-    return int(max(1, WORTH * len(x) // max(1, x.size)))
+    places, size = windows.shape[2 : 2 + rank], windows.shape[2 + rank :]
+    shape = (groups, windows.shape[1] // groups * math.prod(size), len(windows) * math.prod(places))
+    if len(windows) == 1 and math.prod(size) == 1:
+        return windows.reshape(shape)
+    view = windows.transpose(1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
+    columns = empty(view.shape, view.dtype)
+    np.copyto(columns, view)
+    return columns.reshape(shape)
 
 
-def _rows(x: Array, groups: int) -> Array:
-    """``x`` as a matrix for each group: a row of all examples and places for each channel."""
-    view = x.swapaxes(0, 1)
-    out = empty(view.shape, x.dtype)
-    np.copyto(out, view)
-    return out.reshape(groups, x.shape[1] // groups, -1)
+def _side_by_side(x: Array, groups: int) -> Array:
+    """``x`` as a matrix for each group: a row of all examples and places for each channel; a view of one example."""
+    return x.swapaxes(0, 1).reshape(groups, x.shape[1] // groups, len(x) * math.prod(x.shape[2:]))
 
 
 def _by_group(weight: Array, groups: int) -> Array:
@@ -172,57 +202,132 @@ def _column(bias: Array, rank: int) -> Array:
     return bias.reshape(-1, *[1] * (rank - 2))
 
 
+# ---- windows into products ----
+
+
 def _convolve(windows: Array, weight: Array, bias: Array | None, out: Array) -> None:
     """Fill ``out`` with the products of windows and weight, plus the bias."""
-    groups, outputs = weight.shape[0], out.shape[1]
-    for block in _blocks(windows):
-        columns = _columns(windows[block], groups)
-        product = np.matmul(weight, columns, out=empty((groups, outputs // groups, columns.shape[2]), weight.dtype))
-        target = out[block]
-        product = product.reshape(outputs, target.shape[0], *target.shape[2:]).swapaxes(0, 1)
-        _place(product, bias, target)
-    if not windows.size and out.size:  # no channels
+    groups, outputs, depth = weight.shape
+    if not windows.size:  # no channels, or nothing to fill
         out[...] = 0 if bias is None else _column(bias, out.ndim)
+        return
+
+    def work(first: int, blocks: list[Block]) -> None:
+        for examples, rows in blocks:
+            columns = _columns(windows[examples, :, rows], groups)
+            target = out[examples, :, rows]
+            by_group = target.swapaxes(0, 1).reshape(groups, outputs, columns.shape[2])
+            if np.may_share_memory(by_group, out) and out.dtype == weight.dtype:
+                np.matmul(weight, columns, out=by_group)
+                if bias is not None:
+                    np.add(by_group, bias.reshape(groups, outputs, 1), out=by_group)
+                continue
+            product = np.matmul(weight, columns).reshape(target.swapaxes(0, 1).shape).swapaxes(0, 1)
+            if bias is None:
+                np.copyto(target, product, casting="same_kind")
+            else:
+                np.add(product, _column(bias, out.ndim), out=target, casting="same_kind")
+
+    _share_out(work, windows, groups * depth, out.size * depth)
 
 
-def _place(product: Array, bias: Array | None, out: Array) -> None:
-    """Fill ``out`` with the products, plus the bias."""
-
-    def part(start: int, stop: int) -> None:
-        if bias is None:
-            np.copyto(out[start:stop], product[start:stop], casting="same_kind")
-        else:
-            np.add(product[start:stop], _column(bias, out.ndim), out=out[start:stop], casting="same_kind")
-
-    for_parts(part, len(out), _worth(out))
+# ---- products into windows ----
 
 
 def _add_windows(
-    x: Array, weight: Array, out: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Shape
+    x: Array, weight: Array, bias: Array | None, out: Array, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> None:
     """Fill ``out`` with the sum of the windows that the places of ``x`` make, without what lies in the padding."""
-    groups, outputs = weight.shape[0], out.shape[1]
-    uncut = (n + before + after for n, (before, after) in zip(out.shape[2:], padding, strict=True))
-    total = empty((*out.shape[:2], *uncut), x.dtype)
-    total.fill(0)
-    transposed = weight.swapaxes(1, 2)
-    step = max(1, COLUMNS // max(1, outputs * math.prod(size) * math.prod(x.shape[2:])))
-    for first in range(0, x.shape[0], step):
-        block = slice(first, first + step)
-        rows = _rows(x[block], groups)
-        columns = np.matmul(transposed, rows, out=empty((groups, transposed.shape[1], rows.shape[2]), x.dtype))
-        columns = columns.reshape(outputs, *size, -1, *x.shape[2:])
-        _overlap(total[block], np.moveaxis(columns, 1 + len(size), 0), size, x.shape[2:], stride, dilation)
+    lengths = tuple(n + before + after for n, (before, after) in zip(out.shape[2:], padding, strict=True))
     cut = tuple(slice(before, before + n) for n, (before, _) in zip(out.shape[2:], padding, strict=True))
-    np.copyto(out, total[(..., *cut)], casting="same_kind")
+    examples, inputs, counts = len(x), x.shape[1] // groups, x.shape[2:]
+    outputs, size = weight.shape[1], weight.shape[2:]
+    weights = weight.reshape(groups, inputs, outputs, *size)
+    targets = out.reshape(examples, groups, outputs, *out.shape[2:])
+    biases = None if bias is None else bias.reshape(groups, outputs, *[1] * len(size))
+
+    blocks = _cut(examples, counts, groups * outputs * math.prod(size))
+    images = sorted({(e.start, e.stop) for e, _ in blocks})
+    rows = [r for e, r in blocks if e.start == 0]
+    # Windows of one example overlap: what several threads share of it is its channels.
+    parts = min(outputs, num_threads()) if len(images) < num_threads() else 1
+    bounds = [outputs * i // parts for i in range(parts + 1)]
+    units = [(slice(*i), slice(*c)) for i in images for c in itertools.pairwise(bounds)]
+    # With rows as long as the padded ones some products are for nothing.
+    waste = math.prod(lengths[1:]) / math.prod(counts[1:]) - 1
+    shifts = max(stride) == 1 and waste * inputs <= WASTE
+
+    def work(start: int, stop: int) -> None:
+        for image, channels in units[start:stop]:
+            some, used = x[image].swapaxes(0, 1), weights[:, :, channels]
+            some = some.reshape(groups, inputs, *some.shape[1:])
+            total = (
+                _sum_of_shifts(some, used, lengths, dilation, rows)
+                if shifts
+                else _sum_of_pieces(some, used, lengths, stride, dilation, rows)
+            )
+            sums, target = np.moveaxis(total[(..., *cut)], 2, 0), targets[image, :, channels]
+            if biases is None:
+                np.copyto(target, sums, casting="same_kind")
+            else:
+                np.add(sums, biases[:, channels], out=target, casting="same_kind")
+
+    _in_threads(work, len(units), x.size * outputs * math.prod(size))
 
 
-def _overlap(total: Array, windows: Array, size: Shape, counts: Shape, stride: Shape, dilation: Shape) -> None:
-    """Add windows (examples, channels, *size, *counts) to ``total``, each where it was."""
+def _sum_of_pieces(
+    x: Array, weight: Array, lengths: Shape, stride: Shape, dilation: Shape, blocks: list[slice]
+) -> Array:
+    """The sums of all windows of ``x`` (groups, inputs, examples, *counts), each element of all windows at a time."""
+    groups, inputs, outputs, *size = weight.shape
+    matrix = weight.reshape(groups, inputs, outputs * math.prod(size)).swapaxes(1, 2)
+    total = empty((groups, outputs, x.shape[2], *lengths), x.dtype)
+    total.fill(0)
+    for rows in blocks:
+        some = x[:, :, :, rows]
+        columns = some.reshape(groups, inputs, math.prod(some.shape[2:]))
+        windows = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], columns.shape[2]), x.dtype))
+        windows = windows.reshape(groups, outputs, *size, *some.shape[2:])
+        reached = total[:, :, :, rows.start * stride[0] :]
+        for offset in offsets(tuple(size)):
+            place = reached[(..., *places_of(offset, some.shape[3:], stride, dilation))]
+            np.add(place, windows[(slice(None), slice(None), *offset)], out=place)
+    return total
 
-    def part(start: int, stop: int) -> None:
-        for offset in itertools.product(*(range(n) for n in size)):
-            place = total[(slice(start, stop), slice(None), *places_of(offset, counts, stride, dilation))]
-            np.add(place, windows[(slice(start, stop), slice(None), *offset)], out=place)
 
-    for_parts(part, len(total), _worth(windows))
+def _sum_of_shifts(x: Array, weight: Array, lengths: Shape, dilation: Shape, blocks: list[slice]) -> Array:
+    """The same for windows side by side: with all in rows as long as the padded ones, an offset is a shift of all.
+
+    Shifts along the last axis are made of ``x``, before the product sums over them, those along others of products.
+    """
+    groups, inputs, outputs, *size = weight.shape
+    examples, steps = x.shape[2], [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+    shifts = [
+        sum(o * d * s for o, d, s in zip(offset, dilation[:-1], steps[:-1], strict=True))
+        for offset in offsets(tuple(size[:-1]))
+    ]
+    last, back = size[-1], (size[-1] - 1) * dilation[-1]
+    split = weight.reshape(groups, inputs, outputs, len(shifts), last)
+    matrix = split.transpose(0, 3, 2, 1, 4).reshape(groups, len(shifts) * outputs, inputs * last)
+    total = empty((groups, outputs, examples * lengths[0] * steps[0] + shifts[-1]), x.dtype)
+    total.fill(0)
+    for rows in blocks:
+        some = x[:, :, :, rows]
+        lead = lengths[0] if examples > 1 else some.shape[3] + (back if len(lengths) == 1 else 0)
+        length = examples * lead * steps[0]
+        laid = empty((groups, inputs, back + length), x.dtype)
+        laid.fill(0)
+        inside = laid[..., back:].reshape(groups, inputs, examples, lead, *lengths[1:])
+        inside[(..., *(slice(n) for n in some.shape[3:]))] = some
+        strides = (*laid.strides[:2], -dilation[-1] * x.itemsize, x.itemsize)
+        shifted = as_strided(laid[..., back:], (groups, inputs, last, length), strides)
+        columns = empty(shifted.shape, x.dtype)
+        np.copyto(columns, shifted)
+        columns = columns.reshape(groups, inputs * last, length)
+        products = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], length), x.dtype))
+        for i, shift in enumerate(shifts):
+            start = rows.start * steps[0] + shift
+            place = total[..., start : start + length]
+            np.add(place, products[:, i * outputs : (i + 1) * outputs], out=place)
+    whole = total[..., : examples * lengths[0] * steps[0]]
+    return whole.reshape(groups, outputs, examples, *lengths)

@@ -1,0 +1,85 @@
+"""The threads of OpenBLAS, which computes NumPy's products of matrices.
+
+Where blocks of work are cut so that all of it runs in several threads of ours, copies included, the products in them
+are to take one thread each. NumPy has no function for that; the library that it brings does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+_PLACES = ("../numpy.libs/*openblas*", ".dylibs/*openblas*")
+_NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
+
+_lock = threading.Lock()
+_users = 0
+_before = 0
+
+
+def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """The functions that tell and set the number of threads."""
+    folder = Path(np.__file__).parent
+    for path in (p for place in _PLACES for p in folder.glob(place)):
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:
+            continue
+        for name in _NAMES:
+            if hasattr(library, name.format("set")):
+                return getattr(library, name.format("get")), getattr(library, name.format("set"))
+    return None
+
+
+_functions = _found()
+
+
+def can_be_single() -> bool:
+    """Whether :func:`single` does anything: the library is one that we know."""
+    return _functions is not None
+
+
+@contextmanager
+def single() -> Iterator[None]:
+    """Products take one thread each inside, whichever thread computes them. Where that cannot be had, as many as ever.
+
+    >>> with single():
+    ...     float((np.ones((2, 3)) @ np.ones((3, 2)))[0, 0])
+    3.0
+    """
+    global _users, _before
+    if _functions is None:
+        yield
+        return
+    get, set_ = _functions
+    with _lock:
+        if _users == 0:
+            _before = get()
+            set_(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                set_(_before)
+
+
+def _after_fork_in_child() -> None:
+    """A child has only the thread that forked, and the others' products have ended for it."""
+    global _lock, _users
+    _lock = threading.Lock()
+    if _users and _functions is not None:
+        _functions[1](_before)
+    _users = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
