@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.replay import REPLAY
 from backburn_cupy.kernels.instances import instances
 from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
 
@@ -105,12 +106,17 @@ class EmulatedRunner:
     def __init__(self, libraries: dict[str, ctypes.CDLL], order: int = 0, processors: int = 2) -> None:
         self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors
         self.fault = np.zeros(3, np.int64)
-        self.stream_offset: Any = None
+        self.numbers: dict[int, Any] = {}  # what stands on the device, by place
         self.large_parameters, self.deterministic = False, False
         self.launched: list[str] = []
 
     def address(self, x: Any) -> int:
         return int(x.ctypes.data)
+
+    def bound(self, number: float) -> Any:
+        recording = REPLAY.get()
+        place = None if recording is None else recording.bind(number)
+        return None if place is None else self.numbers[place]
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]

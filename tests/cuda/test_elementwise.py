@@ -9,9 +9,10 @@ import pytest
 from tests.cuda.emulated import EmulatedRunner
 from tests.cuda.operands import NUMPY, check, host_dtype, operand
 
-from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.replay import REPLAY, Recording
 from backburn_cupy.kernels import activate, geometry, optimize, scan
+from backburn_cupy.kernels.runner import packed
 
 SHAPES = [(), (1,), (31,), (32,), (33,), (1000,), (4097,), (0,), (3, 0), (5, 7)]
 
@@ -118,18 +119,26 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
         check(tuple(results[i] for results in moved), NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
 
 
-def test_scalars_on_the_device(on: EmulatedRunner, dtype: str) -> None:
-    state = np.array([4.0, 0.1])
-    scalars = optimize.adam_scalars(on, state, 0.9, 0.999, 1e-8, 0.01)
-    np.testing.assert_allclose(scalars, [*adam_factors(0.1, 0.9, 0.999, 1e-8, 5), 1 - 0.1 * 0.01], rtol=1e-14)
-    assert state.tolist() == [5.0, 0.1]
-    operands = _four((50,), dtype)
-    lists: Any = [[o] for o in operands]
-    new = optimize.adam_steps(on, *lists, weight_decay=0.01, decoupled=True, scalars=scalars)
-    options: dict[str, Any] = {"lr": 0.1, "step": 5, "weight_decay": 0.01, "decoupled": True}
-    check(tuple(results[0] for results in new), NUMPY.adam_step(*operands, **options), 4)
-    actual = optimize.sgd_steps(on, [operands[0]], [operands[1]], [None], scalars=state[1:])[0][0]
-    check(actual, NUMPY.sgd_step(operands[0], operands[1], lr=0.1)[0], 4)
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtype: str, decoupled: bool) -> None:
+    operands, recording = _four((50,), dtype), Recording()
+    token = REPLAY.set(recording)
+    try:
+        lr, step = recording.number(lambda: 0.5), recording.number(lambda: 1)
+        on.numbers.update({0: np.array([0.1]), 1: np.array([5])})  # what they are when the step is replayed
+        options: dict[str, Any] = {"weight_decay": 0.01, "decoupled": decoupled}
+        actual = optimize.adam_step(on, *operands, lr=lr, step=step, **options)
+        moved = optimize.sgd_step(on, *operands[:3], lr=lr, momentum=0.9)
+    finally:
+        REPLAY.reset(token)
+    assert recording.unbound == 0
+    check(actual, NUMPY.adam_step(*operands, lr=0.1, step=5, **options), 4)
+    check(moved, NUMPY.sgd_step(*operands[:3], lr=0.1, momentum=0.9), 4)
+
+
+def test_numbers_are_packed_for_the_device() -> None:
+    bits = packed([3, 0.1, 2**64 - 1, -2])
+    assert bits.tolist() == [3, int(np.float64(0.1).view(np.uint64)), 2**64 - 1, 2**64 - 2]
 
 
 def test_tensors_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:

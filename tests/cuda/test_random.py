@@ -9,6 +9,7 @@ from tests.cuda.operands import NUMPY
 
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError
+from backburn.base.replay import REPLAY, Recording
 from backburn_cupy.kernels import random
 
 STREAMS = [(0, 0), (1, 1), (2**64 + 5, 7), (2**128 - 1, 8), (12345678901234567890123, 2**40 + 3), (3, 2**63 + 13)]
@@ -39,10 +40,17 @@ def test_certain_events(on: EmulatedRunner, dtype: str) -> None:
     assert not random.bernoulli(on, 1, 0, (99,), 0.0).any()
 
 
-def test_the_offset_advances_on_the_device(on: EmulatedRunner, dtype: str) -> None:
-    on.stream_offset = np.array([21], np.uint64)
-    expected = NUMPY.uniform(9, 26, (30,), DTYPES[dtype])
-    assert random.uniform(on, 9, 5, (30,), DTYPES[dtype]).tobytes() == expected.tobytes()
+def test_the_offset_of_a_replay_is_read_on_the_device(on: EmulatedRunner, dtype: str) -> None:
+    recording = Recording()
+    token = REPLAY.set(recording)
+    try:
+        offset = recording.number(lambda: 5)
+        on.numbers[0] = np.array([26])
+        actual = random.uniform(on, 9, offset, (30,), DTYPES[dtype])
+    finally:
+        REPLAY.reset(token)
+    assert recording.unbound == 0
+    assert actual.tobytes() == NUMPY.uniform(9, 26, (30,), DTYPES[dtype]).tobytes()
 
 
 def test_a_stream_that_there_is_not_is_refused(on: EmulatedRunner, dtype: str) -> None:

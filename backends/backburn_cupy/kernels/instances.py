@@ -44,7 +44,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         "wrap_indices": _NO_DTYPE,
         **dict.fromkeys(("take_rows", "add_rows", "sum_runs", "join_runs"), _ALONE),
     },
-    "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES, "adam_scalars": _NO_DTYPE},
+    "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES},
     "scan": {"ssm_scan": _ALONE},
 }
 

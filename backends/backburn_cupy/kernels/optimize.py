@@ -57,13 +57,8 @@ def adam_steps(
     weight_decay: float = 0.0,
     decoupled: bool = False,
     donate: bool = False,
-    scalars: Array | None = None,
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    """:func:`adam_step` for lists of tensors with the same options.
-
-    ``scalars`` are three float64 on the device, as :func:`adam_scalars` makes them, which ``lr`` and ``step`` then give
-    way to.
-    """
+    """:func:`adam_step` for lists of tensors with the same options, in one launch for each dtype."""
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
     _check_alike("adam_step", params, grads, ms, vs)
     lists = [[on.xp.ascontiguousarray(a) for a in arrays] for arrays in (params, grads, ms, vs)]
@@ -73,20 +68,11 @@ def adam_steps(
         for old, copies in zip((ms, vs), lists[2:], strict=True)
     )
     shrink, coupled = (1.0 - lr * weight_decay, 0.0) if decoupled else (1.0, weight_decay)
-    numbers = (rate, floor, shrink, beta1, beta2, coupled)
-    _launch(on, "adam_step", [*lists, new_params, new_m, new_v], scalars, *map(float, numbers))
+    decay = weight_decay if decoupled else 0.0
+    numbers = (lr, step, eps, decay, rate, floor, shrink, beta1, beta2, coupled)
+    replayed = (on.bound(lr), on.bound(step))
+    _launch(on, "adam_step", [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
     return new_params, new_m, new_v
-
-
-def adam_scalars(on: Runner, state: Array, beta1: float, beta2: float, eps: float, weight_decay: float = 0.0) -> Array:
-    """What :func:`adam_steps` reads from the device, for the next step.
-
-    ``state`` are two float64 on the device, the number of steps done, which goes up by one, and ``lr``: a captured step
-    that begins with this counts its replays. ``weight_decay`` is the decoupled one.
-    """
-    out = on.xp.empty((3,), np.float64)
-    on.run("optimize", "adam_scalars", 1, 1, state, out, *map(float, (beta1, beta2, eps, weight_decay)))
-    return out
 
 
 def sgd_step(
@@ -120,9 +106,8 @@ def sgd_steps(
     nesterov: bool = False,
     weight_decay: float = 0.0,
     donate: bool = False,
-    scalars: Array | None = None,
 ) -> tuple[list[Array], list[Array]]:
-    """:func:`sgd_step` for lists of tensors with the same options; ``scalars`` is ``lr`` as a float64 on the device."""
+    """:func:`sgd_step` for lists of tensors with the same options, in one launch for each dtype."""
     _check_alike("sgd_step", params, grads, velocities)
     contiguous = on.xp.ascontiguousarray
     moved = [contiguous(v) if v is not None and momentum else None for v in velocities]
@@ -136,7 +121,7 @@ def sgd_steps(
     written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
     numbers = (lr, momentum, weight_decay)
     lists = [[*map(contiguous, params)], [*map(contiguous, grads)], moved, new, written]
-    _launch(on, "sgd_step", lists, scalars, *map(float, numbers), int(nesterov))
+    _launch(on, "sgd_step", lists, on.bound(lr), *map(float, numbers), int(nesterov))
     return new, moving
 
 

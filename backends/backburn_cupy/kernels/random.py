@@ -36,6 +36,7 @@ def _filled(on: Runner, kernel: str, key: int, offset: int, out: Array, *more: i
     if out.size:
         # One block more for the words before the first, and elements of 64 bits take two.
         words = out.size * (2 if kernel == "uniform<double>" else 1) + BLOCK
-        stream = (np.uint64(key % 2**64), np.uint64(key >> 64), np.uint64(offset), on.stream_offset)
+        moving = on.bound(offset)
+        stream = (np.uint64(key % 2**64), np.uint64(key >> 64), np.uint64(0 if moving is not None else offset), moving)
         on.run("random", kernel, *geometry.elements(words, BLOCK), *stream, out, out.size, *more)
     return out

@@ -6,11 +6,26 @@ the processor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
+from backburn.base.replay import REPLAY
 from backburn_cupy.kernels.sources import OPTIONS, source
 
 Array = Any
+
+#: The most numbers of one recorded step that change from replay to replay; the step is not recorded if it has more.
+NUMBERS = 1 << 16
+
+
+def packed(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The bits of each number: of an int as an integer modulo ``2**64``, of any other as a float64."""
+    result = np.zeros(len(numbers), np.uint64)
+    for i, number in enumerate(numbers):
+        result[i] = number % 2**64 if isinstance(number, int) else np.float64(number).view(np.uint64)
+    return result
 
 
 class Runner(Protocol):
@@ -28,16 +43,18 @@ class Runner(Protocol):
     deterministic: bool
     """Whether equal calls must give equal bits, also where that takes longer."""
 
-    stream_offset: Array | None
-    """One uint64 on the device that is added to the offset of every random draw, so that the replay of a captured
-    step goes on in the stream; None for none."""
-
     @property
     def fault(self) -> Array:
         """Three int64 on the device, for an index out of range: 1 where there was one, which, and its axis' length."""
 
     def address(self, x: Array) -> int:
         """Where the first element of an array lies on the device."""
+
+    def bound(self, number: float) -> Array | None:
+        """The one element on the device that ``number`` stands in at each replay of the step that is being recorded.
+
+        It is a float64 or an int64; None for a number that does not change.
+        """
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch an instance of ``family``'s kernels, such as ``softmax<float, 32, 8>``.
@@ -60,8 +77,9 @@ class CupyRunner:
         versions = (cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion())
         self.large_parameters = min(versions) >= 12010
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
-        self.stream_offset: Array | None = None
         self._faults = faults
+        # Made now: what is made while a step is recorded belongs to the recording.
+        self._numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
 
     @property
@@ -72,6 +90,21 @@ class CupyRunner:
     def address(self, x: Array) -> int:
         """Where the first element of an array lies."""
         return int(x.data.ptr)
+
+    def bound(self, number: float) -> Array | None:
+        """Its place among the numbers on the device."""
+        recording = REPLAY.get()
+        if recording is None or getattr(number, "place", NUMBERS) >= NUMBERS:
+            return None
+        place = recording.bind(number)
+        if place is None:
+            return None
+        return self._numbers[place : place + 1].view("int64" if isinstance(number, int) else "float64")
+
+    def set_numbers(self, numbers: Sequence[float]) -> None:
+        """Write the numbers of a recorded step, by place, for the replay that comes next on the current stream."""
+        if numbers:
+            self._numbers[: len(numbers)].set(packed(numbers[:NUMBERS]))
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch a kernel."""

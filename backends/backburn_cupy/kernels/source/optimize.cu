@@ -29,14 +29,25 @@ __device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
   }
 }
 
-// Lists: param, grad, m, v; the new param, m and v. `device` (or null) has rate, floor and shrink in place of those given.
+// Lists: param, grad, m, v; the new param, m and v. The numbers that change from step to step are given, or, where the
+// step is replayed, made from the number of the step and lr on the device; either may be null.
 template <class T, int COUNT>
 __global__ void __launch_bounds__(256)
-adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* device, double rate_, double floor_,
-          double shrink_, double beta1_, double beta2_, double coupled_) {
+adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at, const index_t* step_at, double lr_,
+          double step_, double eps, double decay, double rate_, double floor_, double shrink_, double beta1_,
+          double beta2_, double coupled_) {
   typedef compute<T> C;
   constexpr int P = PACK<T>;
-  C rate = device ? device[0] : rate_, floor = device ? device[1] : floor_, shrink = device ? device[2] : shrink_;
+  __shared__ C made[3];
+  if (lr_at || step_at) {
+    if (threadIdx.x == 0) {
+      double lr = lr_at ? *lr_at : lr_, step = step_at ? *step_at : step_, root = sqrt(1.0 - pow(beta2_, step));
+      made[0] = lr * root / (1.0 - pow(beta1_, step)), made[1] = eps * root, made[2] = 1.0 - lr * decay;
+    }
+    __syncthreads();
+    rate_ = made[0], floor_ = made[1], shrink_ = made[2];
+  }
+  C rate = rate_, floor = floor_, shrink = shrink_;
   C beta1 = beta1_, rest1 = 1.0 - beta1_, beta2 = beta2_, rest2 = 1.0 - beta2_, coupled = coupled_;
   for_packs<T>(tensors, [&](int t, index_t start, index_t size) {
     C param[P], grad[P], m[P], v[P];
@@ -57,14 +68,15 @@ adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* devic
   });
 }
 
-// Lists: param, grad, velocity; the new param and velocity. Either velocity may be absent. `device` (or null) has lr.
+// Lists: param, grad, velocity; the new param and velocity. Either velocity may be absent, and so may
+// lr on the device.
 template <class T, int COUNT>
 __global__ void __launch_bounds__(256)
-sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* device, double lr_, double momentum_,
+sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* lr_at, double lr_, double momentum_,
          double decay_, index_t nesterov) {
   typedef compute<T> C;
   constexpr int P = PACK<T>;
-  C lr = device ? *device : lr_, momentum = momentum_, decay = decay_;
+  C lr = lr_at ? *lr_at : lr_, momentum = momentum_, decay = decay_;
   for_packs<T>(tensors, [&](int t, index_t start, index_t size) {
     C param[P], grad[P], velocity[P];
     bool moved = tensors.at[2][t] != 0;
@@ -80,11 +92,4 @@ sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* device
     write(pointer<T>(tensors.at[3][t]), start, size, param);
     if (tensors.at[4][t]) write(pointer<T>(tensors.at[4][t]), start, size, velocity);
   });
-}
-
-// What adam_step reads from the device: `state` has the number of the last step, which goes up by one, and lr.
-__global__ void adam_scalars(double* state, double* out, double beta1, double beta2, double eps, double decay) {
-  double step = state[0] + 1.0, lr = state[1], root = sqrt(1.0 - pow(beta2, step));
-  state[0] = step;
-  out[0] = lr * root / (1.0 - pow(beta1, step)), out[1] = eps * root, out[2] = 1.0 - lr * decay;
 }

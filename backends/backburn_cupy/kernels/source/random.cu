@@ -1,6 +1,6 @@
 // Random numbers of the contract's stream: Philox4x64-10 (Salmon, Moraes, Dror and Shaw, SC 2011), a block of eight
-// 32-bit words per thread. `advance` may be null; what it points to is added to the offset, so that the replay of a
-// captured graph draws other numbers.
+// 32-bit words per thread. What `advance` points to (null: nothing) is added to the offset, so that the replay of a
+// recorded step draws other numbers.
 #include "common.cuh"
 
 struct Words { unsigned at[8]; };
