@@ -11,7 +11,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable
-from types import CodeType, FrameType
+from types import FrameType
 
 
 class BackburnError(Exception):
@@ -158,23 +158,27 @@ def called() -> str | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (module := frame.f_globals.get("__name__", "")).startswith("backburn."):
         if module.startswith(_FLOORS):
-            found = _public_name(frame.f_code) or found
+            found = _public_name(frame) or found
         frame = frame.f_back
     return found
 
 
-def _public_name(code: CodeType) -> str | None:
-    """The name under which users know the function with this code, if they do."""
-    owner, _, name = code.co_qualname.rpartition(".")
-    for namespace in _NAMESPACES:
-        public = vars(sys.modules.get(namespace, sys))
-        function = vars(public.get(owner, object)).get(name) if owner else public.get(name)
-        if getattr(function, "__code__", None) is code and (owner or name) in public.get("__all__", public):
+def _public_name(frame: FrameType) -> str | None:
+    """The name under which users know the function that runs in ``frame``; None if they do not.
+
+    Methods go by their own name for tensors and with their class for others, ``forward`` by its class.
+    """
+    path, home = frame.f_code.co_qualname, frame.f_globals
+    owner, _, name = path.rpartition(".")
+    own = {n: home.get(n) for n in home.get("__all__", ())}
+    for public in (own, *(vars(sys.modules.get(n, sys)) for n in _NAMESPACES)):
+        if (owner or name) not in public.get("__all__", public):
+            continue
+        function = vars(public[owner]).get(name) if owner else public[name]
+        if getattr(function, "__code__", None) is frame.f_code:
             if name in ("__init__", "forward"):
                 return owner
-            if name.startswith("__"):
-                return _OPERATORS.get(name)
-            return name if owner in ("", "Tensor") else code.co_qualname
+            return _OPERATORS.get(name) if name.startswith("__") else name if owner in ("", "Tensor") else path
     return None
 
 
