@@ -1,0 +1,1 @@
+"""A stand-in for CuPy, and what shows that it is one."""

@@ -1,0 +1,33 @@
+"""Making the CuPy backend over the stand-in, in a program that may have the real CuPy as well."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+HERE = Path(__file__).parent
+#: What is imported anew over the stand-in, and forgotten afterwards.
+PACKAGES = ("cupy", "cupy_backends", "cupyx", "compiled", "backburn_cupy")
+
+
+@contextlib.contextmanager
+def standing_in() -> Iterator[Any]:
+    """The stand-in as the module ``cupy``, on a machine that seems to have a driver, as long as the context lasts."""
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in PACKAGES}
+    sys.path.insert(0, str(HERE))
+    try:
+        import backburn_cupy.detect as detect
+
+        with mock.patch.object(detect, "driver", lambda: "libcuda.so.1"), mock.patch.object(detect, "installed", dict):
+            import cupy
+
+            yield cupy
+    finally:
+        sys.path.remove(str(HERE))
+        for name in [n for n in sys.modules if n.partition(".")[0] in PACKAGES]:
+            del sys.modules[name]
+        sys.modules.update(kept)

@@ -1,0 +1,380 @@
+"""The CuPy backend over a stand-in for CuPy: the whole conformance suite, and what is not of the contract.
+
+``tests/cupy_stand_in`` is NumPy underneath, refuses what CuPy refuses, and compiles the backend's kernels with g++.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.autodiff import Autodiff
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base import dtypes
+from backburn.base.errors import (
+    ArgumentError,
+    BackendMismatchError,
+    DTypeError,
+    LinearAlgebraError,
+    OutOfRangeError,
+    ShapeError,
+    SingularMatrixError,
+)
+from backburn.conformance import check_backend
+from tests.cupy_stand_in import compiled
+from tests.cupy_stand_in.use import standing_in
+
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Iterator[Any]:
+    with standing_in() as module:
+        yield module
+
+
+@pytest.fixture
+def k(cupy: Any) -> Any:
+    from backburn_cupy import CupyBackend
+
+    backend = CupyBackend()
+    backend.faults.check()
+    cupy.cuda.READS.clear()
+    return backend
+
+
+@pytest.fixture
+def deterministic(cupy: Any) -> Any:
+    from backburn_cupy import CupyBackend
+
+    return CupyBackend(deterministic=True)
+
+
+# ---- the contract ----
+
+
+@pytest.mark.slow
+def test_every_value_that_the_contract_promises(k: Any) -> None:
+    report = check_backend(k)
+    assert report.ok, report.failures[:5]
+    assert {result.id.partition("-")[0] for result in report.results} >= set(OPERATIONS)
+
+
+@pytest.mark.slow
+def test_every_gradient(k: Any) -> None:
+    report = check_backend(Autodiff(k), quick=True)
+    assert report.ok, report.failures[:5]
+
+
+@pytest.mark.slow
+def test_every_value_in_the_deterministic_way(deterministic: Any) -> None:
+    writing = ["scatter", "index_add", "take_backward", "gather_backward", "scatter_nd", "scatter_reduce"]
+    report = check_backend(deterministic, ops=writing)
+    assert report.ok, report.failures[:5]
+
+
+def test_every_required_operation_is_the_backends_own(k: Any) -> None:
+    for name, entry in OPERATIONS.items():
+        if entry.required:
+            assert getattr(type(k), name) is not entry.body, name
+
+
+# ---- the object ----
+
+
+def test_one_object_for_each_choice_whose_spec_is_read_back(k: Any) -> None:
+    from backburn_cupy import CupyBackend
+
+    assert CupyBackend() is k
+    assert (k.spec, k.device, k.float_dtype, k.int_dtype) == ("cupy:0", "cuda:0", dtypes.float32, dtypes.int64)
+    other = CupyBackend(0, "bfloat16", allow_tf32=True, deterministic=True)
+    assert other.spec == "cupy:0(float_dtype=bfloat16, allow_tf32=true, deterministic=true)"
+    assert other != k
+    assert other.float_dtype is dtypes.bfloat16
+    assert (k.capabilities.deterministic, other.capabilities.deterministic) == (False, True)
+    assert load_backend(other.spec) is other
+    assert load_backend("cupy") is load_backend("cupy:0") is k
+    assert pickle.loads(pickle.dumps(other)) is other
+    assert load_backend("autodiff(cupy:0)").device == "cuda:0"
+    assert CupyBackend.devices() == ["cuda:0"]
+
+
+@pytest.mark.parametrize("device", [-1, 1.0, "0", None, True])
+def test_a_device_is_a_number(cupy: Any, device: Any) -> None:
+    from backburn_cupy import CupyBackend
+
+    with pytest.raises(ArgumentError, match="the device is a number from 0 on, not"):
+        CupyBackend(device)
+
+
+def test_a_float_dtype_is_a_float(cupy: Any) -> None:
+    from backburn_cupy import CupyBackend
+
+    with pytest.raises(ArgumentError, match="float_dtype is a float dtype, not int8"):
+        CupyBackend(float_dtype="int8")
+    with pytest.raises(DTypeError, match="float33"):
+        CupyBackend(float_dtype="float33")
+
+
+def test_memory_is_told(k: Any) -> None:
+    assert k.memory_stats() == {"used": 3 << 30, "held": 4 << 30, "free": 1 << 30, "total": 8 << 30}
+    k.memory_cleanup()
+
+
+def test_what_is_no_array_of_the_device_is_refused(k: Any) -> None:
+    with pytest.raises(BackendMismatchError, match=r"ndarray is no primitive of the cupy backend: from_numpy"):
+        k.dtype(np.zeros(2))
+    x = k.zeros((2,), dtypes.float32)
+    for call in (lambda: k.add(x, np.zeros(2)), lambda: k.concat([x, np.zeros(2)], 0), lambda: k.where(np.ones(2), x, x)):
+        with pytest.raises(BackendMismatchError, match=r": an operand \w+\[2\] is in host memory.*from_numpy"):
+            call()
+
+
+# ---- errors that the device finds ----
+
+
+def out_of_range(k: Any, index: int) -> dict[str, Any]:
+    """Calls with one index; each is out of range for an axis of 3 if ``index`` is."""
+    x, one = k.from_numpy(np.arange(6.0).reshape(2, 3)), k.from_numpy(np.array([0, index]))
+    each = k.from_numpy(np.array([[0], [index]]))
+    place = k.from_numpy(np.array([[0, 1], [0, index]]))
+    new = k.ones((2, 1), dtypes.float64)
+    return {
+        "gather": lambda: k.gather(x, each, 1),
+        "gather_backward": lambda: k.gather_backward(new, each, (2, 3), 1),
+        "scatter": lambda: k.scatter(x, each, new, 1),
+        "scatter+add": lambda: k.scatter(x, each, new, 1, "add"),
+        "scatter_reduce": lambda: k.scatter_reduce(x, each, new, 1, "max"),
+        "take": lambda: k.take(x, one, 1),
+        "take_backward": lambda: k.take_backward(k.ones((2, 2), dtypes.float64), one, 3, 1),
+        "index_add": lambda: k.index_add(x, one, k.ones((2, 2), dtypes.float64), 1),
+        "index_copy": lambda: k.index_copy(x, one, k.ones((2, 2), dtypes.float64), 1),
+        "gather_nd": lambda: k.gather_nd(x, place),
+        "scatter_nd": lambda: k.scatter_nd(x, place, k.ones((2,), dtypes.float64)),
+        "one_hot": lambda: k.one_hot(one, 3, dtypes.int64),
+    }
+
+
+BY_INDEX = """
+    gather gather_backward scatter scatter+add scatter_reduce take take_backward index_add index_copy gather_nd scatter_nd
+    one_hot
+""".split()
+
+
+@pytest.mark.parametrize("name", BY_INDEX)
+def test_an_index_out_of_range_raises_where_the_host_next_waits(k: Any, cupy: Any, name: str) -> None:
+    sound = k.zeros((), dtypes.float32)
+    for index in (3, -4, 99):
+        out_of_range(k, index)[name]()  # does not wait, and so cannot raise
+        assert not cupy.cuda.READS
+        with pytest.raises(OutOfRangeError, match=r"index -?\d+ is out of range for an axis of \d+ \(in \w+, called"):
+            k.to_numpy(sound)
+        cupy.cuda.READS.clear()
+        assert k.to_numpy(sound) == 0  # told once
+        cupy.cuda.READS.clear()
+    out_of_range(k, -3)[name]()
+    out_of_range(k, 2)[name]()
+    k.synchronize()
+
+
+def test_other_ways_to_wait_tell_as_well(k: Any) -> None:
+    fault = out_of_range(k, 3)["take"]
+    for wait in (
+        k.synchronize,
+        lambda: k.nonzero(k.ones((2,), dtypes.float32)),
+        lambda: k.to_numpy_many([k.zeros((2,), dtypes.float32)]),
+        lambda: k.to_numpy(k.zeros((), dtypes.int64)),
+    ):
+        fault()
+        with pytest.raises(OutOfRangeError, match="index 3"):
+            wait()
+
+
+def test_debugging_raises_at_once(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_cupy import CupyBackend
+
+    monkeypatch.setenv("BACKBURN_CUPY_DEBUG", "1")
+    monkeypatch.setattr(CupyBackend, "_made", {})
+    k = CupyBackend()
+    with pytest.raises(OutOfRangeError, match="index 3"):
+        out_of_range(k, 3)["take"]()
+    assert Autodiff(k).to_numpy(k.zeros((), dtypes.int64)) == 0
+
+
+def test_a_matrix_without_a_result_is_told_the_same_way(k: Any, cupy: Any) -> None:
+    one = np.array([[1.0, 2.0], [2.0, 1.0]])
+    several = np.stack([np.eye(2), one])
+    cases = [
+        (lambda: k.cholesky(k.from_numpy(one)), LinearAlgebraError, "not positive definite"),
+        (lambda: k.cholesky(k.from_numpy(several.astype(np.float32))), LinearAlgebraError, "not positive definite"),
+        (lambda: k.solve(k.from_numpy(np.ones((2, 2))), k.from_numpy(np.eye(2))), SingularMatrixError, "singular"),
+    ]
+    for call, error, words in cases:
+        cupy.cuda.READS.clear()
+        call()
+        assert not cupy.cuda.READS
+        with pytest.raises(error, match=words):
+            k.synchronize()
+    k.cholesky(k.from_numpy(np.eye(3)))
+    k.synchronize()
+
+
+def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) -> None:
+    """Every sample of every operation: the host reads nothing, but where the table says why it must."""
+    from backburn.conformance import SAMPLES
+    from backburn.conformance.calls import lifted, operands_of
+
+    may = {name for name, entry in OPERATIONS.items() if entry.shape is None} | {"to_numpy", "to_numpy_many"}
+    # What is quantized must be finite, and the error names the values; parts are joined where their steps are equal.
+    may |= {"quantize", "quantize_between", "fake_quantize_between", "fake_quantize"}
+    waited = set()
+    for name, samples in SAMPLES.items():
+        for sample in samples.cases[:4]:
+            operands = lifted(k, operands_of(name, sample, "float32"))
+            cupy.cuda.READS.clear()
+            getattr(k, name)(*operands, **sample.attributes)
+            if cupy.cuda.READS:
+                waited.add(name)
+    k.faults.pending = False
+    assert waited - may == set()
+    assert "nonzero" in waited
+
+
+# ---- products ----
+
+
+def test_products_copy_no_operand_that_cublas_can_read(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cupy_backends.cuda.libs import cublas
+
+    from backburn_cupy import products
+
+    def refuse(x: Any) -> Any:
+        raise AssertionError(f"a copy of {x.shape} with strides {x.strides}")
+
+    monkeypatch.setattr(products.cupy, "ascontiguousarray", refuse)
+    values = np.random.default_rng(0).normal(size=(2, 5, 3, 8)).astype(np.float32)
+    x = k.from_numpy(values)  # as attention has them: (batch, time, heads, width)
+    heads = k.permute_dims(x, (0, 2, 1, 3))
+    host = values.transpose(0, 2, 1, 3)
+    cublas.CALLS.clear()
+    scores = k.matmul(heads, k.permute_dims(heads, (0, 1, 3, 2)))
+    np.testing.assert_allclose(k.to_numpy(scores), host @ host.transpose(0, 1, 3, 2), rtol=1e-5)
+    assert len(cublas.CALLS) == 2  # one for each example, of three heads at once
+    cublas.CALLS.clear()
+    rows = k.slice(x, (slice(0, 2, 1), slice(0, 5, 1), slice(1, 2, 1), slice(0, 8, 1)))
+    k.matmul(k.reshape(rows, (2, 5, 8)), k.permute_dims(k.ones((4, 8), dtypes.float32), (1, 0)))
+    assert len(cublas.CALLS) == 1
+    (m, n, length, *_), *_ = cublas.CALLS
+    assert (m, n, length) == (4, 10, 8)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_products_of_every_layout(k: Any, dtype: str) -> None:
+    """All stacks, transpositions, slices and broadcasts of small matrices, against NumPy."""
+    random = np.random.default_rng(1)
+
+    def operand(shape: tuple[int, ...], way: str) -> tuple[Any, Any]:
+        rank = len(shape)
+        if way == "transposed":
+            values = random.integers(-4, 5, (*shape[:-2], shape[-1], shape[-2])).astype(np.float32)
+            host, order = np.swapaxes(values, -1, -2), (*range(rank - 2), rank - 1, rank - 2)
+            return k.permute_dims(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), order), host
+        if way == "sliced":
+            values = random.integers(-4, 5, (*shape[:-1], 2 * shape[-1] + 1)).astype(np.float32)
+            key = (*(slice(0, n, 1) for n in shape[:-1]), slice(1, 1 + 2 * shape[-1], 2))
+            return k.slice(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), key), values[key]
+        if way == "reversed":
+            values = random.integers(-4, 5, shape).astype(np.float32)
+            return k.flip(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), (rank - 1,)), values[..., ::-1]
+        values = random.integers(-4, 5, shape).astype(np.float32)
+        return k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), values
+
+    ways = ("plain", "transposed", "sliced", "reversed")
+    shapes = [((2, 3), (3, 4)), ((1, 3), (3, 1)), ((2, 2, 3), (3, 4)), ((2, 3), (5, 3, 1)), ((4, 1, 2, 3), (2, 3, 2)),
+              ((3, 1), (1, 1)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((2, 1, 3), (2, 3, 1))]  # fmt: skip
+    for (left, right), first, second in itertools.product(shapes, ways, ways):
+        x, a = operand(left, first)
+        y, b = operand(right, second)
+        got = k.to_numpy(k.cast(k.matmul(x, y), dtypes.float32))
+        np.testing.assert_array_equal(got, a @ b, err_msg=f"{left} {first}, {right} {second}")
+
+
+def test_many_uneven_matrices_are_copied_rather_than_multiplied_one_by_one(k: Any) -> None:
+    from cupy_backends.cuda.libs import cublas
+
+    values = np.arange(100 * 2 * 3 * 2, dtype=np.float64).reshape(100, 2, 3, 2)
+    x = k.permute_dims(k.from_numpy(values), (0, 2, 1, 3))
+    cublas.CALLS.clear()
+    got = k.matmul(x, k.permute_dims(x, (0, 1, 3, 2)))
+    host = values.transpose(0, 2, 1, 3)
+    np.testing.assert_array_equal(k.to_numpy(got), host @ host.transpose(0, 1, 3, 2))
+    assert len(cublas.CALLS) == 1
+
+
+def test_tf32_is_asked_for_and_only_for_float32(cupy: Any, k: Any) -> None:
+    from cupy_backends.cuda.libs import cublas
+
+    from backburn_cupy import CupyBackend, products
+
+    fast = CupyBackend(allow_tf32=True)
+    for backend, dtype, compute in [
+        (k, "float32", products.FLOAT), (fast, "float32", products.FLOAT_BY_TF32), (fast, "float16", products.FLOAT),
+        (fast, "bfloat16", products.FLOAT), (fast, "float64", products.DOUBLE),
+    ]:  # fmt: skip
+        cublas.CALLS.clear()
+        x = backend.ones((2, 2), dtypes.as_dtype(dtype))
+        backend.matmul(x, x)
+        assert [call[-1] for call in cublas.CALLS] == [compute]
+
+
+def test_shapes_that_do_not_fit_are_refused(k: Any) -> None:
+    with pytest.raises(ShapeError):
+        k.matmul(k.ones((2, 3), dtypes.float32), k.ones((2, 3), dtypes.float32))
+
+
+# ---- random numbers, scatter ----
+
+
+def test_random_words_are_those_of_the_other_backends(k: Any) -> None:
+    numpy = load_backend("numpy")
+    key = 2**127 + 12345678901234567890
+    for offset, size in itertools.product((0, 1, 7, 8, 9, 1000003, 2**40 + 5), (0, 1, 2, 7, 8, 9, 33)):
+        for name, more in (
+            ("random_bits", ()),
+            ("uniform", (dtypes.float32,)),
+            ("uniform", (dtypes.float64,)),
+            ("uniform", (dtypes.float16,)),
+            ("uniform", (dtypes.bfloat16,)),
+            ("bernoulli", (0.3,)),
+            ("bernoulli", (1.0,)),
+        ):
+            got, expected = (getattr(b, name)(key, offset, (size,), *more) for b in (k, numpy))
+            np.testing.assert_array_equal(k.to_numpy(got), numpy.to_numpy(expected), err_msg=f"{name} {offset} {size}")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_integers_are_added_up_modulo_their_range(k: Any, dtype: str) -> None:
+    numpy = load_backend("numpy")
+    random = np.random.default_rng(2)
+    limits = np.iinfo(dtype)
+    x, values = (random.integers(limits.min, limits.max, (3, n), dtype, endpoint=True) for n in (4, 9))
+    indices = random.integers(-4, 4, (3, 9))
+    got = k.scatter(*map(k.from_numpy, (x, indices, values)), 1, "add")
+    np.testing.assert_array_equal(k.to_numpy(got), numpy.scatter(x, indices, values, 1, "add"))
+
+
+# ---- the process ----
+
+
+def test_addresses_are_passed_as_they_are(k: Any) -> None:
+    x = k.ones((2, 2), dtypes.float64)
+    assert ctypes.c_double.from_address(x.data.ptr).value == 1.0
+    assert k.process == os.getpid()
