@@ -180,7 +180,7 @@ def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: di
 
     def lifted(x: Any) -> Any:
         if x.__class__ is not Dual:
-            return [lifted(e) for e in x] if x.__class__ is list or x.__class__ is tuple else x
+            return x
         constant = outer.from_inner(middle.from_inner(x.value))
         if x.tangent is None:
             return constant
@@ -203,7 +203,8 @@ def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: di
         return None if total is None else middle.grad(u, middle.backward(total))
 
     with scoped(RECORDING, True):
-        results = getattr(outer, operation)(*map(lifted, operands), **attributes)
+        given = [[*map(lifted, x)] if x.__class__ in (list, tuple) else lifted(x) for x in operands]
+        results = getattr(outer, operation)(*given, **attributes)
 
         def boxed(out: Any) -> Any:
             if outer.dtype(out).kind != "float":

@@ -185,25 +185,25 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     container contains itself.
     """
     leaves: list[Any] = []
-    active: set[int] = set()
+    return leaves, _visit(tree, leaves, set(), is_leaf)
 
-    def visit(value: Any) -> Structure:
-        if value is None:
-            return NONE
-        node = node_type(value.__class__)
-        if node is None or (is_leaf is not None and is_leaf(value)):
-            leaves.append(value)
-            return LEAF
-        if id(value) in active:
-            raise cyclic(value)
-        active.add(id(value))
-        children, keys, rest = node.flatten(value)
-        structure = Structure(value.__class__, tuple(keys), rest, tuple(map(visit, children)))
-        active.discard(id(value))
-        return structure
 
-    structure = visit(tree)
-    return leaves, structure
+def _visit(value: Any, leaves: list[Any], active: set[int], is_leaf: Callable[[Any], bool] | None) -> Structure:
+    """The structure of ``value``, whose leaves are appended to ``leaves``."""
+    # Not a function inside of flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
+    if value is None:
+        return NONE
+    node = node_type(value.__class__)
+    if node is None or (is_leaf is not None and is_leaf(value)):
+        leaves.append(value)
+        return LEAF
+    if id(value) in active:
+        raise cyclic(value)
+    active.add(id(value))
+    children, keys, rest = node.flatten(value)
+    visited = tuple([_visit(child, leaves, active, is_leaf) for child in children])
+    active.discard(id(value))
+    return Structure(value.__class__, tuple(keys), rest, visited)
 
 
 def cyclic(node: Any) -> ArgumentError:
@@ -219,18 +219,18 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     leaves = list(leaves)
     if len(leaves) != structure.size:
         raise ArgumentError(f"unflatten: the structure has {structure.size} leaves, and {len(leaves)} are given")
-    remaining = iter(leaves)
+    return _build(structure, iter(leaves))
 
-    def build(structure: Structure) -> Any:
-        if structure.cls is None:
-            return next(remaining)
-        if structure.cls is type(None):
-            return None
-        node = node_type(structure.cls)
-        assert node is not None
-        return node.unflatten([build(child) for child in structure.children], structure.keys, structure.rest)
 
-    return build(structure)
+def _build(structure: Structure, remaining: Iterator[Any]) -> Any:
+    """A tree of this structure with the next leaves."""
+    if structure.cls is None:
+        return next(remaining)
+    if structure.cls is type(None):
+        return None
+    node = node_type(structure.cls)
+    assert node is not None
+    return node.unflatten([_build(child, remaining) for child in structure.children], structure.keys, structure.rest)
 
 
 def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from backburn.autodiff.graph import Node, Tracked, next_stamp, reverse
+from backburn.autodiff.graph import Node, next_stamp, reverse
 from backburn.autodiff.recorder import with_outputs
-from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import RECORDING
+from backburn.base.errors import GraphError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
@@ -56,7 +57,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             """Run it under the settings of the first time, among the transforms that were running."""
             return context.copy().run(again)
 
-        node = Node(_recompute, parents, (as_then, outer), (), next_stamp())
+        node = Node(_recompute, parents, (as_then,), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
         replaced = [FloatTensor(next(parts), x.backend, x.dtype) if id(x) in ids else x for x in leaves]
@@ -84,20 +85,21 @@ def _entries(outputs: list[Any], since: int) -> tuple[Node, ...]:
 
 def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
     """Run the function once more, recorded, and go backward through what it recorded."""
-    again, outer = node.saved
+    (again,) = node.saved
     since = next_stamp()
-    total: Any = None
-    for x, cotangent in zip(again(), g, strict=True):
-        if cotangent is not None:
-            term = _weighted(outer, x, cotangent)
-            total = term if total is None else outer.add(total, outer.cast(term, outer.dtype(total)))
-    if total is None or total.node is None:
-        return (None,) * len(node.parents)
-    gradients = reverse(k, total.node, k.full((), 1.0, k.dtype(total.value)), retain_graph=False, since=since)
+    outputs = [x.primitive.node for x in again()]
+    if len(outputs) != len(g):
+        raise GraphError(
+            f"checkpoint: the function returned {len(g)} tracked tensors, and {len(outputs)} when it was called again "
+            f"in the reverse pass: it must do the same both times"
+        )
+    reached = [(x, cotangent) for x, cotangent in zip(outputs, g, strict=True) if cotangent is not None]
+    root = Node(_cotangents, tuple(x for x, _ in reached), tuple(c for _, c in reached), (), next_stamp())
+    del outputs, reached
+    gradients = reverse(k, root, None, retain_graph=False, since=since)
     return tuple(gradients.get(parent) for parent in node.parents)
 
 
-def _weighted(outer: AnyBackend, x: Any, cotangent: Any) -> Tracked[Any]:
-    """``sum(x * cotangent)``, whose gradient for ``x`` is the cotangent."""
-    product = outer.mul(x.primitive, Tracked(cotangent))
-    return outer.sum(product, tuple(range(x.ndim)), False)  # type: ignore[no-any-return]
+def _cotangents(k: Any, g: Any, node: Node) -> tuple[Any, ...]:
+    """The given cotangents, where a reverse pass from several outputs begins."""
+    return node.saved

@@ -76,15 +76,15 @@ def as_recorded(x: Any) -> Any:
 
 def constant(x: FloatTensor) -> FloatTensor:
     """``x`` without what any level knows of its history."""
+    return FloatTensor(_constant(x.backend, x.primitive), x.backend, x.dtype)
 
-    def below(k: Any, primitive: Any) -> Any:
-        if isinstance(k, Batched):
-            return k.over(primitive, lambda value: below(k.inner_backend, value))
-        if not (is_autodiff(k) or isinstance(k, Forward)):
-            return primitive
-        return k.from_inner(below(k.inner_backend, k.inner(primitive)))
 
-    return FloatTensor(below(x.backend, x.primitive), x.backend, x.dtype)
+def _constant(k: Any, primitive: Any) -> Any:
+    if isinstance(k, Batched):
+        return k.over(primitive, lambda value: _constant(k.inner_backend, value))
+    if not (is_autodiff(k) or isinstance(k, Forward)):
+        return primitive
+    return k.from_inner(_constant(k.inner_backend, k.inner(primitive)))
 
 
 def onto(name: str, what: str, x: FloatTensor, below: AnyBackend) -> Any:
