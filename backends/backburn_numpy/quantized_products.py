@@ -1,7 +1,8 @@
-"""NumPy: products with quantized operands."""
+"""NumPy: products with quantized operands. Weights are expanded into one small buffer, some rows after others."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,22 +22,25 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     out = empty((len(rows), shape[-1]), rows.dtype)
     if not transposed:
         out.fill(0)
+    has_steps = not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transposed else 1))
+    sums = _block_sums(rows, weight) if transposed else None
+    expanded = _Expanded(weight, rows.dtype, has_steps, sums is None)
     for block in row_blocks(weight.shape):
-        part = _rows(weight, block, rows.dtype, _has_steps(weight, transposed))
+        part = expanded.rows(block)
         if transposed:
             np.matmul(rows, part.T, out=out[:, block])
+            if sums is not None:
+                out[:, block] -= np.matmul(sums, _zeros_times_steps(weight, block, rows.dtype).T)
         else:
             out += np.matmul(rows[:, block], part)
-    if not _has_steps(weight, transposed):
+    if not has_steps:
         out *= weight.scale.astype(out.dtype)
     if bias is not None:
         out += wide(bias)
     return out.reshape(shape).astype(x.dtype, copy=False)
 
 
-def q_matmul(
-    x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False
-) -> Array:
+def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False) -> Array:
     rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     if not rows or not columns or not x.shape[1]:
         return np.zeros((rows, columns), dtype.dtype)
@@ -45,10 +49,11 @@ def q_matmul(
         product = q_linear(dequantize(x, wide_dtype), y, None, transposed)
         return product.astype(dtype.dtype, copy=False)
     most = depth(x.dtype, y.dtype)
-    left = _rows(x, slice(0, rows), np.dtype(np.float32), False)
+    left = _Expanded(x, np.dtype(np.float32), False).rows(slice(0, rows))
     total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
+    expanded = _Expanded(y, np.dtype(np.float32), False)
     for block in row_blocks(y.shape):
-        right = _rows(y, block, np.dtype(np.float32), False)
+        right = expanded.rows(block)
         into, these = (total[:, block], left) if transposed else (total, left[:, block])
         right = right.T if transposed else right
         for start in range(0, len(right), most):
@@ -58,27 +63,70 @@ def q_matmul(
     return total.astype(dtype.dtype, copy=False)
 
 
-def _has_steps(weight: QuantizedArray, transposed: bool) -> bool:
-    """Whether the steps must multiply the weight; else they multiply the product, which is smaller."""
-    return not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transposed else 1))
+class _Expanded:
+    """Rows of a matrix as floats: the multiples of their steps, or with ``has_steps`` what they stand for.
+
+    Without ``has_zeros`` the zero points are left out. All rows are expanded into one buffer.
+    """
+
+    def __init__(self, q: QuantizedArray, dtype: Any, has_steps: bool, has_zeros: bool = True) -> None:
+        self.q, self.dtype, self.has_steps, self.has_zeros = q, dtype, has_steps, has_zeros and q.zero is not None
+        self.buffer: Array = None
+
+    def rows(self, rows: slice) -> Array:
+        """Those rows, in the buffer until the next call."""
+        q, values = self.q, self.q.values[rows]
+        width = 2 * values.shape[1] if q.dtype.is_packed else q.shape[1]
+        if self.buffer is None:
+            self.buffer = np.empty((len(values), width), self.dtype)
+        out = self.buffer[: len(values)]
+        if q.dtype.is_packed and self.dtype == np.float32 and values.flags.c_contiguous:
+            two = values.shape[1] % 2 == 0  # bytes at a time
+            codes, kind = (values.view(np.uint16), np.complex128) if two else (values, np.complex64)
+            np.take(_pairs(two), codes, out=out.view(kind), mode="clip")
+        else:
+            out[:, : q.shape[1]] = stored(values, (len(values), q.shape[1]), q.dtype)
+        part: Array = out[:, : q.shape[1]]
+        for steps, ufunc in ((q.zero if self.has_zeros else None, np.subtract), (q.scale, np.multiply)):
+            if steps is not None and (ufunc is np.subtract or self.has_steps):
+                _apply(ufunc, part, self._steps(steps, rows), q.dtype.block)
+        return part
+
+    def _steps(self, steps: Array, rows: slice) -> Array:
+        """The steps or zero points of some rows, with two axes unless they are one."""
+        if self.q.dtype.axis == 1 or self.q.dtype.granularity == "tensor":
+            return steps.astype(self.dtype)
+        found = steps[rows].astype(self.dtype)
+        return found if self.q.dtype.block is not None else found[:, None]
 
 
-def _rows(weight: QuantizedArray, rows: slice, dtype: Any, with_steps: bool) -> Array:
-    """Rows of a weight as floats: the multiples of their steps, or times the steps."""
-    values, width = weight.values[rows], weight.shape[1]
-    part = stored(values, (len(values), width), weight.dtype).astype(dtype)
-    if weight.zero is not None:
-        part -= _spread(weight, weight.zero, rows).astype(dtype)
-    if with_steps:
-        part_steps = _spread(weight, weight.scale, rows).astype(dtype)
-        part *= part_steps
-    return part
+def _apply(ufunc: Any, part: Array, steps: Array, block: int | None) -> None:
+    """Change ``part`` by the steps of its elements; blocks one after another in place where they are whole."""
+    if block is None:
+        ufunc(part, steps, out=part)
+    elif part.shape[1] % block == 0 and part.flags.c_contiguous:
+        blocks = part.reshape(*steps.shape, block)
+        ufunc(blocks, steps[..., None], out=blocks)
+    else:
+        ufunc(part, np.repeat(steps, block, -1)[:, : part.shape[1]], out=part)
 
 
-def _spread(weight: QuantizedArray, steps: Array, rows: slice) -> Array:
-    """The steps of some rows, such that they broadcast to these."""
-    if weight.dtype.block is not None:
-        return np.repeat(steps[rows], weight.dtype.block, -1)[:, : weight.shape[1]]
-    if weight.dtype.axis == 0:
-        return steps[rows, None]
-    return steps
+@cache
+def _pairs(two: bool) -> Array:
+    """For each byte, or two, the float32 numbers of the 4-bit values in it, as one complex number that holds them."""
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8) if two else np.arange(256, dtype=np.uint8)
+    halves = np.stack([codes & 15, codes >> 4], -1).astype(np.int8)
+    numbers = ((halves ^ 8) - 8).astype(np.float32)
+    return numbers.reshape(-1).view(np.complex128 if two else np.complex64)
+
+
+def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
+    """The sums of ``x`` over each block of a weight with zero points, for which these are taken out of the product."""
+    if weight.zero is None or weight.dtype.block is None or not x.size:
+        return None
+    return np.add.reduceat(x, np.arange(0, x.shape[1], weight.dtype.block), -1)
+
+
+def _zeros_times_steps(weight: QuantizedArray, rows: slice, dtype: Any) -> Array:
+    assert weight.zero is not None
+    return weight.zero[rows].astype(dtype) * weight.scale[rows].astype(dtype)

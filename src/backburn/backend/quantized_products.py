@@ -20,7 +20,7 @@ from backburn.base.errors import ShapeError
 Shape = tuple[int, ...]
 
 #: Elements of a weight that are expanded at a time.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 
 #: Float32 holds every integer up to this.
 EXACT = 1 << 24
