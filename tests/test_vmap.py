@@ -230,8 +230,32 @@ def test_checkpointed_maps() -> None:
     x = real(3, 2)
     f = bb.checkpoint(bb.vmap(lambda x: bb.tanh(x * x)))
     same(bb.grad(lambda x: f(x).sum())(x), [bb.grad(lambda x: bb.tanh(x * x).sum())(x)])
-    g = bb.vmap(bb.checkpoint(lambda x: bb.tanh(x * x)))
-    same(bb.grad(lambda x: g(x).sum())(x), [bb.grad(lambda x: bb.tanh(x * x).sum())(x)])
+    runs: list[int] = []
+
+    def block(x: Any) -> Any:
+        runs.append(len(runs))
+        return {"y": bb.tanh(x * x + w), "constant": w}
+
+    w = real(2).require_grad()
+    mapped = bb.vmap(bb.checkpoint(block))
+    same(bb.grad(lambda x: mapped(x)["y"].sum())(x), [bb.grad(lambda x: bb.tanh(x * x + w).sum())(x)])
+    assert len(runs) == 2  # once more for the derivative outside
+    expected = w.grad(bb.tanh(x * x + w).sum().backward())
+    same(w.grad(mapped(x)["y"].sum().backward()), [expected])
+    nested = bb.vmap(bb.vmap(bb.checkpoint(lambda x: bb.tanh(x) * w[0])))
+    same(bb.hessian(lambda x: nested(x).sum())(x), [bb.hessian(lambda x: (bb.tanh(x) * w[0]).sum())(x)])
+
+
+def test_checkpointed_maps_draw_again() -> None:
+    x = real(3, 4)
+
+    @bb.checkpoint
+    def dropped(x: Any) -> Any:
+        return nn.functional.dropout(x, 0.5) * x
+
+    bb.random.seed(2)
+    y, pullback = bb.vjp(bb.vmap(dropped, randomness="different"), x)
+    np.testing.assert_allclose(pullback(1.0)[0].numpy(), (2.0 * y / x).numpy())
 
 
 # ---- derivatives by hand ----

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, Backend, Capabilities
@@ -98,9 +99,22 @@ class Batched(Backend[Any, Any, Any, Any]):
         """The mapped function has returned: what is still on this level has leaked from it."""
         self._is_open = False
 
+    @contextmanager
+    def reopened(self) -> Iterator[None]:
+        """While a part of the mapped function is run again (:func:`backburn.checkpoint`)."""
+        before, self._is_open = self._is_open, True
+        try:
+            yield
+        finally:
+            self._is_open = before
+
     def mapped(self, value: Any) -> Mapped:
         """An inner primitive whose first axis numbers the examples, as one primitive that each sees its own part of."""
         return Mapped(value, self)
+
+    def unmapped(self, x: Any) -> Any:
+        """The inner primitive of what is mapped or not."""
+        return x.value if is_mapped(self, x) else x
 
     def example(self, x: Any, index: int) -> Any:
         """What one example sees of a primitive, as an inner primitive."""
@@ -129,7 +143,7 @@ class Batched(Backend[Any, Any, Any, Any]):
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive."""
-        return self.inner_backend.dtype(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
+        return self.inner_backend.dtype(self.unmapped(x))  # type: ignore[no-any-return]
 
     # ---- tracking: that of the level below, for this one has no graph ----
 
@@ -141,11 +155,11 @@ class Batched(Backend[Any, Any, Any, Any]):
 
     def is_require_grad(self, x: Any, /) -> bool:
         """Whether the inner primitive is a leaf."""
-        return self.inner_backend.is_require_grad(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
+        return self.inner_backend.is_require_grad(self.unmapped(x))  # type: ignore[no-any-return]
 
     def is_tracked(self, x: Any, /) -> bool:
         """Whether the inner primitive is tracked."""
-        return self.inner_backend.is_tracked(x.value if is_mapped(self, x) else x)  # type: ignore[no-any-return]
+        return self.inner_backend.is_tracked(self.unmapped(x))  # type: ignore[no-any-return]
 
     def detach(self, x: Any, /) -> Any:
         """Without the inner primitive's history."""
@@ -191,8 +205,8 @@ class Batched(Backend[Any, Any, Any, Any]):
         name = entry.name
         if self.on_fallback == "error":
             raise Unsupported(
-                f"vmap: {name} has no batched form, and on_fallback is 'error'; 'warn' and 'allow' run it for one example "
-                f"after another"
+                f"vmap: {name} has no batched form, and on_fallback is 'error'; with 'warn' or 'allow' it runs for "
+                f"one example after another"
             )
         if self.on_fallback == "warn":
             warnings.warn(

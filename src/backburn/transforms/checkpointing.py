@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any
 
 from backburn.autodiff.graph import Node, next_stamp, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import is_autodiff
-from backburn.base.contexts import RECORDING
+from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
 from backburn.base.trees import flatten, unflatten
+from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import common_backend
@@ -39,9 +41,11 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         context, random_state = copy_context(), random.get_state()
         since = next_stamp()
+        levels = levels_of_vmap(ACTIVE.get())
         out = f(*args, **kwargs)
         leaves, structure = flatten(out)
-        recorded = [x for x in leaves if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
+        bare = [_of_all_examples(x) for x in leaves]
+        recorded = [x for x in bare if isinstance(x, FloatTensor) and is_autodiff(x.backend) and x.is_tracked]
         if not recorded or not RECORDING.get():
             return out
         outer = common_backend("checkpoint", recorded)
@@ -49,8 +53,10 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         parents = _entries(recorded, since)
 
         def again() -> list[Any]:
-            with random.fork(random_state):
-                found, _ = flatten(f(*args, **kwargs))
+            with random.fork(random_state), ExitStack() as stack:
+                for level in levels:
+                    stack.enter_context(level.reopened())
+                found = map(_of_all_examples, flatten(f(*args, **kwargs))[0])
             return [x for x in found if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked]
 
         def as_then() -> list[Any]:
@@ -60,10 +66,30 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         node = Node(_recompute, parents, (as_then,), (), next_stamp())
         parts = iter(with_outputs(node, tuple(x.primitive.value for x in recorded), (True,) * len(recorded)))
         ids = {id(x) for x in recorded}
-        replaced = [FloatTensor(next(parts), x.backend, x.dtype) if id(x) in ids else x for x in leaves]
+        replaced = [
+            _as_example(FloatTensor(next(parts), x.backend, x.dtype), shown) if id(x) in ids else shown
+            for x, shown in zip(bare, leaves, strict=True)
+        ]
         return unflatten(structure, replaced)
 
     return checkpointed
+
+
+def _of_all_examples(x: Any) -> Any:
+    """``x`` below the levels of ``vmap``, which have no graph: what an example sees, of all of them."""
+    while isinstance(x, FloatTensor) and isinstance(x.backend, Batched):
+        x = FloatTensor(x.backend.unmapped(x.primitive), x.backend.inner_backend, x.dtype)
+    return x
+
+
+def _as_example(x: FloatTensor, shown: FloatTensor) -> FloatTensor:
+    """The inverse: ``x`` as ``shown`` stands for all examples."""
+    if not isinstance(shown.backend, Batched):
+        return x
+    level: Batched = shown.backend
+    below = _as_example(x, FloatTensor(level.unmapped(shown.primitive), level.inner_backend, x.dtype))
+    mapped = is_mapped(level, shown.primitive)
+    return FloatTensor(level.mapped(below.primitive) if mapped else below.primitive, level, x.dtype)
 
 
 def _entries(outputs: list[Any], since: int) -> tuple[Node, ...]:
