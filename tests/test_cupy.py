@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cupy_stand_in import compiled
+from tests.cupy_stand_in.use import standing_in
 
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
@@ -29,8 +31,6 @@ from backburn.base.errors import (
     SingularMatrixError,
 )
 from backburn.conformance import check_backend
-from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 
@@ -133,7 +133,8 @@ def test_what_is_no_array_of_the_device_is_refused(k: Any) -> None:
     with pytest.raises(BackendMismatchError, match=r"ndarray is no primitive of the cupy backend: from_numpy"):
         k.dtype(np.zeros(2))
     x = k.zeros((2,), dtypes.float32)
-    for call in (lambda: k.add(x, np.zeros(2)), lambda: k.concat([x, np.zeros(2)], 0), lambda: k.where(np.ones(2), x, x)):
+    host = np.zeros(2)
+    for call in (lambda: k.add(x, host), lambda: k.concat([x, host], 0), lambda: k.where(host, x, x)):
         with pytest.raises(BackendMismatchError, match=r": an operand \w+\[2\] is in host memory.*from_numpy"):
             call()
 
@@ -163,10 +164,10 @@ def out_of_range(k: Any, index: int) -> dict[str, Any]:
     }
 
 
-BY_INDEX = """
-    gather gather_backward scatter scatter+add scatter_reduce take take_backward index_add index_copy gather_nd scatter_nd
-    one_hot
-""".split()
+BY_INDEX = (
+    "gather", "gather_backward", "scatter", "scatter+add", "scatter_reduce", "take", "take_backward", "index_add",
+    "index_copy", "gather_nd", "scatter_nd", "one_hot",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BY_INDEX)
@@ -254,12 +255,10 @@ def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) 
 def test_products_copy_no_operand_that_cublas_can_read(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from cupy_backends.cuda.libs import cublas
 
-    from backburn_cupy import products
-
     def refuse(x: Any) -> Any:
         raise AssertionError(f"a copy of {x.shape} with strides {x.strides}")
 
-    monkeypatch.setattr(products.cupy, "ascontiguousarray", refuse)
+    monkeypatch.setattr(cupy, "ascontiguousarray", refuse)
     values = np.random.default_rng(0).normal(size=(2, 5, 3, 8)).astype(np.float32)
     x = k.from_numpy(values)  # as attention has them: (batch, time, heads, width)
     heads = k.permute_dims(x, (0, 2, 1, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -10,19 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cupy_stand_in import compiled
+from tests.cupy_stand_in.use import standing_in
 
 import backburn as bb
 from backburn.backend.registry import list_backends
 from backburn.base import dtypes
 from backburn.base.errors import (
+    BackendMismatchError,
     BackendUnavailableError,
     DeviceError,
     DeviceMemoryError,
+    DTypeError,
     OutOfRangeError,
-    Unsupported,
+    ShapeError,
 )
-from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 
 
 @pytest.fixture
@@ -47,23 +50,21 @@ def refused(*options: Any) -> str:
 
 
 def test_importing_the_package_imports_no_cupy() -> None:
-    program = "import sys, backburn_cupy; print([m for m in sys.modules if m.startswith(('cupy', 'ctypes', 'ml_dtypes'))])"
     path = [p for p in sys.path if p]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {program}"], capture_output=True, text=True, check=False
-    )
-    assert "'cupy" not in done.stdout, done.stderr
-    assert "'ml_dtypes'" not in done.stdout
+    program = f"import sys; sys.path[:0] = {path!r}; import backburn_cupy; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "backburn_cupy.backend" in loaded
+    assert not loaded & {"cupy", "cupy_backends", "cupyx", "ml_dtypes", "backburn_cupy.create"}
 
 
 # ---- a machine on which it cannot be used ----
 
 
 def test_cupy_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import backburn_cupy.detect as detect
 
-    monkeypatch.setattr(detect.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "CuPy is not installed. To compute on a CUDA device: pip install 'backburn[cuda12]'" in refused()
 
 
@@ -84,15 +85,14 @@ def test_there_is_no_driver(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numpy_is_too_new(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import backburn_cupy.detect as detect
 
-    monkeypatch.setattr(detect.metadata, "requires", lambda name: ["numpy<2.6,>=2.0", "fastrlock"])
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: ["numpy<2.6,>=2.0", "fastrlock"])
 
     def fail(name: str, package: Any = None) -> Any:
         raise ImportError("numpy.core.multiarray failed to import")
 
-    monkeypatch.setattr(detect.importlib, "import_module", fail)
-    monkeypatch.setattr(detect.importlib.util, "find_spec", lambda name: name == "cupy" or None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "cupy" or None)
+    monkeypatch.setattr(importlib, "import_module", fail)
     words = refused()
     assert f"CuPy cannot be imported beside NumPy {np.__version__} (ImportError: numpy.core" in words
     assert "'numpy<2.6,>=2.0'" in words
@@ -170,13 +170,11 @@ needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="there is 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
     """A tensor whose sum fails so."""
-    import backburn_cupy.reduce as reduce
-
     def fail(*_: Any) -> Any:
         raise error
 
     x = bb.ones((2, 3), backend="cupy")
-    monkeypatch.setattr(reduce.cupy, "sum", fail)
+    monkeypatch.setattr("cupy.sum", fail)
     return x
 
 
@@ -220,7 +218,7 @@ def test_the_driver_fails(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_part_of_cuda_is_missing(fresh: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     x = failing(monkeypatch, error)
-    with pytest.raises(BackendUnavailableError, match=r"^sum: a part of CUDA is missing: Fail.*pip install 'cupy\[ctk\]'"):
+    with pytest.raises(BackendUnavailableError, match=r"^sum: a part of CUDA is missing: Fail.*'cupy\[ctk\]'"):
         x.sum()
 
 
@@ -233,7 +231,7 @@ def test_a_forked_process_is_told(fresh: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_the_contract_says_comes_before_what_the_device_says(fresh: Any) -> None:
     x = bb.ones((2, 3), backend="cupy")
-    with pytest.raises(bb.errors.ShapeError if hasattr(bb, "errors") else ValueError, match="matmul"):
+    with pytest.raises(ShapeError, match="matmul"):
         x @ x
 
 
@@ -251,7 +249,7 @@ def test_a_dtype_that_is_not_there_is_refused(fresh: Any) -> None:
     k = CupyBackend()
     x = k.zeros((2,), dtypes.float32)
     assert k.dtype(x) is dtypes.float32
-    with pytest.raises((Unsupported, TypeError)):
+    with pytest.raises(DTypeError):
         k.from_numpy(np.zeros(2, np.complex64))
 
 
@@ -265,16 +263,5 @@ def test_operands_of_another_device_are_refused(fresh: Any, monkeypatch: pytest.
     k = CupyBackend(1)
     assert (k.spec, k.device) == ("cupy:1", "cuda:1")
     x = fresh.zeros((2,), np.float32)
-    with pytest.raises(bb.BackendMismatchError if hasattr(bb, "BackendMismatchError") else ValueError, match="on cuda:0"):
+    with pytest.raises(BackendMismatchError, match=r"neg: an operand float32\[2\] is on cuda:0 and"):
         k.neg(x)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")
-def test_the_installed_cupy_is_refused_or_works() -> None:
-    """Whatever machine this is, the constructor ends in a backend or in words."""
-    from backburn_cupy import CupyBackend
-
-    try:
-        assert CupyBackend().device == "cuda:0"
-    except BackendUnavailableError as error:
-        assert str(error).startswith("backend 'cupy': ")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.cupy_stand_in import compiled
 from tests.cupy_stand_in.record import FILE, FUNCTIONS, MEMBERS, UFUNCS
 from tests.cupy_stand_in.use import standing_in
@@ -26,8 +25,8 @@ SURFACE = json.loads(FILE.read_text())
 def test_the_record_is_of_what_the_backend_uses() -> None:
     """Every name of CuPy's in the backend's sources is recorded, and nothing else is."""
     used = set()
-    for path in BACKEND.glob("*.py"):
-        used |= set(re.findall(r"\bcupy\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", path.read_text()))
+    for path in BACKEND.rglob("*.py"):
+        used |= set(re.findall(r"\b(?:cupy|xp)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", path.read_text()))
     recorded = {*UFUNCS, *FUNCTIONS, *MEMBERS}
     reached = {name for name in used if any(r == name or name.startswith(f"{r}.") for r in recorded)}
     prefixes = {name for name in used - reached if any(r.startswith(f"{name}.") for r in recorded)}
@@ -41,11 +40,9 @@ OTHERWISE = {"__version__", "__version__.split", "cuda"}
 
 @pytest.mark.skipif(not HAS_CUPY, reason="CuPy is not installed")
 def test_the_record_is_that_of_the_installed_cupy() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); "
-         "from cupy_stand_in.record import surface; import json; print(json.dumps(surface()))"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    script = f"import sys, json; sys.path.insert(0, {str(FOLDER.parents[1])!r}); "
+    script += "from tests.cupy_stand_in.record import surface; print(json.dumps(surface()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["ufuncs"] == SURFACE["ufuncs"]
     assert found["functions"] == SURFACE["functions"]
@@ -56,7 +53,7 @@ def test_the_record_is_that_of_the_installed_cupy() -> None:
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.slow
 def test_every_kernel_compiles(architecture: str) -> None:
-    script = f"import sys; sys.path.insert(0, {str(BACKEND.parent)!r}); sys.path.insert(0, {str(FOLDER.parents[1])!r}); "
+    script = f"import sys; sys.path[:0] = [{str(BACKEND.parent)!r}, {str(FOLDER.parents[1])!r}]; "
     script += f"from tests.cupy_stand_in.compile_kernels import compile_all; sys.exit(compile_all({architecture!r}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     if "DynamicLibNotFoundError" in done.stderr or "No module named 'nvidia'" in done.stderr:

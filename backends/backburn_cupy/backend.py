@@ -32,7 +32,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
     give equal bits: sums over indices, whose order is otherwise left to chance, are then slower.
 
     Work goes to the stream that is CuPy's current one (``with cupy.cuda.Stream(): ...``), and a call returns before it
-    is done. Raises :class:`BackendUnavailableError` where there is no CuPy, no driver or no such device, and says which.
+    is done. Raises :class:`BackendUnavailableError` where there is no CuPy, no driver or no such device.
 
         >>> from backburn_cupy import CupyBackend
         >>> CupyBackend(device=0).spec  # doctest: +SKIP
@@ -79,7 +79,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         }
         words = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
         self._spec = f"cupy:{device}({words})" if words else f"cupy:{device}"
-        several, debug = cupy.cuda.runtime.getDeviceCount() > 1, os.environ.get("BACKBURN_CUPY_DEBUG", "") in ("1", "true")
+        several = cupy.cuda.runtime.getDeviceCount() > 1
+        debug = os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0")
         if several or debug:
             # What needs more at each call stands on the object, before the class, so that nobody else pays for it.
             for name in (*OPERATIONS, "synchronize", "memory_stats", "memory_cleanup"):

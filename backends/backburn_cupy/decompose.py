@@ -1,7 +1,7 @@
 """CuPy: decompositions of matrices, by cuSOLVER in 32 and 64 bits.
 
-cuSOLVER reports a matrix without a result on the device, where a kernel sees it and writes it down, without waiting: see
-:mod:`backburn_cupy.faults`.
+cuSOLVER reports a matrix without a result on the device, where a kernel sees it and writes it down, without waiting:
+see :mod:`backburn_cupy.faults`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def cholesky(k: Any, x: Array, /) -> Array:
             handle, UPPER, n, factor.data.ptr, n, workspace.data.ptr, size, info.data.ptr
         )
     else:
-        pointers = cupy.add(cupy.multiply(cupy.arange(count, dtype=np.uint64), n * n * factor.itemsize), factor.data.ptr)
+        places = cupy.multiply(cupy.arange(count, dtype=np.uint64), n * n * factor.itemsize)
+        pointers = cupy.add(places, factor.data.ptr)
         getattr(cusolver(), f"{letter}potrfBatched")(handle, UPPER, n, pointers.data.ptr, n, info.data.ptr, count)
     k.faults.report("cholesky", cupy.not_equal(info, 0))
     return converted(cupy.tril(factor), x.dtype)

@@ -20,6 +20,7 @@ DISTRIBUTIONS = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy-r
 #: The oldest CuPy whose Python numbers are weak, and which knows bfloat16.
 OLDEST = (14, 0)
 INSTALL = "pip install 'backburn[cuda12]' (or 'backburn[cuda13]' where nvidia-smi names CUDA 13)"
+HIDDEN = "See nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it"
 LIBRARIES = "The CUDA libraries are installed with: pip install '{distribution}[ctk]'"
 
 
@@ -123,7 +124,7 @@ def devices(cupy: Any, distribution: str) -> int:
     except Exception as cause:
         why_none(runtime, distribution, cause)
     if count == 0:
-        unavailable("the CUDA driver sees no device", "See nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it")
+        unavailable("the CUDA driver sees no device", HIDDEN)
     return count
 
 
@@ -137,7 +138,7 @@ def why_none(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
             cause,
         )
     if "NoDevice" in text:
-        unavailable("the CUDA driver sees no device", "See nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it", cause)
+        unavailable("the CUDA driver sees no device", HIDDEN, cause)
     if "InsufficientDriver" in text or "CallRequiresNewerDriver" in text:
         has, wants = (cuda_version(ask) for ask in (runtime.driverGetVersion, runtime.runtimeGetVersion))
         if has and wants and has < wants:
@@ -149,7 +150,7 @@ def why_none(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
             )
         unavailable(
             "the CUDA driver does not start",
-            "See nvidia-smi; a driver that was updated needs a restart, and a container the GPU (docker run --gpus all)",
+            "See nvidia-smi; after an update it needs a restart, and a container needs the GPU (docker run --gpus all)",
             cause,
         )
     unavailable("the CUDA devices cannot be counted", "See nvidia-smi", cause)

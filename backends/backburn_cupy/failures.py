@@ -36,7 +36,8 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
     if (mixed := mixture(operands, device)) is not None:
         return BackendMismatchError(f"{name}: {mixed}")
     if isinstance(error, MemoryError):
-        return DeviceMemoryError(f"{name}: the memory of cuda:{device} is exhausted: {first_line(error)}. {memory(device)}")
+        what = f"{name}: the memory of cuda:{device} is exhausted"
+        return DeviceMemoryError(f"{what}: {first_line(error)}. {memory(device)}")
     if isinstance(error, cupy.cuda.compiler.CompileException):
         return DeviceError(f"{name}: a kernel does not compile: {first_line(error)}. {versions()}")
     if type(error).__name__ in OF_LIBRARIES:

@@ -7,7 +7,7 @@ in ``synchronize``, and when a result's shape depends on data. With ``BACKBURN_C
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import cupy
 import numpy as np
@@ -55,7 +55,7 @@ _report_where = cupy.ElementwiseKernel(
 class Faults:
     """The record of one device."""
 
-    _of_device: dict[int, Faults] = {}
+    _of_device: ClassVar[dict[int, Faults]] = {}
 
     def __init__(self) -> None:
         self._record: Any = None

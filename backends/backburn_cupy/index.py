@@ -170,7 +170,7 @@ def _sum_dtype(x: Array) -> np.dtype[Any]:
     """The dtype to add up in: what the device adds to memory in one step, at least as wide as that of ``x``."""
     if x.dtype.kind in "iu":
         return np.dtype(f"{x.dtype.kind}{8 if x.dtype.itemsize == 8 else 4}")
-    return np.dtype(np.float32) if is_narrow(x) else x.dtype  # type: ignore[no-any-return]
+    return np.dtype(np.float32) if is_narrow(x) else x.dtype
 
 
 def _places(k: Any, operation: str, index: Array, length: int) -> Array:

@@ -1,8 +1,8 @@
 """CuPy: products of matrices and vectors, by cuBLAS itself.
 
 CuPy's ``matmul`` computes stacks of float16 matrices in float32, fails for stacks of bfloat16, and copies transposed
-operands. Here every float product is cuBLAS's in its own dtype, added up in float32 (float64 in float64), on operands as
-they lie: transposed, sliced, or broadcast over a stack. What of this asks cuBLAS is :func:`gemm` alone.
+operands. Here every float product is cuBLAS's in its own dtype, added up in float32 (float64 in float64), on operands
+as they lie: transposed, sliced, or broadcast over a stack. What of this asks cuBLAS is :func:`gemm` alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOT_TRANSPOSED, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
 CALLS = 64
 
 # The factors 1 and 0, which cuBLAS takes by reference: they have to live as long as the process.
-_FACTORS = {False: np.array([1, 0], np.float32), True: np.array([1, 0], np.float64)}
+_FACTORS: dict[bool, Any] = {False: np.array([1, 0], np.float32), True: np.array([1, 0], np.float64)}
 _ADDRESSES = {wide: (array.ctypes.data, array.ctypes.data + array.itemsize) for wide, array in _FACTORS.items()}
 
 

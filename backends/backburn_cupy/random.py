@@ -1,4 +1,4 @@
-"""CuPy: random numbers, with the bits of ``numpy.random.Philox``. What is made of them follows the contract's formulas."""
+"""CuPy: random numbers, with the bits of ``numpy.random.Philox``; all else follows the contract's formulas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __device__ inline void philox(unsigned long long block, unsigned long long low, 
                               unsigned int* words) {{
   unsigned long long a = block, b = 0, c = 0, d = 0;
   for (int round = 0; round < {ROUNDS}; ++round) {{
-    const unsigned long long first = __umul64hi({MULTIPLIERS[0]:#x}ull, a), second = __umul64hi({MULTIPLIERS[1]:#x}ull, c);
+    const unsigned long long first = __umul64hi({MULTIPLIERS[0]:#x}ull, a);
+    const unsigned long long second = __umul64hi({MULTIPLIERS[1]:#x}ull, c);
     const unsigned long long to_b = {MULTIPLIERS[1]:#x}ull * c, to_d = {MULTIPLIERS[0]:#x}ull * a;
     a = second ^ b ^ low;
     c = first ^ d ^ high;

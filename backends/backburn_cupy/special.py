@@ -17,7 +17,10 @@ def special(name: str, of_float: str, of_double: str) -> Callable[..., Array]:
     """The operation that ``of_float`` or ``of_double`` computes of ``a``."""
     kernels = {
         wide: cupy.ElementwiseKernel(
-            "T x", "T y", f"const {wide} a = static_cast<{wide}>(x); y = static_cast<T>({body});", f"backburn_{name}_{wide}"
+            "T x",
+            "T y",
+            f"const {wide} a = static_cast<{wide}>(x); y = static_cast<T>({body});",
+            f"backburn_{name}_{wide}",
         )
         for wide, body in (("float", of_float), ("double", of_double))
     }

@@ -147,10 +147,9 @@ def compile_all(architecture: str) -> int:
 
 def headers() -> list[str]:
     """Where CUDA's headers are, of those that pip has installed."""
-    import nvidia
-
-    found = [path for root in nvidia.__path__ for path in Path(root).glob("*/include") if (path / "cuda_fp16.h").exists()]
-    return [f"-I{path}" for path in found]
+    nvidia = importlib.import_module("nvidia")
+    folders = [folder for root in nvidia.__path__ for folder in Path(root).glob("*/include")]
+    return [f"-I{folder}" for folder in folders if (folder / "cuda_fp16.h").exists()]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ C_NAMES = {
 }  # fmt: skip
 
 COMPILER = shutil.which("g++")
+OPTIONS = ("-O1", "-shared", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off")
+
+Types = dict[str, np.dtype[Any]]
 
 
 @functools.cache
@@ -41,7 +44,7 @@ def library(source: str) -> Any:
             text = Path(work) / "kernel.cpp"
             text.write_text(PRELUDE + source)
             made = Path(work) / "kernel.so"
-            command = [COMPILER, "-O1", "-shared", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off"]
+            command = [COMPILER, *OPTIONS]
             done = subprocess.run([*command, "-o", str(made), str(text)], capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"a kernel does not compile:\n{done.stderr[:4000]}\n{source}")
@@ -67,9 +70,9 @@ def parameters(text: str) -> list[Parameter]:
     return [Parameter(part) for part in text.split(",") if part.strip()]
 
 
-def dtypes(params: list[Parameter], values: list[Any]) -> dict[str, np.dtype[Any]]:
+def dtypes(params: list[Parameter], values: list[Any]) -> Types:
     """The dtype of each type variable, from the arrays that are given; numbers say nothing."""
-    found: dict[str, np.dtype[Any]] = {}
+    found: Types = {}
     for parameter, value in zip(params, values, strict=False):
         if isinstance(value, np.ndarray):
             if parameter.is_variable:
@@ -80,7 +83,7 @@ def dtypes(params: list[Parameter], values: list[Any]) -> dict[str, np.dtype[Any
     return found
 
 
-def dtype_of(parameter: Parameter, variables: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+def dtype_of(parameter: Parameter, variables: Types) -> np.dtype[Any]:
     """The dtype of a parameter."""
     if not parameter.is_variable:
         return np.dtype(parameter.type)
@@ -89,12 +92,12 @@ def dtype_of(parameter: Parameter, variables: dict[str, np.dtype[Any]]) -> np.dt
     return variables[parameter.type]
 
 
-def typedefs(variables: dict[str, np.dtype[Any]]) -> str:
+def typedefs(variables: Types) -> str:
     """The type variables as CuPy defines them."""
     return "".join(f"typedef {C_NAMES[dtype.name]} {name};\n" for name, dtype in sorted(variables.items()))
 
 
-def declared(params: list[Parameter], values: list[Any], variables: dict[str, np.dtype[Any]], first: int, out: bool) -> str:
+def declared(params: list[Parameter], values: list[Any], variables: Types, first: int, out: bool) -> str:
     """The lines that give each parameter its name inside the loop."""
     lines = []
     for number, (parameter, value) in enumerate(zip(params, values, strict=True), first):
@@ -115,7 +118,13 @@ def addresses(arrays: list[Any]) -> Any:
 
 
 def elementwise(
-    name: str, ins: list[Parameter], outs: list[Parameter], body: str, preamble: str, values: list[Any], size: int | None
+    name: str,
+    ins: list[Parameter],
+    outs: list[Parameter],
+    body: str,
+    preamble: str,
+    values: list[Any],
+    size: int | None,
 ) -> list[Any]:
     """Run an elementwise kernel on NumPy arrays and numbers; returns its outputs."""
     if len(values) not in (len(ins), len(ins) + len(outs)):
@@ -157,7 +166,13 @@ def elementwise(
 
 
 def reduction(
-    name: str, parameter: Parameter, out: Parameter, texts: dict[str, str], x: Any, axis: tuple[int, ...], keepdims: bool
+    name: str,
+    parameter: Parameter,
+    out: Parameter,
+    texts: dict[str, str],
+    x: Any,
+    axis: tuple[int, ...],
+    keepdims: bool,
 ) -> Any:
     """Run a reduction of one array: two threads each combine every second element, and then their results."""
     variables = dtypes([parameter], [x])

@@ -14,28 +14,29 @@ from typing import Any
 
 FILE = Path(__file__).parent / "surface.json"
 
-UFUNCS = """
-    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor ceil copysign cos
-    cosh equal exp exp2 expm1 floor floor_divide greater greater_equal hypot invert isfinite isinf isnan left_shift less
-    less_equal log log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply negative
-    nextafter not_equal power reciprocal remainder right_shift rint sign signbit sin sinh sqrt square subtract tan tanh
-    true_divide trunc
-""".split()
-FUNCTIONS = """
-    all any arange argmax argmin argsort argwhere array asarray ascontiguousarray broadcast_arrays broadcast_to concatenate
-    cumprod cumsum empty flip full prod stack sum take tril zeros fft.irfft fft.rfft lib.stride_tricks.as_strided
-    linalg.eigh linalg.qr linalg.solve linalg.svd
-""".split()
-MEMBERS = """
-    dtype ndarray ElementwiseKernel ReductionKernel matmul get_default_memory_pool get_default_pinned_memory_pool
-    show_config cuda.Device cuda.Stream cuda.get_current_stream cuda.device.get_cublas_handle
-    cuda.device.get_cusolver_handle cuda.runtime.getDeviceCount cuda.runtime.memGetInfo cuda.runtime.driverGetVersion
-    cuda.runtime.runtimeGetVersion cuda.runtime.CUDARuntimeError cuda.memory.OutOfMemoryError
-    cuda.compiler.CompileException
-    ndarray.astype ndarray.copy ndarray.data ndarray.device ndarray.diagonal ndarray.dtype ndarray.fill ndarray.flags
-    ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape ndarray.shape
-    ndarray.size ndarray.strides ndarray.transpose ndarray.view
-""".split()
+_UFUNCS = """
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor ceil
+    copysign cos cosh equal exp exp2 expm1 floor floor_divide greater greater_equal hypot invert isfinite isinf
+    isnan left_shift less less_equal log log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum
+    minimum multiply negative nextafter not_equal power reciprocal remainder right_shift rint sign signbit sin sinh
+    sqrt square subtract tan tanh true_divide trunc
+"""
+_FUNCTIONS = """
+    all any arange argmax argmin argsort argwhere array asarray ascontiguousarray broadcast_arrays broadcast_to
+    concatenate cumprod cumsum empty flip full moveaxis prod stack sum take tril zeros fft.irfft fft.rfft
+    lib.stride_tricks.as_strided linalg.eigh linalg.qr linalg.solve linalg.svd
+"""
+_MEMBERS = """
+    dtype ndarray ElementwiseKernel ReductionKernel RawModule matmul get_default_memory_pool
+    get_default_pinned_memory_pool show_config cuda.Device cuda.Stream cuda.get_current_stream
+    cuda.device.get_cublas_handle cuda.device.get_cusolver_handle cuda.runtime.getDeviceCount
+    cuda.runtime.memGetInfo cuda.runtime.driverGetVersion cuda.runtime.runtimeGetVersion
+    cuda.runtime.CUDARuntimeError cuda.memory.OutOfMemoryError cuda.compiler.CompileException cuda.Device.attributes
+    ndarray.astype ndarray.copy ndarray.data ndarray.device ndarray.diagonal ndarray.dtype ndarray.fill
+    ndarray.flags ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape
+    ndarray.shape ndarray.size ndarray.strides ndarray.transpose ndarray.view
+"""
+UFUNCS, FUNCTIONS, MEMBERS = _UFUNCS.split(), _FUNCTIONS.split(), _MEMBERS.split()
 
 
 def member(module: Any, path: str) -> Any:
@@ -47,9 +48,8 @@ def member(module: Any, path: str) -> Any:
 
 def surface() -> dict[str, Any]:
     """The part of the installed CuPy that the backend uses."""
-    import ml_dtypes  # noqa: F401 - makes CuPy know bfloat16
-
     import cupy
+    import ml_dtypes  # noqa: F401 - makes CuPy know bfloat16
 
     def parameters(name: str) -> list[list[Any]]:
         found = inspect.signature(member(cupy, name)).parameters.values()

@@ -22,7 +22,8 @@ def standing_in() -> Iterator[Any]:
     try:
         import backburn_cupy.detect as detect
 
-        with mock.patch.object(detect, "driver", lambda: "libcuda.so.1"), mock.patch.object(detect, "installed", dict):
+        driver = mock.patch.object(detect, "driver", return_value="libcuda.so.1")
+        with driver, mock.patch.object(detect, "installed", return_value={}):
             import cupy
 
             yield cupy

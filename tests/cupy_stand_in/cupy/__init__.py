@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import compiled  # noqa: E402 - beside this package
+import compiled
 
 sys.path.pop(0)
 
@@ -49,7 +49,7 @@ class ndarray:  # noqa: N801 - CuPy's name
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
-            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one explicitly."
         )
 
     __array_function__ = __array__
@@ -77,7 +77,9 @@ class ndarray:  # noqa: N801 - CuPy's name
         cuda.READS.append(self.shape)
         return np.array(self._host, order=order, copy=True)
 
-    def astype(self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True) -> ndarray:
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True
+    ) -> ndarray:
         wanted = np.dtype(dtype)
         if BFLOAT16 in (wanted, self.dtype) and not {wanted, self.dtype} <= {BFLOAT16, np.dtype(np.float32)}:
             raise TypeError("bfloat16 goes through float32 only, as far as the stand-in knows")
@@ -337,7 +339,7 @@ for _name, _body in BODIES.items():
     globals()[_name] = function(_name, _body)
 
 
-def asarray(a: Any) -> ndarray:  # noqa: F811 - takes host arrays, as `array` does
+def asarray(a: Any) -> ndarray:
     return ndarray(np.array(a))
 
 
@@ -444,7 +446,8 @@ class ReductionKernel:
     """A user-defined reduction of one array."""
 
     def __init__(
-        self, in_params: str, out_params: str, map_expr: str, reduce_expr: str, post_map_expr: str, identity: str | None,
+        self, in_params: str, out_params: str, map_expr: str, reduce_expr: str, post_map_expr: str,
+        identity: str | None,
         name: str = "reduce_kernel", reduce_type: str | None = None, reduce_dims: bool = True, preamble: str = "",
     ) -> None:  # fmt: skip
         (self.parameter,), (self.out,) = compiled.parameters(in_params), compiled.parameters(out_params)
@@ -472,7 +475,7 @@ class OutOfMemoryError(MemoryError):
     """No memory is left on the device."""
 
 
-class CompileException(Exception):  # noqa: N818 - CuPy's name
+class CompileException(Exception):
     """A kernel does not compile."""
 
 

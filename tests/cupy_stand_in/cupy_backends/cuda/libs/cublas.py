@@ -40,7 +40,8 @@ def gemmEx(  # noqa: N802 - CuPy's name
 
 
 def gemmStridedBatchedEx(  # noqa: N802 - CuPy's name
-    handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB, beta, C, Ctype, ldc, strideC,
+    handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB, beta, C, Ctype, ldc,
+    strideC,
     batchCount, computeType, algo,
 ) -> None:  # fmt: skip
     assert (computeType == 70) == (Ctype == 1)
