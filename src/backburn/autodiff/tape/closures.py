@@ -285,8 +285,6 @@ class GradientTape:
         tensors: list[tuple[Any, Tracked[Any]]] = []
 
         def leaf(x: Any) -> Any:
-            if isinstance(x, (list, tuple)):
-                return [leaf(each) for each in x]
             if x is None or x.__class__ in (bool, int, float):
                 return x
             made = as_primitive(self.backend, x, "record")
@@ -296,8 +294,9 @@ class GradientTape:
             tensors.append((x, tracked))
             return tracked
 
+        given = [[*map(leaf, x)] if isinstance(x, (list, tuple)) else leaf(x) for x in operands]
         with scoped(RECORDING, True):
-            out = getattr(level, operation)(*(leaf(x) for x in operands), **attributes)
+            out = getattr(level, operation)(*given, **attributes)
         result = level.inner(out)
 
         def pull_back(gradients: Gradients) -> None:

@@ -67,9 +67,9 @@ class GradientTape(Slots):
         like = self._operand(where, flat[0])
 
         def primitive(x: Any) -> Any:
-            return [primitive(each) for each in x] if isinstance(x, list) else self._slot_or_constant(where, x, like)
+            return self._slot_or_constant(where, x, like)
 
-        made = [primitive(o) for o in listed]
+        made = [[*map(primitive, o)] if isinstance(o, list) else primitive(o) for o in listed]
         out = self._run(operation, made, slots, attributes)
         if len(entry.results) == 1:
             return self._appended(out, operation, slots)
