@@ -19,6 +19,7 @@ from backburn.backend import CONTRACT_VERSION, OPERATIONS, BackendInfo, Operatio
 from backburn.backend.registry import list_decorators
 from backburn.backend.table import KINDS, families
 from backburn.base.errors import ArgumentError, BackburnError, hint_for
+from backburn.batching.rules import RULES as BATCHING
 from backburn.tensor.defaults import default_backend
 
 #: Packages whose versions matter in a report.
@@ -112,6 +113,7 @@ def describe_operation(name: str) -> str:
         f"kinds           {', '.join(KINDS[kind] for kind in entry.kinds)}",
         f"implementation  {'required' if entry.required else 'derived: it has a default body'}",
         f"differentiable  {'yes' if entry.differentiable else 'no'}",
+        f"vmap            {_batching(entry)}",
         f"samples         {len(cases)}",
         "",
         *_rule_lines(entry),
@@ -154,6 +156,17 @@ def _signature(body: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(body)
     parameters = [p.replace(annotation=_Bare(p.annotation)) for n, p in signature.parameters.items() if n != "self"]
     return inspect.Signature(parameters, return_annotation=_Bare(signature.return_annotation))
+
+
+def _batching(entry: Operation) -> str:
+    """How ``vmap`` computes an operation for all examples."""
+    if entry.name in BATCHING:
+        return "by a batching rule"
+    if entry.shape is None or entry.results in (("host",), ("data",)):
+        return "not where values differ between examples: its result depends on them"
+    if "Q" in entry.kinds or getattr(entry.attributes.get("dtype"), "kind", "") == "quantized":
+        return "what is quantized is the same for all examples"
+    return "the same for all examples" if entry.required else "by its default body, or for one example after another"
 
 
 def _rule_lines(entry: Operation) -> list[str]:
@@ -210,9 +223,10 @@ def _package(info: BackendInfo) -> str:
 
 
 def _default() -> str:
-    where = f" (from BACKBURN_BACKEND={os.environ['BACKBURN_BACKEND']})" if "BACKBURN_BACKEND" in os.environ else ""
+    chosen = os.environ.get("BACKBURN_BACKEND")
+    where = "" if chosen is None else f" (from BACKBURN_BACKEND={chosen})"
     try:
-        return f"{default_backend().spec}{where}"
+        return f"{(default_backend() if chosen is None else load_backend(chosen)).spec}{where}"
     except BackburnError as error:
         return f"cannot be used{where}: {error}"
 
