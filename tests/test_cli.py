@@ -149,7 +149,8 @@ def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> 
     assert last(again) == last(whole)
 
 
-def test_ctrl_c_keeps_the_last_epoch(config: Path, tmp_path: Path, run) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_keeps_the_last_epoch(config: Path, tmp_path: Path, run, number: int, status: int) -> None:
     path = os.pathsep.join(p for p in sys.path if p)
     with subprocess.Popen(
         [sys.executable, "-m", "backburn", "train", str(config), "--epochs", "100000"],
@@ -163,10 +164,10 @@ def test_ctrl_c_keeps_the_last_epoch(config: Path, tmp_path: Path, run) -> None:
         for line in process.stdout:
             if line.startswith("epoch      3/"):
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         err = process.stderr.read()
         process.stdout.read()
-        assert process.wait(60) == 130
+        assert process.wait(60) == status
     found = re.search(r"interrupted: the model of epoch (\d+) of 100000 is in (.*); go on with\n    (.*)\n", err)
     assert found, err
     assert int(found[1]) >= 3
@@ -174,9 +175,57 @@ def test_ctrl_c_keeps_the_last_epoch(config: Path, tmp_path: Path, run) -> None:
     assert found[3] == f"backburn train {config} --resume --epochs 100000"
     assert "Traceback" not in err
     assert run("evaluate", tmp_path / "out" / "model.safetensors")[0] == 0
-    status, out, _ = run("train", config, "--resume", "--epochs", int(found[1]) + 1)
-    assert status == 0
+    resumed, out, _ = run("train", config, "--resume", "--epochs", int(found[1]) + 1)
+    assert resumed == 0
     assert len(re.findall("^epoch ", out, re.MULTILINE)) == 1
+
+
+def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:
+    """As after a power cut: nothing could be written at the end."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    with subprocess.Popen(
+        [sys.executable, "-m", "backburn", "train", str(config), "--epochs", "100000"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch      4/"):
+                break
+        process.kill()
+        printed = [line, *process.stdout]
+    number = int(printed[-1].split()[1].partition("/")[0])
+    assert run("evaluate", tmp_path / "out" / "model.safetensors")[0] == 0
+    status, out, _ = run("train", config, "--resume", "--epochs", number + 1)
+    assert status == 0
+    found = re.search(r"resumed +after epoch (\d+)", out)
+    assert found
+    assert int(found[1]) >= number - 2  # the one that was being saved when the kill came, and the one before it
+
+
+def test_ctrl_c_while_it_is_imported_prints_no_traceback() -> None:
+    """The command takes Ctrl-C from its first import on."""
+    program = (
+        "import builtins, sys\n"
+        "real = builtins.__import__\n"
+        "def slow(name, *args, **kwargs):\n"
+        "    if name == 'argparse':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *args, **kwargs)\n"
+        "from backburn.__main__ import main\n"
+        "builtins.__import__ = slow\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
 def test_ctrl_c_in_the_first_epoch_keeps_nothing(run, config: Path, tmp_path: Path, monkeypatch) -> None:
@@ -396,7 +445,7 @@ def test_required_operations_are_listed(run) -> None:
 
 def test_the_console_script_is_this_command() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'backburn = "backburn.cli:main"' in text
+    assert 'backburn = "backburn.__main__:main"' in text
     done = fresh("info", "neg")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("neg(x: F, /) -> F\n")

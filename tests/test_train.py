@@ -227,8 +227,20 @@ def test_training_learns() -> None:
     first, last = trainer.history[0], trainer.history[-1]
     assert last.loss < 0.5 * first.loss
     assert last.accuracy > first.accuracy
-    assert last.held_out > 0.7
-    assert last.held_out == accuracy(trainer.model, *trainer.held_out)
+    assert last.unseen > 0.7
+    assert last.unseen == accuracy(trainer.model, *trainer.held_out)
+
+
+def test_validation_images_are_the_last_of_those_trained_on() -> None:
+    config = changed(TINY, "data", validation=0.25)
+    trainer, plain = Trainer(config, backend()), Trainer(TINY, backend())
+    assert (len(trainer.images), len(trainer.unseen[0]), len(trainer.held_out[0])) == (1078, 359, 360)
+    assert np.array_equal(np.concatenate([trainer.images, trainer.unseen[0]]), plain.images)
+    epoch = trainer.run_epoch()
+    assert trainer.unseen_name == "validation"
+    assert plain.unseen_name == "held out"
+    assert epoch.unseen == accuracy(trainer.model, *trainer.unseen)
+    assert trainer.held_out_accuracy() == accuracy(trainer.model, *trainer.held_out)
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
@@ -328,7 +340,7 @@ def test_a_saved_model_tells_the_same_digits(tmp_path: Path, spec: str) -> None:
     there = load_backend(spec)
     model, config = outputs.saved_model(tmp_path / outputs.MODEL, there)
     assert config == TINY
-    assert accuracy(model, *trainer.held_out) == epoch.held_out
+    assert accuracy(model, *trainer.held_out) == epoch.unseen
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,6 @@ def _public_name(frame: FrameType) -> str | None:
 
 
 def _without_name(message: str, name: str) -> str:
-    """``message`` without the names of functions before what it says."""
+    """``message`` without the names of functions before what it says, or before what it quotes of another error."""
     match = re.match(rf"(?:[\w.]+: )*{re.escape(name)}: ", message) or re.match(r"[a-z_]\w*: ", message)
-    return message[match.end() :] if match else message
+    return (message[match.end() :] if match else message).replace(f": {name}: ", ": ")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +20,8 @@ from backburn.backend import AnyBackend, is_autodiff, load_backend
 from backburn.base.errors import BackburnError, ConfigError
 
 DEFAULT = "autodiff(numpy)"
+#: Exit statuses of a run that a signal has ended: 128 and the signal's number.
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 ORDER = "else what BACKBURN_BACKEND says, else what the file says"
 
 
@@ -65,20 +71,15 @@ def train(options: argparse.Namespace) -> int:
     if options.resume:
         outputs.resume(trainer, folder)
     _print_header(trainer, options.config, folder)
-    state, interrupted = _train(trainer)
-    if not state["history"]:
-        print("interrupted in the first epoch: there is nothing to keep", file=sys.stderr)
-        return 130
-    from backburn import __version__
-
-    outputs.save(folder, state, __version__, backend)
-    if interrupted:
-        print(_how_to_resume(options, len(state["history"]), config.train.epochs, folder), file=sys.stderr)
-        return 130
-    outputs.draw_curves(trainer.history, folder / outputs.CURVES)
+    with terminable():
+        saved, signalled = _train(trainer, folder)
+    if signalled is not None:
+        print(_how_to_resume(options, saved, config.train.epochs, folder), file=sys.stderr)
+        return TERMINATED if isinstance(signalled, Terminated) else INTERRUPTED
+    outputs.draw_curves(trainer.history, folder / outputs.CURVES, trainer.unseen_name)
     print(f"model     {folder / outputs.MODEL}")
     print(f"curves    {folder / outputs.CURVES}")
-    _print_result(trainer.history[-1].held_out)
+    _print_result(trainer.held_out_accuracy())
     return 0
 
 
@@ -132,35 +133,71 @@ def training_backend(backend: AnyBackend) -> AnyBackend:
     return wrapped
 
 
-def _train(trainer: Any) -> tuple[dict[str, Any], bool]:
-    """Run the epochs that are left; the state after the last complete one, and whether Ctrl-C cut the run short."""
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM), as a batch system does before it kills."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can."""
+
+    def terminate(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
+    """Run the epochs that are left and save the run after each; how many are saved, and what cut the run short.
+
+    A save waits for the disk, and so has a thread of its own beside the next epoch: tensors never change.
+    """
     from tqdm import tqdm
 
+    from backburn import __version__
+    from backburn.train import outputs
+
     epochs = trainer.config.train.epochs
-    state = trainer.state()
+    signalled: KeyboardInterrupt | None = None
+    saving: Future[int] | None = None
     started = time.perf_counter()
-    try:
-        for number in range(len(trainer.history) + 1, epochs + 1):
-            shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
-            # Where standard error is no terminal, there is no bar.
-            epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
-            state = trainer.state()
-            print(
-                f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
-                f"accuracy {epoch.accuracy:7.2%}  held out {epoch.held_out:7.2%}",
-                flush=True,
-            )
-    except KeyboardInterrupt:  # what the unfinished epoch did to the model is left out
-        return state, True
-    print(f"time      {time.perf_counter() - started:.1f} s")
-    return state, False
+
+    def save(state: dict[str, Any]) -> int:
+        outputs.save(folder, state, __version__, trainer.backend)
+        return len(state["history"])
+
+    with ThreadPoolExecutor(1) as writer:
+        saved = len(trainer.history)
+        try:
+            for number in range(saved + 1, epochs + 1):
+                shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
+                # Where standard error is no terminal, there is no bar.
+                epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
+                saved = saving.result() if saving else saved
+                saving = writer.submit(save, trainer.state())
+                print(
+                    f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
+                    f"accuracy {epoch.accuracy:7.2%}  {trainer.unseen_name} {epoch.unseen:7.2%}",
+                    flush=True,
+                )
+        except KeyboardInterrupt as interrupt:  # what the unfinished epoch did to the model is left out
+            signalled = interrupt
+        saved = saving.result() if saving else saved
+    if signalled is None:
+        print(f"time      {time.perf_counter() - started:.1f} s")
+    return saved, signalled
 
 
 def _print_header(trainer: Any, path: Path, folder: Path) -> None:
     model, config = trainer.model, trainer.config
     layers = [64, *config.model.hidden, 10]
     print(f"config    {path}")
-    print(f"data      {len(trainer.images)} images to train on, {len(trainer.held_out[0])} held out")
+    validated = "" if trainer.unseen is trainer.held_out else f"{len(trainer.unseen[0])} to validate on, "
+    print(f"data      {len(trainer.images)} images to train on, {validated}{len(trainer.held_out[0])} held out")
     print(f"model     {'-'.join(map(str, layers))} {config.model.activation}, {model.num_parameters} parameters")
     print(f"backend   {trainer.backend.spec}")
     print(f"output    {folder}")
@@ -174,6 +211,9 @@ def _print_result(accuracy: float) -> None:
 
 
 def _how_to_resume(options: argparse.Namespace, done: int, epochs: int, folder: Path) -> str:
+    """What is left of an interrupted run, and how to go on with it."""
+    if not done:
+        return "interrupted in the first epoch: there is nothing to keep"
     words = ["backburn", "train", str(options.config), "--resume"]
     for name in ("backend", "epochs", "seed", "out"):
         value = getattr(options, name)

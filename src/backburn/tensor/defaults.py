@@ -9,7 +9,7 @@ from backburn.backend.contract import AnyBackend, is_backend
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Block, F, scoped
 from backburn.base.dtypes import DType, as_dtype
-from backburn.base.errors import DTypeError, SpecError
+from backburn.base.errors import BackburnError, DTypeError, SpecError
 
 
 def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
@@ -33,7 +33,13 @@ def default_backend() -> AnyBackend:
         <backend autodiff(numpy)>
     """
     backend: AnyBackend | None = DEFAULT_BACKEND.get()
-    return load_backend(os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")) if backend is None else backend
+    if backend is not None:
+        return backend
+    spec = os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")
+    try:
+        return load_backend(spec)
+    except BackburnError as error:
+        raise type(error)(f"BACKBURN_BACKEND={spec}: {error}") from error
 
 
 def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:

@@ -38,9 +38,14 @@ class DistortConfig(Section):
 
 
 class DataConfig(Section):
-    """``[data]``: what is trained on."""
+    """``[data]``: what is trained on.
+
+    ``validation`` is the share of the training images, taken from their end, that is not trained on but measured after
+    each epoch, in place of the held-out images: to choose a configuration by, without looking at those.
+    """
 
     name: Literal["digits"] = "digits"
+    validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     distort: DistortConfig = DistortConfig()
 
 

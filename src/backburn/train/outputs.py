@@ -35,7 +35,10 @@ def prepare(folder: str | os.PathLike[str]) -> Path:
 
 
 def save(folder: Path, state: dict[str, Any], version: str, backend: AnyBackend) -> None:
-    """Write the model and the state of a run into its folder, from what :meth:`Trainer.state` returned."""
+    """Write the model and the state of a run into its folder, from what :meth:`Trainer.state` returned.
+
+    Each file is written whole or not at all, so that a run can be taken up again whatever ends it.
+    """
     about = {
         "backburn": version,
         "backend": backend.spec,
@@ -84,8 +87,8 @@ def trained_on(path: str | os.PathLike[str]) -> str | None:
     return spec if isinstance(spec, str) else None
 
 
-def draw_curves(history: Sequence[Epoch], path: Path) -> None:
-    """Draw loss and accuracies over the epochs into a PNG file."""
+def draw_curves(history: Sequence[Epoch], path: Path, unseen: str = "held out") -> None:
+    """Draw loss and accuracies over the epochs into a PNG file; ``unseen`` names the images not trained on."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -97,7 +100,7 @@ def draw_curves(history: Sequence[Epoch], path: Path) -> None:
     left.plot(numbers, [epoch.loss for epoch in history], marker=marker, color="tab:blue")
     left.set(title="training loss", xlabel="epoch", ylabel="cross-entropy")
     right.plot(numbers, [100 * epoch.accuracy for epoch in history], marker=marker, label="training (distorted)")
-    right.plot(numbers, [100 * epoch.held_out for epoch in history], marker=marker, label="held out")
+    right.plot(numbers, [100 * epoch.unseen for epoch in history], marker=marker, label=unseen)
     right.set(title="accuracy", xlabel="epoch", ylabel="%")
     right.legend()
     for axes in (left, right):

@@ -24,16 +24,17 @@ DISTORTIONS = 1
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to: loss and accuracy while training, and the accuracy on held-out images after it.
+    """What one epoch came to: loss and accuracy while training, and the accuracy on other images after it.
 
-    Training images are distorted and dropout is at work while the first two are measured, so that they may be worse
-    than the third. Accuracies are shares of 1.
+    These are the validation images, where the configuration sets some apart, else the held-out ones. Training images
+    are distorted and dropout is at work while the first two are measured, so that they may be worse than the third.
+    Accuracies are shares of 1.
     """
 
     number: int
     loss: float
     accuracy: float
-    held_out: float
+    unseen: float
 
 
 class Trainer:
@@ -47,13 +48,21 @@ class Trainer:
         """A run that has not begun. ``backend`` must differentiate."""
         self.config = config
         self.backend = backend
-        (self.images, self.labels), self.held_out = hold_out(*load_digits())
+        (images, labels), self.held_out = hold_out(*load_digits())
+        kept = len(images) - round(config.data.validation * len(images))
+        self.images, self.labels = images[:kept], labels[:kept]
+        self.unseen = (images[kept:], labels[kept:]) if kept < len(images) else self.held_out
         self.random = Generator(config.train.seed)
         with fork(self.random):
             self.model = model_of(config, backend)
         steps = config.train.epochs * -(-len(self.images) // config.train.batch_size)
         self.optimizer = build_optimizer(config.optimizer, steps)
         self.history: list[Epoch] = []
+
+    @property
+    def unseen_name(self) -> str:
+        """What the images are called that are measured after each epoch."""
+        return "held out" if self.unseen is self.held_out else "validation"
 
     @property
     def steps_per_epoch(self) -> int:
@@ -77,10 +86,14 @@ class Trainer:
                 self.optimizer.step(self.model, loss.backward())
                 loss_sum += float(loss.item()) * len(pixels)
                 correct += int((logits.argmax(axis=1) == y).sum().item())
-        held_out = accuracy(self.model, *self.held_out)
-        epoch = Epoch(number, loss_sum / len(images), correct / len(images), held_out)
+        unseen = accuracy(self.model, *self.unseen)
+        epoch = Epoch(number, loss_sum / len(images), correct / len(images), unseen)
         self.history.append(epoch)
         return epoch
+
+    def held_out_accuracy(self) -> float:
+        """The share of held-out images whose digit the model tells."""
+        return self.history[-1].unseen if self.unseen is self.held_out else accuracy(self.model, *self.held_out)
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on from here, as a tree of tensors and plain values.
