@@ -84,32 +84,40 @@ class Places:
         self.tree = tree
         self.holders: list[Holder] = []
         found: dict[int, Shared] = {}
-        active: set[int] = set()
-
-        def visit(value: Any, path: str, key: Any, parent: Holder | None) -> None:
-            kind = None if value is None else node_type(value.__class__)
-            if kind is None:
-                if wanted(value):
-                    shared = found.setdefault(id(value), Shared(value))
-                    if parent is None:
-                        raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
-                    shared.paths.append(path)
-                    shared.places.append((parent, key))
-                return
-            if id(value) in active:
-                raise cyclic(value)
-            active.add(id(value))
-            holder = Holder(value, kind, path, key, parent)
-            self.holders.append(holder)
-            children, keys, _ = kind.flatten(value)
-            for name, child in zip(keys, children, strict=True):
-                visit(child, joined(path, name), name, holder)
-            active.discard(id(value))
-
-        visit(tree, "", None, None)
+        self._visit(tree, "", None, None, wanted, found, set())
         self.leaves = list(found.values())
         check_distinct(path for leaf in self.leaves for path in leaf.paths)
         self.remember()
+
+    def _visit(
+        self,
+        value: Any,
+        path: str,
+        key: Any,
+        parent: Holder | None,
+        wanted: Callable[[Any], bool],
+        found: dict[int, Shared],
+        active: set[int],
+    ) -> None:
+        """Note the leaves and nodes at ``value`` and below; ``active`` are the nodes on the way down."""
+        kind = None if value is None else node_type(value.__class__)
+        if kind is None:
+            if wanted(value):
+                shared = found.setdefault(id(value), Shared(value))
+                if parent is None:
+                    raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
+                shared.paths.append(path)
+                shared.places.append((parent, key))
+            return
+        if id(value) in active:
+            raise cyclic(value)
+        active.add(id(value))
+        holder = Holder(value, kind, path, key, parent)
+        self.holders.append(holder)
+        children, keys, _ = kind.flatten(value)
+        for name, child in zip(keys, children, strict=True):
+            self._visit(child, joined(path, name), name, holder, wanted, found, active)
+        active.discard(id(value))
 
     def remember(self) -> None:
         """Take the tree as it is now for unchanged; called after new leaves have been put."""
