@@ -16,7 +16,7 @@ from backburn.nn import Linear, ReLU, Sequential, quantize_model
 
 SCHEMES = [
     "qint8_symmetric_channel0_float32", "qint4_symmetric_block32_float16", "qint4_affine_block7_bfloat16",
-    "quint8_affine_tensor_float32",
+    "quint8_affine_tensor_float32", "qfloat8_e4m3fn_symmetric_block16_float16",
 ]  # fmt: skip
 
 
@@ -69,3 +69,22 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
             load_model(tmp_path / "m")
     safe._write(tmp_path / "m", safe.MODEL, arrays, {}, {"w": good})
     np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), np.zeros((2, 3)))
+
+
+def test_states_of_training_hold_quantized_tensors(tmp_path: Path) -> None:
+    from backburn.io import load_state, save_state
+
+    weights = {
+        name: bb.asarray(np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)).quantize(dtype=name)
+        for name in ("qint4_affine_block3_float16", "qfloat8_e5m2_symmetric_channel0_float32", SCHEMES[0])
+    }
+    tree = {"model": weights, "steps": [3, {"zero": weights[SCHEMES[0]]}], "model.x": bb.ones(2)}
+    save_state(tmp_path / "s", tree)
+    loaded = load_state(tmp_path / "s")
+    for name, x in weights.items():
+        again = loaded["model"][name]
+        assert again.dtype is x.dtype
+        np.testing.assert_array_equal(again.numpy(), x.numpy())
+    assert loaded["steps"][0] == 3
+    np.testing.assert_array_equal(loaded["steps"][1]["zero"].numpy(), weights[SCHEMES[0]].numpy())
+    assert (tmp_path / "s").stat().st_size < 3000

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import DTypeError, FileFormatError
-from backburn.tensor.classes import Tensor
+from backburn.base.errors import BackburnError, DTypeError, FileFormatError
+from backburn.io.quantized import of_parts, part_names, parts_of
+from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.host import to_host
 
 #: The only key of the JSON object that stands for an array; no mapping that is saved may have it.
@@ -37,6 +38,10 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(tree, (Tensor, np.ndarray)):
         while name in arrays:  # {"a.b": x, "a": {"b": y}}
             name += "'"
+        if isinstance(tree, QuantizedTensor):
+            while any(part in arrays for part in part_names(name)):
+                name += "'"
+            return {MARK: name, **parts_of(name, tree, arrays)}
         arrays[name] = as_array(name, tree)
         return {MARK: name}
     if isinstance(tree, Mapping):
@@ -57,8 +62,18 @@ def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         if MARK in tree:
             if tree[MARK] not in arrays:
                 raise FileFormatError(f"the array {tree[MARK]!r} is missing")
+            if "scheme" in tree:
+                return _quantized(tree, arrays)
             return arrays[tree[MARK]]
         return {key: put_together(value, arrays) for key, value in tree.items()}
     if isinstance(tree, list):
         return [put_together(value, arrays) for value in tree]
     return tree
+
+
+def _quantized(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> QuantizedTensor:
+    name = about[MARK]
+    try:
+        return of_parts(name, about, dict(arrays))
+    except (BackburnError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the quantized tensor {name!r} is damaged ({error})") from error

@@ -18,13 +18,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from backburn.backend.quantized import scale_shape
-from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
 from backburn.io.plain import put_together, take_apart
+from backburn.io.quantized import of_parts, parts_of
 from backburn.tensor.classes import QuantizedTensor
-from backburn.tensor.host import quantized_from_parts, quantized_parts
 
 #: The version of the files that this release writes, and the only one that it reads.
 FORMAT_VERSION = 1
@@ -70,12 +68,7 @@ def save_model(
     schemes: dict[str, Any] = {}
     for name, x in state.items():
         if isinstance(x, QuantizedTensor):
-            schemes[name] = {"scheme": x.dtype.name, "shape": list(x.shape)}
-            for part, array in zip(_part_names(name), quantized_parts(x), strict=True):
-                if part in arrays:
-                    raise FileFormatError(f"save_model: {part!r} is both a tensor and a part of {name!r}")
-                if array is not None:
-                    arrays[part] = array
+            schemes[name] = parts_of(name, x, arrays)
     _write(path, MODEL, arrays, dict(about or {}), schemes)
 
 
@@ -91,34 +84,10 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
     state: dict[str, Any] = dict(arrays)
     for name, about in schemes.items():
         try:
-            state[name] = _quantized(name, about, state)
+            state[name] = of_parts(name, about, state)
         except (BackburnError, KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path)}: the quantized tensor {name!r} is damaged ({error})") from error
     return Saved(state, document)
-
-
-def _part_names(name: str) -> tuple[str, str, str]:
-    """Under what names the parts of a quantized tensor are saved."""
-    return name, f"{name}.scale", f"{name}.zero"
-
-
-def _quantized(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
-    """A quantized tensor of its parts, which are taken out of ``arrays``."""
-    scheme, shape = as_dtype(about["scheme"]), tuple(int(n) for n in about["shape"])
-    if not isinstance(scheme, QuantizedDType):
-        raise FileFormatError(f"{scheme} is no scheme")
-    values, scale, zero = (arrays.pop(part, None) for part in _part_names(name))
-    if values is None or scale is None:
-        raise FileFormatError("its values or its steps are missing")
-    steps = scale_shape(shape, scheme)
-    stored = (*(shape or (1,))[:-1], -(-(shape or (1,))[-1] // 2)) if scheme.is_packed else shape
-    expected = "uint8" if scheme.is_packed else scheme.storage.name
-    if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != (stored, expected, steps, scheme.scale.name):
-        raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
-    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and zero.shape != steps):
-        raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
-    made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
-    return made
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
@@ -129,7 +98,10 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
 
 
 def load_state(path: str | os.PathLike[str]) -> Any:
-    """Read what :func:`save_state` wrote; tensors are NumPy arrays, tuples are lists. Raises as :func:`load_model`."""
+    """Read what :func:`save_state` wrote. Raises as :func:`load_model`.
+
+    Tensors are NumPy arrays, or quantized tensors on the default backend as they were stored; tuples are lists.
+    """
     arrays, document, _ = _read(path, STATE)
     try:
         return put_together(document, arrays)

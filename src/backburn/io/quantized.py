@@ -1,0 +1,48 @@
+"""Quantized tensors as named arrays: what is stored, its steps and zero points, and a table of scheme and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from backburn.backend.quantized import scale_shape
+from backburn.base.dtypes import QuantizedDType, as_dtype
+from backburn.base.errors import FileFormatError
+from backburn.tensor.classes import QuantizedTensor
+from backburn.tensor.host import quantized_from_parts, quantized_parts
+
+
+def part_names(name: str) -> tuple[str, str, str]:
+    """Under what names the parts of a quantized tensor are saved."""
+    return name, f"{name}.scale", f"{name}.zero"
+
+
+def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Put the parts of ``x`` into ``arrays``; what else is to be known of it."""
+    for part, array in zip(part_names(name), quantized_parts(x), strict=True):
+        if part in arrays:
+            raise FileFormatError(f"{part!r} is both a tensor and a part of {name!r}")
+        if array is not None:
+            arrays[part] = array
+    return {"scheme": x.dtype.name, "shape": list(x.shape)}
+
+
+def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
+    """The quantized tensor of its parts, which are taken out of ``arrays``. Raises where they do not fit."""
+    scheme, shape = as_dtype(about["scheme"]), tuple(int(n) for n in about["shape"])
+    if not isinstance(scheme, QuantizedDType):
+        raise FileFormatError(f"{scheme} is no scheme")
+    values, scale, zero = (arrays.pop(part, None) for part in part_names(name))
+    if values is None or scale is None:
+        raise FileFormatError("its values or its steps are missing")
+    steps = scale_shape(shape, scheme)
+    stored = (*(shape or (1,))[:-1], -(-(shape or (1,))[-1] // 2)) if scheme.is_packed else shape
+    expected = (stored, scheme.stored.name, steps, scheme.scale.name)
+    if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != expected:
+        raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
+    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and zero.shape != steps):
+        raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
+    made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
+    return made
