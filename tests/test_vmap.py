@@ -272,6 +272,10 @@ def test_derivatives_by_hand_hold_inside_and_outside() -> None:
     of_x, of_w = bb.grad(lambda x, w: bb.vmap(f, (0, None))(x, w).sum(), (0, 1))(x, shared)
     same([of_x, of_w], [2.0 * shared * bb.ones_like(x), x.sum()])
     same(bb.jvp(lambda x: bb.vmap(f)(x, w), (x,), (x,))[1], [2.0 * w * x])
+    same(bb.vmap(f)(x, w), [x * w])
+    parameter = bb.asarray(1.5, dtype="float64").require_grad()
+    gradients = bb.vmap(lambda x: f(x, parameter))(x).sum().backward()
+    same(parameter.grad(gradients), [x.sum().detach()])
     nested = bb.grad(lambda x: bb.vmap(lambda a: bb.vmap(lambda b: f(b, a))(x))(w).sum())(x)
     same(nested, [2.0 * w.sum() * bb.ones_like(x)])
 

@@ -63,11 +63,12 @@ class custom_vjp:  # noqa: N801 - a decorator
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         outer: Any = common_backend(self.f.__name__, tensors) if tensors else None
-        if isinstance(outer, Batched):
-            return _for_each_example(self, outer, leaves, structure)
-        tracked = [isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked for x in leaves]
+        inside_vmap = isinstance(outer, Batched)  # tracked is then what is so on a level below
+        tracked = [isinstance(x, FloatTensor) and (x.backend is outer or inside_vmap) and x.is_tracked for x in leaves]
         if not any(tracked) or not RECORDING.get():
             return self.f(*args)
+        if inside_vmap:
+            return _for_each_example(self, outer, leaves, structure)
         if self.forward is None or self.backward is None:
             name = self.f.__name__
             raise GraphError(f"{name}: no derivative was given: call {name}.define(forward, backward)")
