@@ -23,7 +23,7 @@ Axes = tuple[int, ...]
 LARGE = 1 << 16
 
 #: Sums are so fast that a second thread pays from so many elements on.
-WORTH_OF_SUMS = 1 << 22
+WORTH_OF_SUMS = 3 << 20
 
 #: The length of the rows into which a sum of everything is cut.
 ROW = 1 << 12

@@ -70,7 +70,7 @@ def mean_gradient(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
 def var_gradient(k: Any, g: Any, x: Any, axis: Axes, correction: float) -> Any:
     """Twice the distance from the mean, over the degrees of freedom."""
     scale = k.div(k.reshape(k.mul(g, 2.0), kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
-    return k.mul(scale, k.sub(x, k.mean(x, axis, True)))
+    return k.mul(k.sub(x, k.mean(x, axis, True)), scale)
 
 
 def std_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, correction: float) -> Any:
@@ -98,7 +98,7 @@ def norm_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> A
 def logsumexp_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """Each element's part of the sum; 0 where all are -inf."""
     total = k.reshape(k.where(k.equal(out, -math.inf), 0.0, out), kept(x.shape, axis))
-    return k.mul(k.reshape(g, kept(x.shape, axis)), k.exp(k.sub(x, total)))
+    return k.mul(k.exp(k.sub(x, total)), k.reshape(g, kept(x.shape, axis)))
 
 
 gradient("sum", x=spread)

@@ -1,0 +1,129 @@
+"""Shortcuts that the NumPy backend takes on large arrays, and what it does where they cannot be taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn_numpy import blocks, threads
+
+BASE = load_backend("numpy")
+GENERATOR = np.random.default_rng(0)
+#: Elements that fill several blocks in each of two threads, with a rest; and rows that are not copied to be broadcast.
+ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
+
+
+@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
+def number_of_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = threads.num_threads()
+    threads.set_num_threads(request.param)
+    yield
+    threads.set_num_threads(before)
+    assert np.getbufsize() == 8192
+
+
+def real(*shape: int, dtype: str = "float32") -> Any:
+    return GENERATOR.normal(size=shape).astype(dtype)
+
+
+def body(name: str, *operands: Any, **attributes: Any) -> Any:
+    """What the contract's own body makes of the operands in float64."""
+    wide = [o.astype(np.float64) if o.dtype.kind == "f" else o for o in operands]
+    return OPERATIONS[name].body(BASE, *wide, **attributes)
+
+
+@pytest.mark.parametrize("axis", [(0,), (1,), (0, 1), (1, 2), (0, 1, 2), (2,), (0, 2)])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_reductions(axis: tuple[int, ...], offset: float, dtype: str) -> None:
+    x = (real(ROWS // 4, 4, COLUMNS) + offset).astype(dtype)
+    wide = x.astype(np.float64)
+    loose = 2e-3 if dtype == "float16" else 1e-5
+    for keepdims in (False, True):
+        mean = BASE.mean(x, axis=axis, keepdims=keepdims)
+        np.testing.assert_allclose(mean, wide.mean(axis, keepdims=keepdims), rtol=loose, atol=loose)
+        variance = BASE.var(x, axis=axis, keepdims=keepdims)
+        np.testing.assert_allclose(variance, wide.var(axis, keepdims=keepdims), rtol=10 * loose)
+        assert mean.dtype == variance.dtype == x.dtype
+        logarithm = BASE.logsumexp(x, axis=axis, keepdims=keepdims)
+        expected = np.log(np.exp(wide - offset).sum(axis, keepdims=keepdims)) + offset
+        np.testing.assert_allclose(logarithm, expected, rtol=loose, atol=loose)
+    if dtype != "float16":
+        np.testing.assert_allclose(BASE.sum(x, axis=axis), wide.sum(axis), rtol=1e-5, atol=1e-2)
+
+
+def test_the_variance_of_what_hardly_varies() -> None:
+    x = 1000.0 + real(ROWS, COLUMNS) / 8
+    for axis in ((0,), (1,), (0, 1)):
+        np.testing.assert_allclose(BASE.var(x, axis=axis), x.astype(np.float64).var(axis), rtol=1e-3)
+    assert not BASE.var(np.full((ROWS, COLUMNS), 3.0, np.float32), axis=(1,)).any()
+
+
+def test_sums_of_exponentials_at_the_ends() -> None:
+    x = real(ROWS, COLUMNS)
+    x[0], x[1, 5], x[2, 5], x[3] = -math.inf, math.inf, math.nan, -1e30
+    for transposed in (False, True):
+        got = BASE.logsumexp(np.ascontiguousarray(x.T) if transposed else x, axis=(0 if transposed else 1,))
+        np.testing.assert_array_equal(got[:2], [-math.inf, math.inf])
+        assert math.isnan(got[2])
+        np.testing.assert_allclose(got[3], -1e30)
+        np.testing.assert_allclose(got[4:], np.log(np.exp(x[4:].astype(np.float64)).sum(1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0, 1e4, 1e30])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_and_cross_entropy_of_large_logits(factor: float, axis: int) -> None:
+    x = real(ROWS, COLUMNS) * np.float32(factor)
+    labels = GENERATOR.integers(0, x.shape[axis], x.shape[1 - axis])
+    np.testing.assert_allclose(BASE.softmax(x, axis=axis), body("softmax", x, axis=axis), rtol=2e-5, atol=1e-30)
+    losses = BASE.label_cross_entropy(x, labels, axis=axis)
+    np.testing.assert_allclose(losses, body("label_cross_entropy", x, labels, axis=axis), rtol=1e-5, atol=1e-5)
+    grad = real(len(labels))
+    got = BASE.label_cross_entropy_backward(grad, x, labels, axis=axis)
+    expected = body("label_cross_entropy_backward", grad, x, labels, axis=axis)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_a_small_loss_keeps_its_digits() -> None:
+    x = np.full((ROWS, 300), -2.0, np.float32)
+    x[:, 7] = 15.0
+    labels = np.full(ROWS, 7)
+    expected = math.log1p(299 * math.exp(-17.0))
+    np.testing.assert_allclose(BASE.label_cross_entropy(x, labels, axis=1), expected, rtol=1e-2)
+    np.testing.assert_allclose(BASE.label_cross_entropy(x.astype(np.float64), labels, axis=1), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normalizations_of_rows_far_from_zero(offset: float, dtype: str) -> None:
+    grad, scale, bias = real(ROWS, COLUMNS, dtype=dtype), real(COLUMNS, dtype=dtype), real(COLUMNS, dtype=dtype)
+    x = (real(ROWS, COLUMNS) + offset).astype(dtype)
+    x[3], x[4] = 7.0, 0.0
+    got = BASE.layer_norm(x, scale, bias, axis=(1,))
+    np.testing.assert_allclose(got, body("layer_norm", x, scale, bias, axis=(1,)), rtol=1e-4, atol=1e-3)
+    of_x, of_scale = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
+    rest = np.arange(ROWS) > 4  # where nothing varies, the slope is that of a division by almost nothing
+    expected = body("layer_norm_backward", grad, x, scale, axis=(1,), eps=1e-5)
+    np.testing.assert_allclose(of_x[rest], expected[0][rest], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(of_scale, expected[1], rtol=1e-3, atol=2e-2)
+
+
+def test_the_slope_of_gelu_far_from_zero() -> None:
+    x = real(ROWS, COLUMNS)
+    x[0, :8] = 8.9, -8.9, 9.1, -9.1, 3e38, -3e38, math.inf, -math.inf
+    got = BASE.gelu_backward(np.ones_like(x), x, "tanh")
+    np.testing.assert_allclose(got[0, :8], [1, 0, 1, 0, 1, 0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(got[1:], body("gelu_backward", np.ones_like(x), x, approximate="tanh")[1:], atol=1e-6)
+
+
+def test_large_operands_broadcast() -> None:
+    x, row, column = real(ROWS, COLUMNS), real(COLUMNS), real(ROWS, 1)
+    for other in (row, column, row[None], real(1, 1)):
+        np.testing.assert_array_equal(BASE.add(x, other), x + other)
+        np.testing.assert_array_equal(BASE.mul(other, x), x * other)
