@@ -23,6 +23,7 @@ from backburn.base.errors import (
 )
 from backburn.conformance import SAMPLES
 from backburn.conformance.derivatives import is_float
+from backburn.conformance.samples import Stored
 from backburn_numpy import NumpyBackend
 
 BASE = NumpyBackend()
@@ -128,6 +129,11 @@ def test_the_scan_is_the_recurrence_and_one_step_where_a_is_zero() -> None:
 
 # ---- the other operations ----
 
+def stored(x: Any) -> Any:
+    """A quantized operand on the backend; anything else as it is."""
+    return x.on(OUTER.inner_backend) if isinstance(x, Stored) else x
+
+
 def samples_to_record() -> list[Any]:
     """For each differentiable operation its first smooth sample whose operands a slot or a constant can be."""
     found = []
@@ -148,13 +154,13 @@ def test_every_differentiable_operation_can_be_recorded(name: str, sample: Any) 
     def slot(x: Any) -> Any:
         if isinstance(x, list):
             return [slot(each) for each in x]
-        return tape.input(x) if is_float(x) else x
+        return tape.input(x) if is_float(x) else stored(x)
 
     def leaf(x: Any) -> Any:
         if isinstance(x, list):
             return [leaf(each) for each in x]
         if not is_float(x):
-            return x
+            return stored(x)
         leaves.append(OUTER.set_require_grad(OUTER.from_inner(x), True))
         return leaves[-1]
 
