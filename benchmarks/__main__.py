@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks import layers
+from benchmarks import checkpoint, layers
 
 #: Case, peer, and the most that backburn may take of the peer's time, by figure.
 BARS: list[tuple[str, str, dict[str, float]]] = [
@@ -28,6 +28,7 @@ BARS: list[tuple[str, str, dict[str, float]]] = [
     ("chain 1,000,000", "torch", {"per operation": 1.0}),
     ("import", "numpy", {"process": 1.5}),
     *layers.BARS,
+    *checkpoint.BARS,
 ]
 
 

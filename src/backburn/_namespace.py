@@ -6,7 +6,7 @@
 # ruff: noqa: I001 - names stand on as few lines as they need. `python tools/write_all.py` writes `__all__`.
 
 
-from backburn.autodiff import Autodiff, Gradients, gradient
+from backburn.autodiff import Autodiff, Forward, Gradients, gradient
 from backburn.autodiff.anomaly import detect_anomaly
 from backburn.backend.custom import implement
 from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend
@@ -72,7 +72,7 @@ from backburn.transforms import (
 from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi
 
 __all__ = [
-    "Autodiff", "AutodiffBackend", "Backend", "BoolTensor", "DType", "FloatTensor", "Gradients", "IntTensor",
+    "Autodiff", "AutodiffBackend", "Backend", "BoolTensor", "DType", "FloatTensor", "Forward", "Gradients", "IntTensor",
     "QuantizedDType", "QuantizedTensor", "Tensor", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all",
     "allclose", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh", "astype", "atan", "atan2",
     "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "bfloat16", "bincount", "bitwise_and", "bitwise_invert",
