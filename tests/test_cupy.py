@@ -75,6 +75,15 @@ def test_every_gradient(k: Any) -> None:
 
 
 @pytest.mark.slow
+def test_every_value_without_the_fused_kernels(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_cupy.kernels.attach import LAUNCHERS
+
+    monkeypatch.setattr(k, "runner", None)
+    report = check_backend(k, ops=list(LAUNCHERS))
+    assert report.ok, report.failures[:5]
+
+
+@pytest.mark.slow
 def test_every_value_in_the_deterministic_way(deterministic: Any) -> None:
     writing = ["scatter", "index_add", "take_backward", "gather_backward", "scatter_nd", "scatter_reduce"]
     report = check_backend(deterministic, ops=writing)

@@ -16,11 +16,13 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, DType, FloatDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn_cupy import detect
+from backburn_cupy.kernels.attach import attach
+from backburn_cupy.kernels.runner import CupyRunner, Runner
 
 #: The modules whose functions are the operations. They import CuPy, and so are imported with the first backend.
 FAMILIES = (
     "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "decompose",
-    "fft", "random",
+    "fft",
 )  # fmt: skip
 
 
@@ -69,6 +71,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.deterministic = deterministic
         self.process = os.getpid()
         self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
+        #: Where the fused kernels run; None leaves all to CuPy.
+        self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
         self._dtypes = _dtypes_of(cupy)
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
@@ -222,4 +226,5 @@ def attach_families() -> None:
             # A helper that a module imports from elsewhere may happen to have an operation's name.
             if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
                 setattr(CupyBackend, name, method(name, function))
+    attach(CupyBackend, method)
     take_quantized(CupyBackend)

@@ -18,7 +18,7 @@ import numpy as np
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 EVERY = (*FLOATS, *INTS, "bool")
-MODULES = ("choice", "create", "elementwise", "faults", "index", "random", "reduce", "special")
+MODULES = ("choice", "create", "elementwise", "faults", "index", "reduce", "special")
 
 
 def dtype(name: str) -> np.dtype[Any]:
@@ -29,14 +29,6 @@ def widths(name: str) -> tuple[str, ...]:
     """The dtypes that a kernel is used for."""
     if name.startswith("backburn_add_"):
         return (name.split("_")[2],)
-    if "uniform_double" in name:
-        return ("float64",)
-    if "uniform" in name:
-        return ("float16", "bfloat16", "float32")
-    if "bernoulli" in name:
-        return ("bool",)
-    if "random_bits" in name:
-        return ("int64",)
     if "combine" in name:
         return ("float32", "float64", "int32", "uint32", "int64", "uint64")
     if name.endswith("_float") or name == "backburn_order32":
@@ -57,11 +49,8 @@ def kernels() -> dict[str, Any]:
     for module in MODULES:
         importlib.import_module(f"backburn_cupy.{module}")
     import backburn_cupy.index as index
-    import backburn_cupy.random as random
 
-    for name in random._VALUES:
-        random._kernel(name)
-    made = [random._kernel(name) for name in random._VALUES]
+    made = []
     for long in (False, True):
         made += [index._kernel(*parts, long) for parts in (index._READ, index._PLACE)]
         made += [index._kernel(f"add_{t}", "T x", "raw T out", code, "", long) for t, code in index._ADD.items()]
@@ -117,8 +106,7 @@ def source(kernel: Any, variable: np.dtype[Any], index: str = "int64", contiguou
 
 #: The parameters that are numbers in every call.
 NUMBERS = {
-    "kind", "length", "count", "after", "nothing", "size", "first", "low", "high", "skipped", "below", "shift", "scale",
-    "falling", "nan_first",
+    "kind", "length", "count", "after", "nothing", "size", "falling", "nan_first",
 }  # fmt: skip
 
 

@@ -30,17 +30,46 @@ OPTIONS = ("-O1", "-shared", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing"
 Types = dict[str, np.dtype[Any]]
 
 
+def folder() -> Path:
+    """Where what is compiled is kept between runs."""
+    path = Path(tempfile.gettempdir()) / f"backburn-kernels-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+@functools.cache
+def emulation(dtype: str) -> Any:
+    """The fused kernels for a dtype, behind the header that emulates a block of threads."""
+    from tests.cuda import emulated
+
+    return emulated.build(emulated.program(dtype), folder())
+
+
+def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
+    """Run a fused kernel."""
+    from tests.cuda.emulated import _cell
+
+    from backburn_cupy.kernels.sources import C_TYPES
+
+    c_type = name.partition("<")[2].rstrip(">").split(",")[0]
+    kernels = emulation(next((d for d, c in C_TYPES.items() if c == c_type), "float32"))
+    cells = [_cell(a) for a in arguments]
+    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
+    x, y = (*block, 1)[:2]
+    error = kernels.emulated_run(name.encode(), grid[0], x, y, len(name) % 8, pointers)
+    if error:
+        raise RuntimeError(f"{name}: {error.decode()}")
+
+
 @functools.cache
 def library(source: str) -> Any:
     """The compiled source, kept between runs."""
     if COMPILER is None:
         raise NotImplementedError("a kernel is needed, and there is no g++ to compile it for the CPU")
-    folder = Path(tempfile.gettempdir()) / f"backburn-kernels-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
     name = hashlib.sha256((PRELUDE + source).encode()).hexdigest()[:24]
-    path = folder / f"{name}.so"
+    path = folder() / f"{name}.so"
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as work:
+        with tempfile.TemporaryDirectory(dir=folder()) as work:
             text = Path(work) / "kernel.cpp"
             text.write_text(PRELUDE + source)
             made = Path(work) / "kernel.so"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from backburn.backend import registry
+
 HERE = Path(__file__).parent
 #: What is imported anew over the stand-in, and forgotten afterwards.
 PACKAGES = ("cupy", "cupy_backends", "cupyx", "compiled", "backburn_cupy")
@@ -22,8 +24,10 @@ def standing_in() -> Iterator[Any]:
     try:
         import backburn_cupy.detect as detect
 
+        known = {spec: k for spec, k in registry._loaded.items() if "cupy" not in spec}
         driver = mock.patch.object(detect, "driver", return_value="libcuda.so.1")
-        with driver, mock.patch.object(detect, "installed", return_value={}):
+        loaded = mock.patch.object(registry, "_loaded", known)
+        with loaded, driver, mock.patch.object(detect, "installed", return_value={}):
             import cupy
 
             yield cupy
