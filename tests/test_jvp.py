@@ -247,8 +247,9 @@ def test_a_network_with_parameters_and_running_statistics() -> None:
     step = 1e-2
     expected = (model(x + step * t).numpy() - model(x - step * t).numpy()) / (2 * step)
     np.testing.assert_allclose(tangent.numpy(), expected, atol=2e-3)
-    assert model[1].running_mean.backend is x.backend
-    assert not model[1].running_mean.is_tracked
+    statistics: Any = model[1]
+    assert statistics.running_mean.backend is x.backend
+    assert not statistics.running_mean.is_tracked
 
 
 # ---- trees ----
@@ -298,9 +299,9 @@ def test_bad_inputs_are_explained() -> None:
     x = tensor([1.0, 2.0])
     f = lambda x: x * x
     with pytest.raises(ArgumentError, match=r"jvp\(f, \(x,\), \(t,\)\)"):
-        jvp(f, x, x)  # type: ignore[arg-type]
+        jvp(f, x, x)
     with pytest.raises(ArgumentError, match=r"hvp\(f, \(x,\), \(t,\)\)"):
-        hvp(f, x, x)  # type: ignore[arg-type]
+        hvp(f, x, x)
     with pytest.raises(ShapeError, match=r"tangent float64\[3\].*float64\[2\]"):
         jvp(f, (x,), (tensor([1.0, 2.0, 3.0]),))
     with pytest.raises(ShapeError, match=r"tangent float32\[2\].*float64\[2\]"):
@@ -315,7 +316,8 @@ def test_bad_inputs_are_explained() -> None:
         jvp(lambda x: x.require_grad(), (x,), (x,))
     with pytest.raises(GraphError, match=r"above autodiff\(numpy\), where the function was differentiated"):
         vjp(f, x)[1](tensor([1.0, 2.0], backend="autodiff(autodiff(numpy))").require_grad())
-    for name, transform in {"grad": grad, "jacobian": jacobian, "checkpoint": checkpoint, "vjp": vjp}.items():
+    transforms: dict[str, Any] = {"grad": grad, "jacobian": jacobian, "checkpoint": checkpoint, "vjp": vjp}
+    for name, transform in transforms.items():
         with pytest.raises(ArgumentError, match=f"{name}: takes a function, not FloatTensor"):
             transform(x)
     with pytest.raises(ArgumentError, match="argnums 3 must be"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.rules import gradient
-from backburn.autodiff.scan import recurrence, shifted
+from backburn.autodiff.scan import recurrence
 from backburn.autodiff.tangents import linear
 from backburn.backend.scalars import is_scalar
+from backburn.backend.scan import shifted
 from backburn.base.dtypes import int64
 
 gradient("slice", x=lambda k, g, x_shape, key: k.slice_backward(g, x_shape, key))
