@@ -6,6 +6,7 @@ recycled memory, and very large ones are computed in several threads.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,10 @@ BLOCK = 1 << 16
 
 #: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
 WORTH = WORTH_A_THREAD >> 2
+
+
+#: Where blocks are cut from columns, they have at least so many.
+WIDE = 256
 
 
 class _Kept(threading.local):
@@ -102,38 +107,62 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
 
 
 def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
-    """Like :func:`elementwise`, for a ``kernel`` that needs whole lines of ``axis``, which is the last for it."""
+    """Like :func:`elementwise`, for ``kernel(out, *operands, axis)`` that needs whole lines of an axis.
+
+    Lines of the last axis become the rows of a matrix. Otherwise what lies behind the axis is one axis as well, the
+    last of three, and is cut into blocks if it is long.
+    """
     first = operands[0]
     out = empty(first.shape, first.dtype)
     if not first.size:
         return out
+    length, inner = first.shape[axis], math.prod(first.shape[axis + 1 :])
     if axis == first.ndim - 1:
         if first.size <= BLOCK and not is_half(first):
-            kernel(out, *operands)
-            return out
-        length = first.shape[axis]
-        target, sources = out.reshape(-1, length), [o.reshape(-1, length) for o in operands]
-    else:  # blocks are cut from the first of the other axes
-        target, sources = np.moveaxis(out, axis, -1), [np.moveaxis(o, axis, -1) for o in operands]
-    _in_blocks(kernel, target, sources, first.size // len(target))
+            kernel(out, *operands, -1)
+        else:
+            lines = [o.reshape(-1, length) for o in operands]
+            _in_blocks(lambda *pieces: kernel(*pieces, -1), out.reshape(-1, length), lines, length)
+        return out
+    target, *sources = (o.reshape(-1, length, inner) for o in (out, *operands))
+
+    def over_lines(*pieces: Array) -> None:
+        kernel(*pieces, 1)
+
+    if length * inner <= BLOCK or inner < WIDE:
+        _in_blocks(over_lines, target, sources, length * inner)
+        return out
+    step = max(WIDE, BLOCK // length)
+
+    def part(start: int, stop: int) -> None:
+        with Lines(step):
+            for i in range(len(target)):
+                for begin in range(start, stop, step):
+                    piece = (slice(i, i + 1), slice(None), slice(begin, min(begin + step, stop)))
+                    _fill(over_lines, target[piece], [s[piece] for s in sources])
+
+    for_parts(part, inner, max(1, WORTH * inner // first.size))
     return out
+
+
+def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
+    """Let ``kernel`` fill one block; 16-bit floats in float32."""
+    if is_half(target):
+        buffer = np.empty(target.shape, np.float32)
+        kernel(buffer, *(p.astype(np.float32) for p in pieces))
+        target[...] = buffer
+    else:
+        kernel(target, *pieces)
 
 
 def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) -> None:
     """Fill ``target``, whose entries along the first axis have ``width`` elements, a block of entries at a time."""
     rows = block_rows(len(target), width)
-    half = is_half(target)
 
     def part(start: int, stop: int) -> None:
-        with Lines(width):
+        with Lines(target.shape[-1] if target.ndim > 1 else 0):
             for first in range(start, stop, rows):
                 last = min(first + rows, stop)
-                pieces = [s[first:last] for s in sources]
-                if half:
-                    buffer = np.empty(target[first:last].shape, np.float32)
-                    kernel(buffer, *(p.astype(np.float32) for p in pieces))
-                    target[first:last] = buffer
-                else:
-                    kernel(target[first:last], *pieces)
+                _fill(kernel, target[first:last], [s[first:last] for s in sources])
 
     for_parts(part, len(target), max(1, WORTH // width))

@@ -17,28 +17,28 @@ from backburn_numpy.standardize import affine, standardize, standardize_backward
 Array = Any
 Axes = tuple[int, ...]
 
-# ---- softmax: kernels over the last axis ----
+# ---- softmax: kernels over an axis ----
 
 
-def _softmax(out: Array, x: Array) -> None:
-    total, _ = powers(x, out)
+def _softmax(out: Array, x: Array, axis: int) -> None:
+    total, _ = powers(x, out, axis)
     np.multiply(out, np.reciprocal(total, out=total), out=out)
 
 
-def _softmax_backward(out: Array, grad: Array, y: Array) -> None:
-    np.subtract(grad, products(grad, y), out=out)
+def _softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
+    np.subtract(grad, products(grad, y, axis), out=out)
     np.multiply(out, y, out=out)
 
 
-def _log_softmax(out: Array, x: Array) -> None:
-    np.subtract(x, np.maximum.reduce(x, axis=-1, keepdims=True), out=out)
-    total = sums(np.exp(out, out=scratch(out)))
+def _log_softmax(out: Array, x: Array, axis: int) -> None:
+    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
+    total = sums(np.exp(out, out=scratch(out)), axis)
     np.subtract(out, np.log(total, out=total), out=out)
 
 
-def _log_softmax_backward(out: Array, grad: Array, y: Array) -> None:
+def _log_softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
     np.exp(y, out=out)
-    np.multiply(out, sums(grad), out=out)
+    np.multiply(out, sums(grad, axis), out=out)
     np.subtract(grad, out, out=out)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import WORTH, Lines, block_rows
+from backburn_numpy.blocks import WORTH, Lines, block_rows, scratch
 from backburn_numpy.memory import aligned
 from backburn_numpy.threads import for_parts
 
@@ -47,15 +47,17 @@ def _ones(length: int, dtype: np.dtype[Any]) -> Array:
     return result
 
 
-def sums(x: Array) -> Array:
-    """The sums over the last axis, which is kept; as products with ones, at which the processor is faster."""
-    if x.shape[-1] > LONG:
-        return np.add.reduce(x, axis=-1, keepdims=True)
+def sums(x: Array, axis: int = -1) -> Array:
+    """The sums over an axis, which is kept; over the last as products with ones, at which the processor is faster."""
+    if axis != -1 or x.shape[-1] > LONG:
+        return np.add.reduce(x, axis=axis, keepdims=True)
     return products(x, _ones(x.shape[-1], x.dtype))
 
 
-def products(x: Array, y: Array) -> Array:
-    """The sums of ``x * y`` over the last axis, which is kept."""
+def products(x: Array, y: Array, axis: int = -1) -> Array:
+    """The sums of ``x * y`` over an axis, which is kept."""
+    if axis != -1:
+        return np.add.reduce(np.multiply(x, y, out=scratch(x)), axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 
@@ -71,19 +73,19 @@ def moments(x: Array) -> tuple[Array, Array] | None:
     return (mean, variance) if (4 * variance >= square).all() else None
 
 
-def powers(x: Array, out: Array, finite: bool = False) -> tuple[Array, Array | None]:
-    """Fill ``out`` with the exponentials of the rows of ``x``; their sums, and what was subtracted from the rows.
+def powers(x: Array, out: Array, axis: int = -1, finite: bool = False) -> tuple[Array, Array | None]:
+    """Fill ``out`` with the exponentials of the lines of ``x``; their sums, and what was subtracted from the lines.
 
-    From most rows nothing has to be (then it is None), from others their largest elements, so that no power overflows;
+    From most lines nothing has to be (then it is None), from others their largest elements, so that no power overflows;
     0 in place of infinities where it must be ``finite``.
     """
     np.exp(x, out=out)
-    total = sums(out)
+    total = sums(out, axis)
     if total.size == 0 or (total.min() > SMALL and total.max() < LARGE):
         return total, None
-    top = np.maximum.reduce(x, axis=-1, keepdims=True)
+    top = np.maximum.reduce(x, axis=axis, keepdims=True)
     if finite:
         top[np.isinf(top)] = 0
     np.subtract(x, top, out=out)
     np.exp(out, out=out)
-    return sums(out), top
+    return sums(out, axis), top
