@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.cuda import nvrtc
 
@@ -30,6 +32,10 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
     assert code[:4] == b"\x7fELF"
     assert all(name.encode() in code for name in names)
     assert "warning" not in log
+    # What does not fit into registers would be written to memory and read again, as if the row were longer.
+    spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
+    assert len(spilled) >= len(expressions)
+    assert max(spilled) <= 128
 
 
 @needs_nvrtc

@@ -20,9 +20,12 @@ H200 = 132
         (8192, 1024, 2, (32, 32)),
         (128, 1024, 2, (0, 8)),  # too few rows for one warp each
         (8192, 1025, 2, (0, 8)),
+        (8192, 2047, 2, (0, 16)),
         (8192, 8192, 4, (0, 8)),
         (8192, 8193, 4, (0, 16)),
-        (8192, 16384, 8, (0, 16)),
+        (8192, 16384, 4, (0, 16)),
+        (8192, 8192, 8, (0, 16)),
+        (8192, 8194, 8, (0, 0)),
         (8192, 50257, 2, (0, 0)),
     ],
 )
@@ -43,13 +46,25 @@ def test_every_row_is_covered(count: int, length: int, itemsize: int) -> None:
     for address in (0, itemsize):
         lanes, items, grid, block = rows(count, length, itemsize, H200, address)
         assert block % geometry.WARP == 0
-        assert 32 <= block <= (256 if lanes else 1024)
+        assert 32 <= block <= (256 if lanes else geometry.most_threads(itemsize))
         assert grid <= geometry.MOST_BLOCKS
         group = lanes or block
         assert grid * (block // group) >= count
         pack = geometry.pack(itemsize)
         before = address % 16 // itemsize if length * itemsize % 16 == 0 else pack - 1
         assert not items or group * -(-items // pack) * pack >= length + before
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize("length", [1, 33, 255, 256, 257, 1000, 8192, 8193, 10**5])
+@pytest.mark.parametrize("count", [1, 7, 300, 10**6])
+def test_rows_whose_columns_are_summed(count: int, length: int, itemsize: int) -> None:
+    lanes, items, grid, block = geometry.rows_with_sums(count, length, itemsize, H200)
+    assert (lanes, items) in geometry.SUM_VARIANTS
+    assert block % geometry.WARP == 0
+    assert block <= (1024 if items else 512)
+    assert not items or (lanes or block) * items >= length
+    assert 1 <= grid <= min(count, 16 * H200)
 
 
 def test_few_rows_use_many_processors() -> None:

@@ -51,8 +51,9 @@ def pack(itemsize: int) -> int:
 def rows(count: int, length: int, itemsize: int, processors: int, address: int = 1) -> Rows:
     """For ``count`` rows of ``length`` elements from ``address`` on, on a device with so many multiprocessors.
 
-    A row of up to 1,024 elements is kept by a warp or less, one of up to 16,384 by a block, and longer ones are read
-    again from the second-level cache. Few rows of middling length are given to blocks, so that more threads work.
+    A row of up to 1,024 elements is kept by a warp or less, one of up to 16,384 (8,192 of 64 bits) by a block, and
+    longer ones are read again from the second-level cache. Few rows of middling length are given to blocks, so that
+    more threads work.
     """
     aligned = address % WIDEST == 0 and length * itemsize % WIDEST == 0
     span = length if aligned else length + pack(itemsize) - 1  # the row may begin in the midst of an access
@@ -61,11 +62,17 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    for lanes, items in ROW_VARIANTS[3:5]:
+    # Of 16-bit elements eight are one access, which is little to have under way; two for each thread of a longer row.
+    for lanes, items in ROW_VARIANTS[4 if itemsize == 2 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
-        if block <= 1024:
+        if block <= most_threads(itemsize):
             return Rows(lanes, items, min(count, MOST_BLOCKS), block)
-    return Rows(0, 0, min(count, MOST_BLOCKS), 1024)
+    return Rows(0, 0, min(count, MOST_BLOCKS), most_threads(itemsize))
+
+
+def most_threads(itemsize: int) -> int:
+    """The threads of the largest block that works on a row: fewer where each needs more registers."""
+    return 512 if itemsize == 8 else 1024
 
 
 def elements(count: int, each: int) -> Launch:
@@ -73,14 +80,24 @@ def elements(count: int, each: int) -> Launch:
     return Launch(max(1, min(ceil_div(count, THREADS * each), MOST_BLOCKS)), THREADS)
 
 
+#: The variants of a kernel that sums columns as well, and so needs more registers.
+SUM_VARIANTS = ((4, 8), (32, 8), (0, 8), (0, 0))
+
+
 def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> Rows:
     """Like :func:`rows`, for rows whose columns are summed as well.
 
-    Rows begin with an access, and the blocks are no more than run at a time: each leaves a row of sums.
+    Rows begin with an access. Each block leaves a row of sums, so that there are no more blocks than run at a time, and
+    each has some rows.
     """
-    padded = ceil_div(length, pack(itemsize)) * pack(itemsize)
-    plan = rows(count, padded, itemsize, processors, 0)
-    return plan._replace(grid=min(plan.grid, processors * max(1, 1024 // plan.block)))
+    span = ceil_div(length, pack(itemsize)) * pack(itemsize)
+    lanes, items = next(
+        (v for v in SUM_VARIANTS[:2] if span <= v[0] * v[1]), (0, 8 if span <= 8 * most_threads(itemsize) else 0)
+    )
+    block = THREADS if lanes else ceil_div(ceil_div(span, 8), WARP) * WARP if items else 512
+    groups = block // (lanes or block)
+    most = max(processors, min(processors * max(1, 1024 // block), count // (8 * groups)))
+    return Rows(lanes, items, min(ceil_div(count, groups), most), block)
 
 
 def planes(outer: int, channels: int, processors: int) -> int:

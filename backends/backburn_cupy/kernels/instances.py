@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from backburn_cupy.kernels.geometry import ROW_VARIANTS, TABLES
+from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 
 # The template parameters that follow the dtype, by family and kernel; none for a kernel that is no template.
-_ROWS = tuple(f"{lanes}, {items}" for lanes, items in ROW_VARIANTS)
-_NORMS = tuple(f"{row}, {centred}" for row in _ROWS for centred in ("true", "false"))
+_ROWS, _SUMS = (tuple(f"{lanes}, {items}" for lanes, items in v) for v in (ROW_VARIANTS, SUM_VARIANTS))
+_NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true", "false")) for vs in (_ROWS, _SUMS))
 _ALONE = ("",)
 _TABLES = tuple(map(str, TABLES))
 _NO_DTYPE: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         _ROWS,
     ),
-    "norm": {"norm": _NORMS, "norm_backward": _NORMS, "column_sum": _ALONE},
+    "norm": {"norm": _NORMS, "norm_backward": _NORM_SUMS, "column_sum": _ALONE},
     "batch_norm": dict.fromkeys(
         (
             "pilot",

@@ -101,7 +101,8 @@ template <int LANES, class C> __device__ inline C largest(C value) {
 // ---- rows: each is the work of one group; a thread keeps up to ITEMS elements of it, or, where that is 0, reads the
 // row once more for every pass ----
 
-template <int LANES> constexpr int THREADS = LANES ? 256 : 1024;
+// The most threads of a block: fewer where each needs more registers.
+template <class T, int LANES> constexpr int THREADS = LANES ? 256 : sizeof(T) == 8 ? 512 : 1024;
 
 template <int LANES> struct Group {
   int lane, size, row, rows;  // the thread in its group and their number, the group in its block and their number

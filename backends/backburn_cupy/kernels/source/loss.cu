@@ -12,7 +12,7 @@ template <class C, int LANES, class L> __device__ inline void powers(L& line, C&
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, index_t length, Fault* fault) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -32,7 +32,7 @@ label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, ind
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 label_cross_entropy_backward(const T* grad, const T* x, const index_t* labels, T* out, index_t rows, index_t length,
                              Fault* fault) {
   typedef compute<T> C;
@@ -51,7 +51,7 @@ label_cross_entropy_backward(const T* grad, const T* x, const index_t* labels, T
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -67,7 +67,7 @@ softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 softmax_cross_entropy_backward(const T* grad, const T* x, const T* targets, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;

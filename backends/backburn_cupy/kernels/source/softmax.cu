@@ -3,7 +3,7 @@
 #include "common.cuh"
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>) softmax(const T* x, T* out, index_t rows, index_t length) {
+__global__ void __launch_bounds__(THREADS<T, LANES>) softmax(const T* x, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(THREADS<LANES>) softmax(const T* x, T* out, in
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
@@ -36,7 +36,7 @@ softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>) log_softmax(const T* x, T* out, index_t rows, index_t length) {
+__global__ void __launch_bounds__(THREADS<T, LANES>) log_softmax(const T* x, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS<LANES>) log_softmax(const T* x, T* out
 }
 
 template <class T, int LANES, int ITEMS>
-__global__ void __launch_bounds__(THREADS<LANES>)
+__global__ void __launch_bounds__(THREADS<T, LANES>)
 log_softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
