@@ -115,7 +115,8 @@ TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "pinv", "qr", "scatte
 
 
 def test_tangents_of_their_own_are_few() -> None:
-    ways = {name: way(name) for name, entry in OPERATIONS.items() if entry.differentiable}
+    ours = (e for e in OPERATIONS.values() if e.differentiable and e.body.__module__.startswith("backburn.backend."))
+    ways = {entry.name: way(entry.name) for entry in ours}
     assert {n for n, w in ways.items() if "tangent" in w} == TANGENTS
     assert {n for n, w in ways.items() if w == "transposed"} == TRANSPOSED
     assert set(ways.values()) == {

@@ -16,7 +16,7 @@ import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, OutOfRangeError, Unsupported
 from backburn.base.trees import flatten, tree_map
-from backburn.batching import FallbackWarning
+from backburn.batching import FallbackWarning, batching, broadcasting
 
 Function = Callable[..., Any]
 
@@ -399,6 +399,31 @@ def test_operations_of_users() -> None:
 
     x = real(5, 3)
     same(bb.vmap(doctest_vmap_shifted)(x), loop(doctest_vmap_shifted, (0,), x))
+
+
+@bb.operation()
+def vmap_rounded(k: Any, x: Any, /) -> Any:
+    """The nearest integers, whose derivative passes straight through."""
+    return k.round(x)
+
+
+bb.gradient(vmap_rounded, x=lambda k, g: g)
+
+
+def test_rules_of_users_operations_hold_inside_and_outside() -> None:
+    x = real(3, 4)
+    ones = bb.ones_like(x)
+    same(bb.vmap(vmap_rounded)(x), [bb.round(x)])  # nothing is differentiated: no warning
+    same(bb.vmap(bb.grad(lambda x: vmap_rounded(x).sum()))(x), [ones])
+    mapped = bb.vmap(vmap_rounded, on_fallback="allow")
+    same(bb.grad(lambda x: mapped(x).sum())(x), [ones])
+    same(bb.jvp(mapped, (x,), (ones,))[1], [ones])
+    with pytest.warns(FallbackWarning, match="vmap_rounded"):
+        bb.grad(lambda x: bb.vmap(vmap_rounded)(x).sum())(x)
+    batching(vmap_rounded, broadcasting("vmap_rounded"))
+    same(bb.grad(lambda x: bb.vmap(vmap_rounded, on_fallback="error")(x).sum())(x), [ones])
+    with pytest.raises(ValueError, match="already"):
+        batching(vmap_rounded, broadcasting("vmap_rounded"))
 
 
 # ---- documentation ----

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
 from backburn.autodiff.recorder import compile_operation
+from backburn.autodiff.rules import RULES
 from backburn.backend.contract import (
     BI,
     BK,
@@ -159,6 +160,10 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
                 f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
             )
         return dtype
+
+    def differentiates_whole(self, operation: str) -> bool:
+        """Whether an operation is differentiated by rules of its own, and not by its default body."""
+        return bool(RULES.get(operation))
 
     # ---- tracking ----
 

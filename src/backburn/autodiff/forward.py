@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
+from backburn.autodiff.rules import RULES
 from backburn.backend.contract import BK, Backend, Capabilities, is_backend
 from backburn.backend.table import LISTENERS, OPERATIONS
 from backburn.base.dtypes import DType, FloatDType, IntDType
@@ -113,6 +114,10 @@ class Forward(Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
                 f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
             )
         return dtype
+
+    def differentiates_whole(self, operation: str) -> bool:
+        """Whether an operation is differentiated by rules of its own, and not by its default body."""
+        return bool(RULES.get(operation))
 
     # ---- tangents ----
 

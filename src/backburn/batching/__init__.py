@@ -2,13 +2,29 @@
 
 from backburn.batching import table as _table  # noqa: F401 - fills the table of rules
 from backburn.batching.decorator import Batched, NeedsValues, levels_of_vmap
-from backburn.batching.rules import FallbackWarning, Mapped, front, is_mapped, moved
+from backburn.batching.rules import (
+    FallbackWarning,
+    Mapped,
+    aligned,
+    along,
+    batching,
+    broadcasting,
+    folded,
+    front,
+    is_mapped,
+    moved,
+)
 
 __all__ = [
     "Batched",
     "FallbackWarning",
     "Mapped",
     "NeedsValues",
+    "aligned",
+    "along",
+    "batching",
+    "broadcasting",
+    "folded",
     "front",
     "is_mapped",
     "levels_of_vmap",

@@ -165,6 +165,16 @@ class Batched(Backend[Any, Any, Any, Any]):
         """Without the inner primitive's history."""
         return self.over(x, self.inner_backend.detach)
 
+    def is_differentiated_whole(self, name: str, operands: tuple[Any, ...]) -> bool:
+        """Whether a level below has rules for the derivative of an operation, and an operand is tracked there."""
+        k: Any = self.inner_backend
+        tensors = [t for x in operands for t in (x if isinstance(x, (list, tuple)) else (x,)) if hasattr(t, "shape")]
+        while hasattr(k, "inner_backend"):
+            if hasattr(k, "differentiates_whole") and k.differentiates_whole(name):
+                return any(self.is_tracked(t) for t in tensors)
+            k = k.inner_backend
+        return False
+
     def over(self, x: Any, function: Callable[[Any], Any]) -> Any:
         """``function`` of the inner primitive, as what ``x`` is, mapped or not."""
         return Mapped(function(x.value), self) if is_mapped(self, x) else function(x)
@@ -307,7 +317,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
             raise needs_values(name)
         if getattr(attributes.get("dtype"), "kind", "") == "quantized" and entry.results == ("dtype",):
             raise NeedsValues(f"{name}: what is quantized is the same for all examples of vmap: quantize outside of it")
-        if entry.required:
+        if entry.required or (rule is None and self.is_differentiated_whole(name, operands)):
             return self.one_by_one(entry, operands, attributes)
         try:
             return entry.body(self, *operands, **attributes)

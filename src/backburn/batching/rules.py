@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.scalars import is_scalar
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import LISTENERS, OPERATIONS
 
 if TYPE_CHECKING:
     from backburn.batching.decorator import Batched
@@ -69,11 +69,26 @@ class Same:
         self.value = value
 
 
-def batching(name: str, rule: Rule) -> None:
-    """Attach a batching rule to the operation ``name``. Raises ValueError for an unknown operation or a second rule."""
+def batching(operation: Callable[..., Any] | str, rule: Rule) -> None:
+    """Attach a batching rule to an operation, given as a function or by its name.
+
+    Raises ValueError for an unknown operation or a second rule.
+
+        >>> import backburn as bb
+        >>> @bb.operation()
+        ... def doctest_quarter(k, x, /):
+        ...     '''A quarter of each element.'''
+        ...     return k.mul(x, 0.25)
+        >>> batching(doctest_quarter, broadcasting("doctest_quarter"))
+        >>> bb.vmap(doctest_quarter)(bb.asarray([4.0, 8.0])).tolist()
+        [1.0, 2.0]
+    """
+    name = operation if isinstance(operation, str) else operation.__name__
     if name not in OPERATIONS or name in RULES:
         raise ValueError(f"{name} is no operation, or has a batching rule already")
     RULES[name] = rule
+    for changed in LISTENERS:
+        changed(name)
 
 
 # ---- operands ----
