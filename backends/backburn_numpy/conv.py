@@ -7,13 +7,11 @@ Simard 2006). The blocks are shared out between threads, copies and products tog
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of
 from backburn_numpy import blas
@@ -25,6 +23,7 @@ from backburn_numpy.threads import for_parts, num_threads
 Array = Any
 Shape = tuple[int, ...]
 Block = tuple[slice, slice]
+Sums = Callable[[Array, list[slice]], Array]
 
 #: Elements of the columns of one block, which stay in the second-level cache with what belongs to them,
 COLUMNS = 1 << 18
@@ -251,22 +250,22 @@ def _add_windows(
     rows = [r for e, r in blocks if e.start == 0]
     # Windows of one example overlap: what several threads share of it is its channels.
     parts = min(outputs, num_threads()) if len(images) < num_threads() else 1
-    bounds = [outputs * i // parts for i in range(parts + 1)]
-    units = [(slice(*i), slice(*c)) for i in images for c in itertools.pairwise(bounds)]
+    bounds = [slice(outputs * i // parts, outputs * (i + 1) // parts) for i in range(parts)]
     # With rows as long as the padded ones some products are for nothing.
     waste = math.prod(lengths[1:]) / math.prod(counts[1:]) - 1
-    shifts = max(stride) == 1 and waste * inputs <= WASTE
+    if max(stride) == 1 and waste * inputs <= WASTE:
+        sums_of = [_sums_of_shifts(weights[:, :, c], lengths, dilation) for c in bounds]
+    else:
+        sums_of = [_sums_of_pieces(weights[:, :, c], lengths, stride, dilation) for c in bounds]
+    units = [(slice(*i), *c) for i in images for c in zip(bounds, sums_of, strict=True)]
+
+    by_example = (2, 0, 1, *range(3, 1 + out.ndim))
 
     def work(start: int, stop: int) -> None:
-        for image, channels in units[start:stop]:
-            some, used = x[image].swapaxes(0, 1), weights[:, :, channels]
-            some = some.reshape(groups, inputs, *some.shape[1:])
-            total = (
-                _sum_of_shifts(some, used, lengths, dilation, rows)
-                if shifts
-                else _sum_of_pieces(some, used, lengths, stride, dilation, rows)
-            )
-            sums, target = np.moveaxis(total[(..., *cut)], 2, 0), targets[image, :, channels]
+        for image, channels, sum_of in units[start:stop]:
+            some = x[image].swapaxes(0, 1)
+            total = sum_of(some.reshape(groups, inputs, *some.shape[1:]), rows)
+            sums, target = total[(..., *cut)].transpose(by_example), targets[image, :, channels]
             if biases is None:
                 np.copyto(target, sums, casting="same_kind")
             else:
@@ -275,33 +274,35 @@ def _add_windows(
     _in_threads(work, len(units), x.size * outputs * math.prod(size))
 
 
-def _sum_of_pieces(
-    x: Array, weight: Array, lengths: Shape, stride: Shape, dilation: Shape, blocks: list[slice]
-) -> Array:
-    """The sums of all windows of ``x`` (groups, inputs, examples, *counts), each element of all windows at a time."""
+def _sums_of_pieces(weight: Array, lengths: Shape, stride: Shape, dilation: Shape) -> Sums:
+    """The sums of all windows of ``x`` (groups, inputs, examples, *counts), one element of all windows at a time."""
     groups, inputs, outputs, *size = weight.shape
     matrix = weight.reshape(groups, inputs, outputs * math.prod(size)).swapaxes(1, 2)
-    total = empty((groups, outputs, x.shape[2], *lengths), x.dtype)
-    total.fill(0)
-    for rows in blocks:
-        some = x[:, :, :, rows]
-        columns = some.reshape(groups, inputs, math.prod(some.shape[2:]))
-        windows = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], columns.shape[2]), x.dtype))
-        windows = windows.reshape(groups, outputs, *size, *some.shape[2:])
-        reached = total[:, :, :, rows.start * stride[0] :]
-        for offset in offsets(tuple(size)):
-            place = reached[(..., *places_of(offset, some.shape[3:], stride, dilation))]
-            np.add(place, windows[(slice(None), slice(None), *offset)], out=place)
-    return total
+
+    def sum_of(x: Array, blocks: list[slice]) -> Array:
+        total = empty((groups, outputs, x.shape[2], *lengths), x.dtype)
+        total.fill(0)
+        for rows in blocks:
+            some = x[:, :, :, rows]
+            columns = some.reshape(groups, inputs, math.prod(some.shape[2:]))
+            windows = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], columns.shape[2]), x.dtype))
+            windows = windows.reshape(groups, outputs, *size, *some.shape[2:])
+            reached = total[:, :, :, rows.start * stride[0] :]
+            for offset in offsets(tuple(size)):
+                place = reached[(..., *places_of(offset, some.shape[3:], stride, dilation))]
+                np.add(place, windows[(slice(None), slice(None), *offset)], out=place)
+        return total
+
+    return sum_of
 
 
-def _sum_of_shifts(x: Array, weight: Array, lengths: Shape, dilation: Shape, blocks: list[slice]) -> Array:
+def _sums_of_shifts(weight: Array, lengths: Shape, dilation: Shape) -> Sums:
     """The same for windows side by side: with all in rows as long as the padded ones, an offset is a shift of all.
 
     Shifts along the last axis are made of ``x``, before the product sums over them, those along others of products.
     """
     groups, inputs, outputs, *size = weight.shape
-    examples, steps = x.shape[2], [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+    steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
     shifts = [
         sum(o * d * s for o, d, s in zip(offset, dilation[:-1], steps[:-1], strict=True))
         for offset in offsets(tuple(size[:-1]))
@@ -309,25 +310,29 @@ def _sum_of_shifts(x: Array, weight: Array, lengths: Shape, dilation: Shape, blo
     last, back = size[-1], (size[-1] - 1) * dilation[-1]
     split = weight.reshape(groups, inputs, outputs, len(shifts), last)
     matrix = split.transpose(0, 3, 2, 1, 4).reshape(groups, len(shifts) * outputs, inputs * last)
-    total = empty((groups, outputs, examples * lengths[0] * steps[0] + shifts[-1]), x.dtype)
-    total.fill(0)
-    for rows in blocks:
-        some = x[:, :, :, rows]
-        lead = lengths[0] if examples > 1 else some.shape[3] + (back if len(lengths) == 1 else 0)
-        length = examples * lead * steps[0]
-        laid = empty((groups, inputs, back + length), x.dtype)
-        laid.fill(0)
-        inside = laid[..., back:].reshape(groups, inputs, examples, lead, *lengths[1:])
-        inside[(..., *(slice(n) for n in some.shape[3:]))] = some
-        strides = (*laid.strides[:2], -dilation[-1] * x.itemsize, x.itemsize)
-        shifted = as_strided(laid[..., back:], (groups, inputs, last, length), strides)
-        columns = empty(shifted.shape, x.dtype)
-        np.copyto(columns, shifted)
-        columns = columns.reshape(groups, inputs * last, length)
-        products = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], length), x.dtype))
-        for i, shift in enumerate(shifts):
-            start = rows.start * steps[0] + shift
-            place = total[..., start : start + length]
-            np.add(place, products[:, i * outputs : (i + 1) * outputs], out=place)
-    whole = total[..., : examples * lengths[0] * steps[0]]
-    return whole.reshape(groups, outputs, examples, *lengths)
+
+    def sum_of(x: Array, blocks: list[slice]) -> Array:
+        examples = x.shape[2]
+        total = empty((groups, outputs, examples * lengths[0] * steps[0] + shifts[-1]), x.dtype)
+        total.fill(0)
+        for rows in blocks:
+            some = x[:, :, :, rows]
+            lead = lengths[0] if examples > 1 else some.shape[3] + (back if len(lengths) == 1 else 0)
+            length = examples * lead * steps[0]
+            laid = empty((groups, inputs, back + length), x.dtype)
+            laid.fill(0)
+            inside = laid[..., back:].reshape(groups, inputs, examples, lead, *lengths[1:])
+            inside[(..., *(slice(n) for n in some.shape[3:]))] = some
+            columns = empty((groups, inputs, last, length), x.dtype)
+            strides = (*laid.strides[:2], -dilation[-1] * x.itemsize, x.itemsize)
+            np.copyto(columns, np.ndarray(columns.shape, x.dtype, laid, back * x.itemsize, strides))
+            columns = columns.reshape(groups, inputs * last, length)
+            products = np.matmul(matrix, columns, out=empty((groups, matrix.shape[1], length), x.dtype))
+            for i, shift in enumerate(shifts):
+                start = rows.start * steps[0] + shift
+                place = total[..., start : start + length]
+                np.add(place, products[:, i * outputs : (i + 1) * outputs], out=place)
+        whole = total[..., : examples * lengths[0] * steps[0]]
+        return whole.reshape(groups, outputs, examples, *lengths)
+
+    return sum_of
