@@ -1,6 +1,7 @@
-"""The digits network in float32, int8 and int4: its size and accuracy, and an adapter for rotated digits.
+"""The digits network in float32, int8 and int4: size, accuracy and speed, and an adapter for rotated digits.
 
-Run with ``python examples/quantize_digits.py``; it takes less than a minute on two cores.
+Run with ``python examples/quantize_digits.py``; it takes about a minute on two cores. ``--plot digits.svg`` draws the
+table (with matplotlib).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,17 +19,27 @@ from backburn.backend import load_backend
 from backburn.data import batches
 from backburn.data.distort import Distortion, distort
 from backburn.io import save_model
-from backburn.nn import Module, add_adapters, quantize_model
+from backburn.nn import Module
 from backburn.nn.functional import cross_entropy
 from backburn.optim import Adam
+from backburn.quantization import MSE, MovingAverage, add_adapters, calibrate, gptq, quantize_model, sensitivity
 from backburn.tensor.defaults import no_grad
-from backburn.train.config import Config
+from backburn.train.config import read_config
 from backburn.train.trainer import Trainer
 
-SCHEMES = {
-    "int8, one step for each output": "qint8_symmetric_channel0_float32",
-    "int4, blocks of 32": "qint4_affine_block32_float16",
-}
+INT8 = "qint8_symmetric_channel0_float32"
+INT4 = "qint4_symmetric_block32_float16"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: bytes of the file and of all tensors in memory, accuracy, images per second."""
+
+    name: str
+    file: int
+    memory: int
+    accuracy: float
+    speed: float
 
 
 def accuracy(model: Module, images: np.ndarray, labels: np.ndarray) -> float:
@@ -37,35 +50,62 @@ def accuracy(model: Module, images: np.ndarray, labels: np.ndarray) -> float:
         return float((logits.argmax(axis=1) == bb.asarray(labels)).sum().item()) / len(labels)
 
 
-def size(model: Module) -> int:
-    """The bytes of the model's file."""
+def speed(model: Module, images: np.ndarray) -> float:
+    """Images per second, all at once; the best of some runs."""
+    x, seconds = bb.asarray(images.reshape(len(images), -1)), []
+    with no_grad():
+        for _ in range(20):
+            start = time.perf_counter()
+            model(x)
+            seconds.append(time.perf_counter() - start)
+    return len(images) / min(seconds)
+
+
+def measured(name: str, model: Module, images: np.ndarray, labels: np.ndarray) -> Row:
+    """A model's line of the table."""
+    state = model.state_dict()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
-        save_model(path, model.state_dict())
-        return os.path.getsize(path)
+        save_model(path, state)
+        file = os.path.getsize(path)
+    memory = sum(x.nbytes for x in state.values())
+    return Row(name, file, memory, accuracy(model, images, labels), speed(model, images))
 
 
-def main() -> None:
-    """Train, quantize, compare, adapt."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--epochs", type=int, default=20, help="of training, and of adapting")
-    epochs = arguments.parse_args().epochs
+def show(rows: list[Row]) -> None:
+    """Print the table; shares are those of the first line."""
+    print(f"{'':34} {'file':>8} {'share':>6} {'memory':>8} {'share':>6} {'accuracy':>8} {'images/s':>9}")
+    for r in rows:
+        shares = r.file / rows[0].file, r.memory / rows[0].memory
+        print(f"{r.name:34} {r.file:8} {shares[0]:6.1%} {r.memory:8} {shares[1]:6.1%} {r.accuracy:8.2%} {r.speed:9.0f}")
 
-    trainer = Trainer(Config(), load_backend("autodiff(numpy)"))
-    for _ in range(epochs):
-        trainer.run_epoch()
+
+def draw(rows: list[Row], path: str) -> None:
+    """The table as three bar charts."""
+    import matplotlib
+
+    matplotlib.use("svg" if path.endswith(".svg") else "agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(10, 3), sharey=True, layout="constrained")
+    names = [r.name for r in rows]
+    for axis, title, values in zip(
+        axes,
+        ("kilobytes of the file", "accuracy, %", "thousand images per second"),
+        ([r.file / 1000 for r in rows], [100 * r.accuracy for r in rows], [r.speed / 1000 for r in rows]),
+        strict=True,
+    ):
+        axis.bar_label(axis.barh(names, values, color="#4c72b0"), fmt="%.1f", padding=3)
+        axis.set(title=title, xlim=(0, 1.2 * max(values)))
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].invert_yaxis()
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def adapt(base: Module, trainer: Trainer, epochs: int) -> None:
+    """The quantized network stays as it is; only adapters of rank 8 learn to read digits that lie on their side."""
     images, labels = trainer.held_out
-    full = size(trainer.model)
-    print(f"{'':32} {'bytes':>8} {'share':>7} {'accuracy':>9}")
-    print(f"{'float32':32} {full:8} {1:7.1%} {accuracy(trainer.model, images, labels):9.2%}")
-    for name, scheme in SCHEMES.items():
-        quantized = quantize_model(trainer.model, scheme)
-        bytes_, right = size(quantized), accuracy(quantized, images, labels)
-        print(f"{name:32} {bytes_:8} {bytes_ / full:7.1%} {right:9.2%}")
-
-    # The int4 network stays as it is; only adapters of rank 8 learn to read digits that lie on their side.
     turned, held_out = (np.ascontiguousarray(np.rot90(x, axes=(1, 2))) for x in (trainer.images, images))
-    base = quantize_model(trainer.model, SCHEMES["int4, blocks of 32"])
     adapted = add_adapters(base, rank=8)
     optimizer = Adam(3e-3)
     for epoch in range(1, epochs + 1):
@@ -77,6 +117,43 @@ def main() -> None:
     trained = sum(x.size for x in adapted.parameters() if x.is_require_grad)
     before, after = (accuracy(model, held_out, labels) for model in (base, adapted))
     print(f"\nRotated digits: {before:.2%} right; {after:.2%} with adapters of {trained} numbers on the int4 weights")
+
+
+def main() -> None:
+    """Train, quantize, compare, adapt."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=100, help="of training; adapting takes half as many")
+    parser.add_argument("--plot", metavar="FILE", help="draw the table")
+    options = parser.parse_args()
+
+    config = read_config(os.path.join(os.path.dirname(__file__), "digits.toml"))
+    config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": options.epochs})})
+    trainer = Trainer(config, load_backend("autodiff(numpy)"))
+    for _ in range(options.epochs):
+        trainer.run_epoch()
+    images, labels = trainer.held_out
+    model = trainer.model.eval()
+    examples = [bb.asarray(x.reshape(len(x), -1)) for (x,) in batches(trainer.images, batch_size=256, seed=0)]
+
+    found = calibrate(model, examples, MovingAverage())
+    int4 = gptq(model, examples, INT4, weights=MSE())
+    rows = [
+        measured(name, m, images, labels)
+        for name, m in (
+            ("float32", model),
+            ("int8 weights", quantize_model(model, INT8)),
+            ("int8 weights and activations",
+             quantize_model(model, INT8, activations="quint8_affine_tensor_float32", inputs=found)),
+            ("int4 weights, blocks of 32", quantize_model(model, INT4)),
+            ("int4 weights, blocks of 32, GPTQ", int4),
+        )
+    ]  # fmt: skip
+    show(rows)
+    print("\nWhat each layer costs in int4:")
+    print(sensitivity(model, examples, INT4))
+    if options.plot:
+        draw(rows, options.plot)
+    adapt(int4, trainer, max(1, options.epochs // 2))
 
 
 if __name__ == "__main__":

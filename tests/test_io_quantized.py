@@ -88,3 +88,19 @@ def test_states_of_training_hold_quantized_tensors(tmp_path: Path) -> None:
     assert loaded["steps"][0] == 3
     np.testing.assert_array_equal(loaded["steps"][1]["zero"].numpy(), weights[SCHEMES[0]].numpy())
     assert (tmp_path / "s").stat().st_size < 3000
+
+
+def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pydantic")
+    from backburn.backend import load_backend
+    from backburn.cli import main
+    from backburn.train.config import Config
+    from backburn.train.trainer import Trainer
+
+    trainer = Trainer(Config(), load_backend("autodiff(numpy)"))
+    trainer.run_epoch()
+    small = quantize_model(trainer.model, "qint8_symmetric_channel0_float16")
+    state = trainer.state()
+    save_model(tmp_path / "m.safetensors", small.state_dict(), about={"config": state["config"]})
+    assert main(["evaluate", str(tmp_path / "m.safetensors")]) == 0
+    assert "%" in capsys.readouterr().out

@@ -31,8 +31,10 @@ from backburn.quantization import (
     Percentile,
     calibrate,
     compensated,
+    fake_quantize_model,
     gptq,
     observe,
+    quantize_like,
     quantize_model,
     sensitivity,
 )  # fmt: skip
@@ -348,3 +350,44 @@ def test_what_gptq_refuses() -> None:
         compensated(bb.ones((2, 3)), bb.asarray([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]), scheme(INT4), damping=0.0)
     with pytest.raises(ArgumentError, match="float32 is no scheme"):
         gptq(model(), BATCHES, "float32")
+
+
+# ---- training for quantization ----
+
+
+@pytest.mark.parametrize("activations", [None, "quint8_affine_tensor_float32"])
+def test_training_for_quantization(activations: str | None) -> None:
+    """What was trained with rounded values computes the same when it is quantized, and errs less than otherwise."""
+    from backburn.nn.functional import mse_loss
+    from backburn.optim import Adam
+
+    bb.random.seed(3)
+    m = Sequential(Linear(24, 32), ReLU(), Linear(32, 4))
+    name, x = "qint4_symmetric_tensor_float32", bb.concat(BATCHES) / 30.0
+    target = bb.asarray(np.tanh(np.asarray(x) @ RANDOM.standard_normal((24, 4)).astype(np.float32)))
+    inputs = calibrate(m, [x]) if activations else None
+
+    def train(f: Any) -> float:
+        optimizer = Adam(0.01)
+        for _ in range(150):
+            optimizer.step(f, mse_loss(f(x), target).backward())
+        return float(mse_loss(f(x), target).item())
+
+    aware = fake_quantize_model(m, name, activations=activations, inputs=inputs)
+    assert [type(layer).__name__ for layer in aware] == ["FakeQuantizedLinear", "ReLU", "FakeQuantizedLinear"]
+    train(m)
+    loss = train(aware)
+    small = quantize_model(aware, name, activations=activations, inputs=inputs)
+    np.testing.assert_allclose(small(x).detach().numpy(), aware(x).detach().numpy(), atol=2e-4)
+    assert loss < float(mse_loss(quantize_model(m, name)(x), target).item())
+    with pytest.raises(ArgumentError, match="no range for the inputs of '0'"):
+        fake_quantize_model(m, name, activations="qint8_symmetric_tensor_float32", inputs={})
+
+
+def test_a_model_that_a_state_fits() -> None:
+    m: Any = Sequential(Linear(8, 4), ReLU(), Conv2d(1, 2, 1), Linear(4, 2))
+    state = quantize_model(m, INT4, skip="3").state_dict()
+    made: Any = quantize_like(m, state)
+    made.load_state_dict(state)
+    assert [type(layer).__name__ for layer in made] == ["QuantizedLinear", "ReLU", "QuantizedConv", "Linear"]
+    assert made[0].weight.dtype == INT4

@@ -6,6 +6,9 @@ New layers live on the default backend (:func:`backburn.use_backend`); their par
 differentiates.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.elsewhere import missing_name
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     ELU,
@@ -45,7 +48,16 @@ from backburn.nn.pool import (
     MaxPool3d,
     Upsample,
 )
-from backburn.nn.quantized import LoRALinear, QuantizedConv, QuantizedLinear, add_adapters, quantize_model
+from backburn.nn.quantized import (
+    FakeQuantizedLinear,
+    LoRALinear,
+    QuantizedConv,
+    QuantizedLinear,
+    add_adapters,
+    fake_quantize_model,
+    quantize_like,
+    quantize_model,
+)
 from backburn.nn.recurrent import GRU, LSTM
 
 __all__ = [
@@ -58,6 +70,13 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
-    "QuantizedLinear", "QuantizedConv", "quantize_model", "LoRALinear", "add_adapters",
+    "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "FakeQuantizedLinear", "fake_quantize_model",
+    "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.nn", name)

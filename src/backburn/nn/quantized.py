@@ -73,13 +73,7 @@ class QuantizedLinear(Module):
         self.weight = _quantized(layer.weight.detach().T, as_scheme("QuantizedLinear", scheme), weights)
         self.bias = None if layer.bias is None else layer.bias.detach()
         self.activations = None if activations is None else as_scheme("QuantizedLinear", activations)
-        low = high = None
-        if self.activations is not None and inputs is not None:
-            if self.activations.granularity != "tensor":
-                raise ArgumentError(
-                    f"QuantizedLinear: a range that is known belongs to all values, and {self.activations} has several"
-                )
-            low, high = (end.detach() for end in inputs.range(self.activations))
+        low, high = _input_range(self.activations, inputs)
         self.register_buffer("low", low)
         self.register_buffer("high", high)
 
@@ -138,12 +132,60 @@ def as_scheme(name: str, scheme: QuantizedDType | str) -> QuantizedDType:
     return chosen
 
 
+def _input_range(scheme: QuantizedDType | None, inputs: InputRange | None) -> tuple[Tensor | None, Tensor | None]:
+    """The ends of the range of a layer's inputs, or None where each input has its own."""
+    if scheme is None or inputs is None:
+        return None, None
+    if scheme.granularity != "tensor":
+        raise ArgumentError(f"a range of inputs that is known belongs to all values, and {scheme} has several")
+    low, high = (end.detach() for end in inputs.range(scheme))
+    return low, high
+
+
 def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | None) -> QuantizedTensor:
     """A constant weight by ``scheme``, for the ranges that ``weights`` finds."""
     if weights is None:
         return weight.quantize(dtype=scheme)
     low, high = weights.weight_range(weight, scheme)
     return weight.quantize(dtype=scheme, low=low, high=high)
+
+
+class FakeQuantizedLinear(Linear):
+    """A linear layer that is trained with the values that its weight has by a scheme, and its inputs by another.
+
+    The gradient passes straight through the rounding to the weight, which stays a float. Made of a :class:`Linear`
+    layer, of which it is one: :func:`quantize_model` makes a :class:`QuantizedLinear` of it that computes the same.
+
+        >>> import backburn as bb
+        >>> layer = FakeQuantizedLinear(Linear(4, 3), "qint4_symmetric_block4_float32")
+        >>> loss = layer(bb.ones((2, 4))).sum()
+        >>> layer.weight.grad(loss.backward()).shape
+        (4, 3)
+    """
+
+    low: Tensor | None
+    high: Tensor | None
+
+    def __init__(
+        self,
+        layer: Linear,
+        scheme: QuantizedDType | str = qint8,
+        *,
+        activations: QuantizedDType | str | None = None,
+        inputs: InputRange | None = None,
+    ) -> None:
+        self.weight, self.bias = layer.weight, layer.bias
+        self.scheme = as_scheme("FakeQuantizedLinear", scheme)
+        self.activations = None if activations is None else as_scheme("FakeQuantizedLinear", activations)
+        low, high = _input_range(self.activations, inputs)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The product of the rounded values, of shape (..., outputs)."""
+        if self.activations is not None:
+            x = fake_quantize(x, dtype=self.activations, low=self.low, high=self.high)
+        return functional.linear(x, fake_quantize(self.weight.T, dtype=self.scheme).T, self.bias)
 
 
 class LoRALinear(Module):
@@ -211,16 +253,70 @@ def quantize_model(
     chosen = as_scheme("quantize_model", scheme)
     changed: dict[str, Module] = {}
     for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
-        if not isinstance(layer, Linear):
+        if isinstance(layer, Linear):
+            known = _known_range("quantize_model", path, activations, inputs)
+            changed[path] = QuantizedLinear(layer, chosen, weights=weights, activations=activations, inputs=known)
+        else:
             changed[path] = QuantizedConv(layer, chosen, weights=weights)
-            continue
-        if activations is not None and inputs is not None and path not in inputs:
-            raise ArgumentError(
-                f"quantize_model: there is no range for the inputs of {path!r}: calibrate(...) it, or leave it out "
-                f"with skip. Ranges: {', '.join(inputs) or 'none'}"
-            )
-        known = None if inputs is None else inputs.get(path)
-        changed[path] = QuantizedLinear(layer, chosen, weights=weights, activations=activations, inputs=known)
+    return replaced(model, changed)
+
+
+def fake_quantize_model(
+    model: M,
+    scheme: QuantizedDType | str = qint8,
+    pattern: Patterns = "*",
+    *,
+    skip: Patterns = (),
+    activations: QuantizedDType | str | None = None,
+    inputs: Mapping[str, InputRange] | None = None,
+) -> M:
+    """A copy of ``model`` to be trained for quantization: linear layers as :class:`FakeQuantizedLinear` ones.
+
+    Arguments and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes
+    the quantized model. (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
+    Integer-Arithmetic-Only Inference*, CVPR, section 3.)
+    """
+    chosen = as_scheme("fake_quantize_model", scheme)
+    changed: dict[str, Module] = {}
+    for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip, (Linear,)):
+        known = _known_range("fake_quantize_model", path, activations, inputs)
+        changed[path] = FakeQuantizedLinear(copy.deepcopy(layer), chosen, activations=activations, inputs=known)
+    return replaced(model, changed)
+
+
+def _known_range(
+    name: str, path: str, activations: QuantizedDType | str | None, inputs: Mapping[str, InputRange] | None
+) -> InputRange | None:
+    """The range of a layer's inputs. Raises where some are known and this one is not."""
+    if activations is None or inputs is None:
+        return None
+    if path not in inputs:
+        raise ArgumentError(
+            f"{name}: there is no range for the inputs of {path!r}: calibrate(...) it, or leave it out with skip. "
+            f"Ranges: {', '.join(inputs) or 'none'}"
+        )
+    return inputs[path]
+
+
+def quantize_like(model: M, state: Mapping[str, Any]) -> M:
+    """A copy of ``model`` that ``state`` can be loaded into: layers are quantized whose weights are quantized there.
+
+    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` gives it.
+    The ranges of quantized inputs are not part of a scheme: such a model is made by :func:`quantize_model` again.
+
+        >>> from backburn.nn import Sequential
+        >>> saved = quantize_model(Sequential(Linear(4, 2)), "qint4_symmetric_block4_float16").state_dict()
+        >>> model = quantize_like(Sequential(Linear(4, 2)), saved)
+        >>> model.load_state_dict(saved)
+        >>> model[0].weight.dtype
+        qint4_symmetric_block4_float16
+    """
+    changed: dict[str, Module] = {}
+    for path, layer in model.named_modules():
+        weight = state.get(f"{path}.weight")
+        if isinstance(weight, QuantizedTensor) and isinstance(layer, (Linear, Convolution)):
+            made = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
+            changed[path] = made(layer, weight.dtype)  # type: ignore[arg-type]
     return replaced(model, changed)
 
 

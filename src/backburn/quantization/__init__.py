@@ -8,7 +8,16 @@
 Schemes are :class:`backburn.QuantizedDType`; layers and adapters on them are in :mod:`backburn.nn`.
 """
 
-from backburn.nn import LoRALinear, QuantizedConv, QuantizedLinear, add_adapters, quantize_model
+from backburn.nn import (
+    FakeQuantizedLinear,
+    LoRALinear,
+    QuantizedConv,
+    QuantizedLinear,
+    add_adapters,
+    fake_quantize_model,
+    quantize_like,
+    quantize_model,
+)
 from backburn.quantization.calibration import calibrate, observe
 from backburn.quantization.gptq import compensated, gptq
 from backburn.quantization.observers import MSE, MinMax, MovingAverage, Observer, Percentile
@@ -17,5 +26,6 @@ from backburn.quantization.sensitivity import LayerCost, Sensitivity, sensitivit
 __all__ = [
     "Observer", "MinMax", "MovingAverage", "Percentile", "MSE",
     "observe", "calibrate", "sensitivity", "Sensitivity", "LayerCost", "gptq", "compensated",
-    "quantize_model", "QuantizedLinear", "QuantizedConv", "add_adapters", "LoRALinear",
+    "quantize_model", "quantize_like", "fake_quantize_model", "add_adapters",
+    "QuantizedLinear", "QuantizedConv", "FakeQuantizedLinear", "LoRALinear",
 ]  # fmt: skip

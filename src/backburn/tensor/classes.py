@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
+from backburn.base.elsewhere import missing_method
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -100,6 +101,11 @@ class Tensor:
         return size
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def T(self) -> Self:  # noqa: N802 - the Array API's name
         """A matrix with its axes exchanged. Raises :class:`ShapeError` for what is no matrix."""
         return linalg.transpose(self)
@@ -138,6 +144,11 @@ class Tensor:
 
     def __hash__(self) -> int:
         return id(self)
+
+    if not TYPE_CHECKING:  # a checker knows every attribute, and so the ones that are not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_method(type(self).__name__, name)
 
     # ---- gradients ----
 

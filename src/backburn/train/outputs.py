@@ -11,7 +11,7 @@ from typing import Any
 from backburn.backend import AnyBackend
 from backburn.base.errors import ConfigError, FileFormatError
 from backburn.io import load_model, load_state, save_model, save_state, write_atomically
-from backburn.nn import Module
+from backburn.nn import Module, quantize_like
 from backburn.train.config import Config, config_of
 from backburn.train.trainer import Epoch, Trainer, model_of
 
@@ -74,7 +74,7 @@ def saved_model(path: str | os.PathLike[str], backend: AnyBackend) -> tuple[Modu
     saved = load_model(path)
     try:
         config = config_of(saved.about["config"], path)
-        model = model_of(config, backend)
+        model = quantize_like(model_of(config, backend), saved.state)
         model.load_state_dict(saved.state)
     except (KeyError, ValueError, TypeError) as error:
         raise FileFormatError(f"{Path(path)}: this model is none that 'backburn train' makes: {error}") from error
