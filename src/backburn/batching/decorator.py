@@ -304,11 +304,13 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
 
     def method(self: Batched, /, *given: Any, **options: Any) -> Any:
         operands = given[:count]
-        if not always and not any(_is_mapped(self, x) for x in operands):
+        if not always and not _takes_part(self, operands):
             return getattr(self.inner_backend, name)(*given, **options)
-        self.check_open(name)
-        attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options}
-        operands = operands + padding[len(operands) :]
+        if not self._is_open:
+            self.check_open(name)
+        attributes = {**defaults, **dict(zip(names, given[count:], strict=False)), **options} if names else {}
+        if len(operands) < count:
+            operands += padding[len(operands) :]
         if rule is not None:
             found = rule(self, *operands, **attributes)
             if found is not NotImplemented:
@@ -334,10 +336,15 @@ def _result(level: Batched, found: Any) -> Any:
     return found.value if found.__class__ is Same else Mapped(found, level)
 
 
-def _is_mapped(level: Batched, x: Any) -> bool:
-    if x.__class__ is list or x.__class__ is tuple:
-        return any(is_mapped(level, t) for t in x)
-    return x.__class__ is Mapped and x.level is level
+def _takes_part(level: Batched, operands: Any) -> bool:
+    """Whether an operand, or one of a list of them, differs between examples."""
+    for x in operands:
+        if x.__class__ is Mapped:
+            if x.level is level:
+                return True
+        elif (x.__class__ is list or x.__class__ is tuple) and _takes_part(level, x):
+            return True
+    return False
 
 
 def _install(name: str) -> None:

@@ -112,7 +112,7 @@ def front(level: Batched, x: Any) -> Any:
 
 def rank_of(x: Any) -> int:
     """The number of axes of an operand, of one example; 0 for what is no tensor."""
-    return 0 if x is None or is_scalar(x) else len(x.shape)
+    return len(getattr(x, "shape", ()))
 
 
 def aligned(level: Batched, *operands: Any) -> list[Any]:
