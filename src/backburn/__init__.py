@@ -46,7 +46,9 @@ if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are no
             value = getattr(namespace, name)
         except AttributeError:
             if name not in _PACKAGES:
-                raise AttributeError(f"module 'backburn' has no attribute {name!r}") from None
+                from backburn.base.elsewhere import missing_name
+
+                raise missing_name("backburn", name) from None
             value = importlib.import_module(f"backburn.{name}")
         globals()[name] = value
         return value

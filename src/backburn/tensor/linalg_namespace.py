@@ -4,6 +4,9 @@ Beside them are ``triangular_solve``, ``lstsq`` and ``kron``. Matrices are in th
 function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.elsewhere import missing_name
 from backburn.base.errors import LinearAlgebraError, SingularMatrixError
 from backburn.tensor.decompose import (
     cholesky,
@@ -58,3 +61,9 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.linalg", name)

@@ -25,12 +25,13 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
+from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.replay import REPLAY
 from backburn.batching import levels_of_vmap
@@ -437,3 +438,9 @@ __all__ = [
     "Generator", "bernoulli", "categorical", "default_generator", "fork", "get_state", "integers", "normal",
     "permutation", "seed", "set_state", "uniform",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.random", name)

@@ -1,0 +1,116 @@
+"""What other libraries call what is here: the hint for a name that users of those will try."""
+
+from __future__ import annotations
+
+_IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
+_NO_COPY = "tensors are never changed, so that none needs a copy"
+
+#: Methods and attributes of tensors.
+METHODS = {
+    "bmm": "x @ y",
+    "bool": "x.astype('bool')",
+    "cat": "bb.concat([x, y])",
+    "clamp": "x.clip(low, high)",
+    "clone": _NO_COPY,
+    "contiguous": "nothing: how elements lie in memory is the backend's matter",
+    "copy": _NO_COPY,
+    "cpu": "x.numpy() for the values on the host, x.to(backend) for another backend",
+    "cuda": "x.to('autodiff(cupy:0)')",
+    "data": "x.detach()",
+    "dim": "x.ndim",
+    "dot": "x @ y",
+    "double": "x.astype('float64')",
+    "eq": "x == y",
+    "expand": "x.broadcast_to(shape)",
+    "float": "x.astype('float32')",
+    "gather": "x.take_along_axis(indices, axis)",
+    "ge": "x >= y",
+    "grad_fn": "x.is_tracked",
+    "gt": "x > y",
+    "half": "x.astype('float16')",
+    "index_select": "x.take(indices, axis)",
+    "int": "x.astype('int32')",
+    "le": "x <= y",
+    "long": "x.astype('int64')",
+    "lt": "x < y",
+    "masked_fill": "x.mask_fill(mask, value)",
+    "mm": "x @ y",
+    "ne": "x != y",
+    "nelement": "x.size",
+    "numel": "x.size",
+    "permute": "x.permute_dims((1, 0))",
+    "ravel": "x.flatten()",
+    "requires_grad": "x.is_require_grad, or x.is_tracked",
+    "requires_grad_": "x = x.require_grad(), which returns a new leaf",
+    "t": "x.T",
+    "transpose": "x.T, x.mT, x.swapaxes(0, 1) or x.permute_dims(axes)",
+    "type": "x.astype(dtype)",
+    "unbind": "x.unstack(axis)",
+    "unsqueeze": "x.expand_dims(axis)",
+    "view": "x.reshape(shape)",
+}
+
+#: Functions and other names of the top level and its namespaces.
+FUNCTIONS = {
+    "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
+    "MSELoss": "bb.nn.functional.mse_loss(x, targets)",
+    "absolute": "bb.abs(x)",
+    "arccos": "bb.acos(x)",
+    "arcsin": "bb.asin(x)",
+    "arctan": "bb.atan(x)",
+    "arctan2": "bb.atan2(y, x)",
+    "array": "bb.asarray(data)",
+    "as_tensor": "bb.asarray(data)",
+    "bmm": "x @ y",
+    "cat": "bb.concat([x, y])",
+    "choice": "bb.take(x, bb.random.integers(shape, 0, n))",
+    "clamp": "bb.clip(x, low, high)",
+    "concatenate": "bb.concat([x, y])",
+    "cumprod": "bb.cumulative_prod(x, axis)",
+    "cumsum": "bb.cumulative_sum(x, axis)",
+    "device": "a backend is a device: bb.load_backend(spec)",
+    "div": "bb.divide(x, y)",
+    "dot": "x @ y",
+    "double": "bb.float64",
+    "float": "bb.float32",
+    "from_numpy": "bb.asarray(array)",
+    "gather": "bb.take_along_axis(x, indices, axis)",
+    "half": "bb.float16",
+    "hstack": "bb.concat([x, y], 1)",
+    "int": "bb.int32",
+    "is_tensor": "isinstance(x, bb.Tensor)",
+    "jit": "bb.capture(step)",
+    "load": "bb.io.load_model(path)",
+    "long": "bb.int64",
+    "manual_seed": "bb.random.seed(n)",
+    "mm": "x @ y",
+    "mod": "bb.remainder(x, y)",
+    "mul": "bb.multiply(x, y)",
+    "neg": "bb.negative(x)",
+    "norm": "bb.linalg.vector_norm(x) or bb.linalg.matrix_norm(x)",
+    "permute": "bb.permute_dims(x, axes)",
+    "power": "bb.pow(x, y)",
+    "rand": "bb.random.uniform(shape)",
+    "randint": "bb.random.integers(shape, low, high)",
+    "randn": "bb.random.normal(shape)",
+    "ravel": "bb.flatten(x)",
+    "save": "bb.io.save_model(path, state)",
+    "set_default_dtype": "with bb.use_dtype('float64')",
+    "sub": "bb.subtract(x, y)",
+    "transpose": "bb.permute_dims(x, axes), x.T or x.mT",
+    "unbind": "bb.unstack(x, axis)",
+    "unsqueeze": "bb.expand_dims(x, axis)",
+    "vstack": "bb.concat([x, y], 0)",
+}
+
+
+def missing_method(owner: str, name: str) -> AttributeError:
+    """The error for an attribute that tensors do not have."""
+    hint = METHODS.get(name, _IMMUTABLE if name.endswith("_") and not name.startswith("_") else None)
+    return AttributeError(f"{owner!r} object has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
+
+
+def missing_name(module: str, name: str) -> AttributeError:
+    """The error for a name that a module does not have."""
+    hint = FUNCTIONS.get(name)
+    return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
