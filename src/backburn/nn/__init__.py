@@ -48,7 +48,16 @@ from backburn.nn.pool import (
     MaxPool3d,
     Upsample,
 )
-from backburn.nn.quantized import LoRALinear, QuantizedConv, QuantizedLinear, add_adapters, quantize_model
+from backburn.nn.quantized import (
+    FakeQuantizedLinear,
+    LoRALinear,
+    QuantizedConv,
+    QuantizedLinear,
+    add_adapters,
+    fake_quantize_model,
+    quantize_like,
+    quantize_model,
+)
 from backburn.nn.recurrent import GRU, LSTM
 
 __all__ = [
@@ -61,7 +70,8 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
-    "QuantizedLinear", "QuantizedConv", "quantize_model", "LoRALinear", "add_adapters",
+    "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "FakeQuantizedLinear", "fake_quantize_model",
+    "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip
 

@@ -15,7 +15,6 @@ from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
 from backburn.base.elsewhere import missing_method
-from backburn.base.elsewhere import missing_method
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -145,11 +144,6 @@ class Tensor:
 
     def __hash__(self) -> int:
         return id(self)
-
-    if not TYPE_CHECKING:  # a checker knows every attribute, and so the ones that are not there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_method(type(self).__name__, name)
 
     if not TYPE_CHECKING:  # a checker knows every attribute, and so the ones that are not there
 
