@@ -1,0 +1,107 @@
+"""The CuPy backend on a CUDA device: the conformance suite, parity with NumPy, and what only a device can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.autodiff import Autodiff
+from backburn.backend.registry import load_backend
+from backburn.base import dtypes
+from backburn.base.errors import DeviceMemoryError, OutOfRangeError
+from backburn.conformance import check_backend
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def k() -> Any:
+    from backburn_cupy import CupyBackend
+
+    return CupyBackend()
+
+
+@pytest.mark.slow
+def test_every_value_that_the_contract_promises(k: Any) -> None:
+    report = check_backend(k)
+    assert report.ok, report.failures[:20]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2])
+def test_every_gradient(k: Any, depth: int) -> None:
+    backend = Autodiff(k)
+    report = check_backend(backend if depth == 1 else Autodiff(backend), quick=depth == 2)
+    assert report.ok, report.failures[:20]
+
+
+def test_an_index_out_of_range_is_told_and_the_device_lives_on(k: Any) -> None:
+    k.take(k.ones((3, 2), dtypes.float32), k.from_numpy(np.array([0, 7])), 0)
+    with pytest.raises(OutOfRangeError, match="index 7"):
+        k.synchronize()
+    assert k.to_numpy(k.sum(k.ones((3,), dtypes.float32), (0,))) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_products_of_attention(k: Any, dtype: str) -> None:
+    """Stacks of heads as they lie in (batch, time, heads, width), against float64."""
+    values = np.random.default_rng(0).normal(size=(2, 65, 3, 40))
+    x = k.permute_dims(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), (0, 2, 1, 3))
+    got = k.to_numpy(k.cast(k.matmul(x, k.permute_dims(x, (0, 1, 3, 2))), dtypes.float64))
+    host = k.to_numpy(k.cast(x, dtypes.float64))
+    tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-5, "float64": 1e-13}[dtype]
+    np.testing.assert_allclose(got, host @ host.swapaxes(-1, -2), rtol=tolerance, atol=tolerance * 10)
+
+
+def test_memory_that_is_not_there(k: Any) -> None:
+    with pytest.raises(DeviceMemoryError, match="is exhausted"):
+        k.zeros((1 << 50,), dtypes.float32)
+    k.memory_cleanup()
+    assert k.memory_stats()["free"] > 0
+
+
+def test_equal_calls_give_equal_bits_where_that_was_asked_for() -> None:
+    from backburn_cupy import CupyBackend
+
+    k = CupyBackend(deterministic=True)
+    random = np.random.default_rng(1)
+    values = k.from_numpy(random.normal(size=(100_000, 8)).astype(np.float32))
+    indices = k.from_numpy(random.integers(0, 10, 100_000))
+    first, *others = (k.to_numpy(k.index_add(k.zeros((10, 8), dtypes.float32), indices, values, 0)) for _ in range(5))
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+
+
+def test_random_numbers_are_those_of_numpy(k: Any) -> None:
+    numpy = load_backend("numpy")
+    for name, more in (
+        ("random_bits", ()),
+        ("uniform", (dtypes.float32,)),
+        ("uniform", (dtypes.float64,)),
+        ("bernoulli", (0.3,)),
+    ):
+        for offset in (0, 5, 2**33 + 1):
+            ours, theirs = (getattr(b, name)(2**100 + 7, offset, (10_001,), *more) for b in (k, numpy))
+            np.testing.assert_array_equal(k.to_numpy(ours), theirs)
+
+
+def test_a_model_learns_the_same_as_on_the_cpu() -> None:
+    def losses(spec: str) -> list[float]:
+        backend = bb.load_backend(spec)
+        bb.random.seed(3)
+        with bb.use_backend(backend):
+            model = bb.nn.Sequential(bb.nn.Linear(8, 32), bb.nn.GELU(), bb.nn.LayerNorm(32), bb.nn.Linear(32, 3))
+            optimizer = bb.optim.Adam(0.01)
+            x = bb.random.normal((64, 8))
+            labels = bb.argmax(x[:, :3], axis=1)
+            found = []
+            for _ in range(30):
+                loss = bb.nn.functional.cross_entropy(model(x), labels)
+                optimizer.step(model, loss.backward())
+                found.append(float(loss))
+            return found
+
+    np.testing.assert_allclose(losses("autodiff(cupy)"), losses("autodiff(numpy)"), rtol=2e-3)
