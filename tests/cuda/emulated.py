@@ -19,6 +19,8 @@ from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
 
 HEADER = Path(__file__).with_name("emulation.h")
 
+OPTIONS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-fno-strict-aliasing", "-ffp-contract=off")
+
 #: Bytes before and after each array that no kernel may touch.
 GUARD = 256
 GUARD_BYTE = 0xA5
@@ -59,12 +61,22 @@ def program(dtype: str, families: tuple[str, ...] = FAMILIES) -> str:
 
 def build(text: str, folder: Path) -> ctypes.CDLL:
     """Compile a source into a library, unless ``folder`` has it from before, and load it."""
-    name = hashlib.sha256((text + HEADER.read_text("utf-8")).encode()).hexdigest()[:16]
+    name = hashlib.sha256("\n".join([text, HEADER.read_text("utf-8"), *OPTIONS]).encode()).hexdigest()[:16]
     code, library = folder / f"{name}.cpp", folder / f"{name}.so"
     if not library.exists():
         made = folder / f"{name}.{os.getpid()}.so"
         code.write_text(text, "utf-8")
-        options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-include", str(HEADER)]
+        options = [
+            "-std=c++20",
+            "-O1",
+            "-fPIC",
+            "-shared",
+            "-w",
+            "-fno-strict-aliasing",
+            "-ffp-contract=off",
+            "-include",
+            str(HEADER),
+        ]
         done = subprocess.run(["g++", *options, str(code), "-o", str(made)], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")

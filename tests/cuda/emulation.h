@@ -34,6 +34,7 @@
 using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin,
     std::sqrt, std::tanh;
 
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct Size { unsigned x = 1, y = 1, z = 1; };
 inline Size threadIdx, blockIdx, blockDim, gridDim;
 
@@ -193,6 +194,7 @@ inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (unsigned __int128)a
 
 inline float infinity(float) { return std::numeric_limits<float>::infinity(); }
 inline double infinity(double) { return std::numeric_limits<double>::infinity(); }
+inline void write_whole(void* p, uint4 value) { *static_cast<uint4*>(p) = value; }
 #define CHECK_ALIGNED(pointer, bytes) \
   if (reinterpret_cast<uintptr_t>(pointer) % (bytes)) emulation::stop("a wide access is not aligned")
 

@@ -41,7 +41,9 @@ def missing() -> str | None:
 
 
 def compiled(text: str, options: tuple[str, ...], expressions: list[str]) -> tuple[bytes, list[str], str]:
-    """The machine code of ``text``, the names in it of ``expressions``, and what the compiler said.
+    """The code made of ``text``, the names in it of ``expressions``, and what the compiler said.
+
+    The option ``-arch=sm_90`` asks for machine code, ``-arch=compute_90`` for PTX.
 
     Raises RuntimeError with the compiler's messages.
     """
@@ -73,9 +75,10 @@ def compiled(text: str, options: tuple[str, ...], expressions: list[str]) -> tup
             if call("nvrtcGetLoweredName", handle, expression.encode(), ctypes.byref(lowered)):
                 raise RuntimeError(f"the program has no kernel {expression}")
             names.append((lowered.value or b"").decode())
-        call("nvrtcGetCUBINSize", handle, ctypes.byref(size))
+        form = "PTX" if any("=compute_" in option for option in options) else "CUBIN"
+        call(f"nvrtcGet{form}Size", handle, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
-        call("nvrtcGetCUBIN", handle, code)
+        call(f"nvrtcGet{form}", handle, code)
         return code.raw, names, said
     finally:
         call("nvrtcDestroyProgram", ctypes.byref(handle))

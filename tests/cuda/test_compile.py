@@ -38,6 +38,29 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
     assert max(spilled) <= 128
 
 
+#: Kernels that move most of the data of a step.
+WIDE = {
+    "softmax": "softmax<{}, 32, 32>",
+    "loss": "label_cross_entropy_backward<{}, 0, 16>",
+    "norm": "norm_backward<{}, 0, 8, true>",
+    "activate": "gelu_backward<{}>",
+    "optimize": "adam_step<{}, 48>",
+    "batch_norm": "apply_planes<{}>",
+    "index": "take_rows<{}>",
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("family", WIDE)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_16_bytes_are_read_and_written_at_once(family: str, dtype: str) -> None:
+    expression = WIDE[family].format(C_TYPES[dtype])
+    code, _, _ = nvrtc.compiled(source(family), (*OPTIONS, *CUPYS, "-arch=compute_90"), [expression])
+    assert re.search(rb"ld\.global\.(nc\.)?v4\.", code)
+    assert re.search(rb"st\.global\.v4\.", code)
+    assert not re.search(rb"(ld|st)\.local", code)
+
+
 @needs_nvrtc
 def test_an_error_in_a_source_is_found() -> None:
     with pytest.raises(RuntimeError, match="undefined"):

@@ -30,6 +30,10 @@ __device__ inline void narrow(float x, bfloat16& y) {
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
+// In so many words, since the compiler may take a store of eight converted halves apart.
+__device__ inline void write_whole(void* p, uint4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
 #endif
 __device__ inline float widen(float x) { return x; }
 __device__ inline double widen(double x) { return x; }
@@ -39,7 +43,8 @@ __device__ inline void narrow(double x, double& y) { y = x; }
 // ---- packs: the elements of 16 bytes, read or written at once where they lie so ----
 
 template <class T> constexpr int PACK = 16 / sizeof(T);
-template <class T> struct alignas(16) Pack { T at[PACK<T>]; };
+// Of a type that the compiler moves in one instruction, which it does not do for a structure of small elements.
+template <class T> union Pack { uint4 whole; T at[PACK<T>]; __device__ Pack() {} };
 
 template <class T> __device__ inline bool is_aligned(const T* p) { return ((word_t)p & 15) == 0; }
 
@@ -47,7 +52,8 @@ template <class T> __device__ inline bool is_aligned(const T* p) { return ((word
 template <class T> __device__ inline void read(const T* line, index_t start, index_t length, compute<T>* values) {
   if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
     CHECK_ALIGNED(line + start, 16);
-    Pack<T> pack = *reinterpret_cast<const Pack<T>*>(line + start);
+    Pack<T> pack;
+    pack.whole = *reinterpret_cast<const uint4*>(line + start);
 #pragma unroll
     for (int j = 0; j < PACK<T>; ++j) values[j] = widen(pack.at[j]);
   } else {
@@ -63,7 +69,7 @@ template <class T> __device__ inline void write(T* line, index_t start, index_t 
     Pack<T> pack;
 #pragma unroll
     for (int j = 0; j < PACK<T>; ++j) narrow(values[j], pack.at[j]);
-    *reinterpret_cast<Pack<T>*>(line + start) = pack;
+    write_whole(line + start, pack.whole);
   } else {
 #pragma unroll
     for (int j = 0; j < PACK<T>; ++j)

@@ -28,7 +28,7 @@ take_rows(const T* table, const index_t* indices, T* out, index_t count, index_t
     if (index >= 0 && width % P == 0 && is_aligned(source) && is_aligned(target)) {
 #pragma unroll 4
       for (index_t start = threadIdx.x * P; start < width; start += 32 * P)
-        *reinterpret_cast<Pack<T>*>(target + start) = *reinterpret_cast<const Pack<T>*>(source + start);
+        *reinterpret_cast<uint4*>(target + start) = *reinterpret_cast<const uint4*>(source + start);
     } else {
       for (index_t i = threadIdx.x; i < width; i += 32) target[i] = index >= 0 ? source[i] : T{};
     }

@@ -21,20 +21,14 @@ __device__ inline Words philox(word_t block, word_t low, word_t high) {
   return words;
 }
 
-// f(element, word) for the words from `offset` on.
+// f(words, the element of the first of them, which may be below 0) for each block of the words from `offset` on.
 template <class F>
-__device__ inline void for_words(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
+__device__ inline void for_blocks(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
   if (advance) offset += *advance;
   int skipped = offset % 8;
   for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i * 8 < count + skipped;
-       i += (index_t)gridDim.x * blockDim.x) {
-    Words words = philox(offset / 8 + i, low, high);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      index_t element = i * 8 + j - skipped;
-      if (element >= 0 && element < count) f(element, words.at[j]);
-    }
-  }
+       i += (index_t)gridDim.x * blockDim.x)
+    f(philox(offset / 8 + i, low, high), i * 8 - skipped);
 }
 
 // f(element, its 64 bits), of two words each; where the offset is odd the last pair of a block ends in the next.
@@ -57,12 +51,28 @@ __device__ inline void for_pairs(word_t low, word_t high, word_t offset, const w
 
 __global__ void __launch_bounds__(256)
 random_bits(word_t low, word_t high, word_t offset, const word_t* advance, index_t* out, index_t count) {
-  for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) { out[i] = word; });
+  for_blocks(low, high, offset, advance, count, [&](Words words, index_t start) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (start + j >= 0 && start + j < count) out[start + j] = words.at[j];
+  });
 }
 
 __global__ void __launch_bounds__(256) bernoulli(word_t low, word_t high, word_t offset, const word_t* advance,
                                                  bool* out, index_t count, word_t threshold) {
-  for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) { out[i] = word < threshold; });
+  for_blocks(low, high, offset, advance, count, [&](Words words, index_t start) {
+    word_t truths = 0;  // eight of one byte, the first the lowest
+#pragma unroll
+    for (int j = 0; j < 8; ++j) truths |= (word_t)(words.at[j] < threshold) << (8 * j);
+    if (start >= 0 && start + 8 <= count && ((word_t)(out + start) & 7) == 0) {
+      CHECK_ALIGNED(out + start, 8);
+      *reinterpret_cast<word_t*>(out + start) = truths;
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (start + j >= 0 && start + j < count) out[start + j] = truths >> (8 * j) & 1;
+    }
+  });
 }
 
 // The significant bits of a dtype.
@@ -77,7 +87,11 @@ uniform(word_t low, word_t high, word_t offset, const word_t* advance, T* out, i
     for_pairs(low, high, offset, advance, count,
               [&](index_t i, word_t bits) { narrow((double)(bits >> 11) * 0x1p-53, out[i]); });
   else
-    for_words(low, high, offset, advance, count, [&](index_t i, unsigned word) {
-      narrow((float)(word >> (32 - DIGITS<T>)) * (1.0f / (1 << DIGITS<T>)), out[i]);
+    for_blocks(low, high, offset, advance, count, [&](Words words, index_t start) {
+      C values[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) values[j] = (float)(words.at[j] >> (32 - DIGITS<T>)) * (1.0f / (1 << DIGITS<T>));
+#pragma unroll
+      for (int j = 0; j < 8; j += PACK<T>) write(out, start + j, count, values + j);
     });
 }
