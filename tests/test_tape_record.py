@@ -345,7 +345,7 @@ def test_slots_without_values_take_the_first_data() -> None:
         tape.value(tape.alloc(2))
     with pytest.raises(DTypeError, match="int64"):
         tape.alloc(2, "int64")
-    with pytest.raises(ShapeError, match="negative"):
+    with pytest.raises(ShapeError, match="integers from 0 on"):
         tape.alloc(-1)
 
 
@@ -588,3 +588,16 @@ def test_a_hundred_thousand_slots() -> None:
     gradients = tape.backward(np.ones(1))
     np.testing.assert_allclose(gradients[x], 50_000.0)
     assert len(gradients) == 100_000
+
+
+def test_what_cannot_be_recorded_is_explained() -> None:
+    tape = GradientTape()
+    for name, words in {
+        "record_sotfmax": r"record_sotfmax: there is no such operation\. Did you mean 'softmax'",
+        "record_argmax": "record_argmax: it has no gradient",
+        "foo": "no attribute 'foo'",
+    }.items():
+        with pytest.raises(AttributeError, match=words):
+            getattr(tape, name)
+    with pytest.raises(ShapeError, match="integers from 0 on"):
+        tape.alloc("a")  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -117,3 +119,11 @@ def test_tensors_of_the_level_of_the_tape_stay_differentiable() -> None:
     first = tape.backward(bb.asarray(np.ones(2)))[a]
     is_tensor_of(first, [12.0, 27.0], "autodiff(numpy)")
     is_tensor_of(x.grad(first.backward()), [12.0, 18.0])
+
+
+@pytest.mark.parametrize("made", ["GradientTape().input([1.0, 2.0])", "GradGraph().parameter([1.0, 2.0])"])
+def test_the_tapes_alone_are_enough(made: str) -> None:
+    """Nothing else of backburn need have been imported."""
+    program = f"from backburn.tape import GradGraph, GradientTape; print({made})"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout == "0\n", run.stderr

@@ -431,3 +431,48 @@ def test_a_checkpoint_that_returns_something_else_the_second_time() -> None:
     y = checkpoint(f)(tensor([1.0]).require_grad())
     with pytest.raises(GraphError, match="returned 1 tracked tensors, and 2 when it was called again"):
         y.backward()
+
+
+def test_errors_of_derivatives_by_hand_name_the_function() -> None:
+    @custom_vjp
+    def halved(x: Any) -> Any:
+        return x * 0.5
+
+    with pytest.raises(ArgumentError, match="takes a function, not int"):
+        halved.define(3, lambda saved, g: (g,))  # type: ignore[arg-type]
+    halved.define(lambda x: x * 0.5, lambda saved, g: (g,))
+    with pytest.raises(ArgumentError, match=r"forward function of halved must return a pair.*not FloatTensor"):
+        grad(lambda x: halved(x))(1.0)
+    halved.define(lambda x: (x * 0.5, 1, 2), lambda saved, g: (g,))
+    with pytest.raises(ArgumentError, match="not tuple of 3"):
+        grad(lambda x: halved(x))(1.0)
+
+
+def test_check_grads_refuses_what_it_cannot_check() -> None:
+    x = tensor([1.0])
+    with pytest.raises(ArgumentError, match=r"check_grads\(f, \(x,\)\)"):
+        check_grads(bb.sin, x)
+    with pytest.raises(ArgumentError, match="1 or more"):
+        check_grads(bb.sin, (x,), order=0)
+    with pytest.raises(ArgumentError, match="no float tensor"):
+        check_grads(lambda x: bb.argmax(x), (x,))
+    check_grads(bb.sin, (x,), modes="reverse")
+
+
+@pytest.mark.parametrize(("name", "call"), [
+    ("grad", lambda f, x: grad(f)(x)),
+    ("value_and_grad", lambda f, x: value_and_grad(f)(x)),
+    ("jacobian", lambda f, x: jacobian(f)(x)),
+    ("hessian", lambda f, x: hessian(f)(x)),
+    ("jvp", lambda f, x: jvp(f, (x,), (x,))),
+    ("vjp", lambda f, x: vjp(f, x)),
+    ("linearize", lambda f, x: linearize(f, x)),
+])  # fmt: skip
+def test_errors_name_the_function_that_was_called(name: str, call: Any) -> None:
+    with pytest.raises(NotDifferentiableError, match=rf"^{name}: .*use 2\.0"):
+        call(lambda x: x, 2)
+
+
+def test_no_arguments_give_no_gradients() -> None:
+    assert grad(lambda p: tensor(1.0))({}) == {}
+    assert vjp(lambda: tensor(1.0))[1](1.0) == ()

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED
+from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED, Operation
+from backburn.base.errors import ArgumentError, hint_for
 
 Rule = Callable[..., Any]
 
@@ -43,13 +44,21 @@ class GradientRule:
 RULES: dict[str, list[GradientRule]] = {}
 
 
+def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
+    """The entry of an operation, which is given as ``Backend.name`` or by its name."""
+    name = operation if isinstance(operation, str) else getattr(operation, "__name__", repr(operation))
+    if name not in OPERATIONS:
+        raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, OPERATIONS)}")
+    return OPERATIONS[name]
+
+
 def gradient(
     operation: Callable[..., Any] | str, operands: tuple[str, ...] = (), rule: Rule | None = None, /, **rules: Rule
 ) -> None:
     """Attach gradient rules to an operation, given as ``Backend.name`` or by its name.
 
-    Raises ValueError when the operation, an operand or something that a rule takes does not exist, or when an operand
-    has a rule already.
+    Raises :class:`ArgumentError`, a ValueError, when the operation, an operand or something that a rule takes does not
+    exist, or when an operand has a rule already.
 
         >>> import backburn as bb
         >>> @bb.operation()
@@ -60,8 +69,8 @@ def gradient(
         >>> bb.grad(doctest_half)(3.0).item()
         0.5
     """
-    name = operation if isinstance(operation, str) else operation.__name__
-    entry = OPERATIONS[name]
+    entry = entry_of("gradient", operation)
+    name = entry.name
     known = RULES.setdefault(name, [])
     served = {o for r in known for o in r.operands}
     groups: list[tuple[tuple[str, ...], Rule, bool]] = [((o,), r, False) for o, r in rules.items()]
@@ -71,9 +80,9 @@ def gradient(
     for names, function, grouped in groups:
         takes = function.__code__.co_varnames[: function.__code__.co_argcount]
         for unknown in (set(names) - set(entry.operands)) | (set(takes) - knows):
-            raise ValueError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
+            raise ArgumentError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
         if served & set(names):
-            raise ValueError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
+            raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
         served |= set(names)
         known.append(GradientRule(names, function, takes, grouped))
     for changed in LISTENERS:

@@ -23,8 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backburn.autodiff.rules import RULES
+from backburn.autodiff.rules import RULES, entry_of
 from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED
+from backburn.base.errors import ArgumentError
 
 #: What a tangent function may name besides what every rule may.
 TANGENT = "t"
@@ -52,13 +53,21 @@ TANGENTS: dict[str, list[Part]] = {}
 BODIES: set[str] = set()
 
 
+#: An operation, as ``Backend.name``, as the function that ``bb.operation`` made, or by its name.
+Named = Callable[..., Any] | str
+
+
+def _names(where: str, operations: tuple[Named, ...]) -> list[str]:
+    return [entry_of(where, operation).name for operation in operations]
+
+
 def _enter(name: str, parts: list[Part]) -> None:
     entry, known = OPERATIONS[name], TANGENTS.setdefault(name, [])
     served = {o for p in known for o in p.operands}
     for part in parts:
         for operand in part.operands:
             if operand not in entry.operands or operand in served:
-                raise ValueError(f"{name} has no operand {operand!r}, or that carries its tangent already")
+                raise ArgumentError(f"{name} has no operand {operand!r}, or that carries its tangent already")
     known.extend(parts)
     for changed in LISTENERS:
         changed(name)
@@ -66,69 +75,74 @@ def _enter(name: str, parts: list[Part]) -> None:
 
 def _served(name: str) -> tuple[str, ...]:
     """The operands for which there are gradient rules, each by a rule of its own."""
+    if not RULES.get(name):
+        raise ArgumentError(f"{name}: there is no gradient rule from which a tangent could follow")
     if any(r.grouped for r in RULES[name]):
-        raise ValueError(f"{name}: a rule for several operands at once gives no tangent of one")
+        raise ArgumentError(f"{name}: a rule for several operands at once gives no tangent of one")
     return tuple(o for r in RULES[name] for o in r.operands)
 
 
-def elementwise(*names: str) -> None:
+def elementwise(*operations: Named) -> None:
     """Say that each element of the result depends on one element of each operand, but for broadcasting.
 
     The gradient rule applied to the tangent is then the tangent.
     """
-    for name in names:
+    for name in _names("elementwise", operations):
         _enter(name, [Part("elementwise", (o,)) for o in _served(name)])
 
 
-def reduction(*names: str, axes: tuple[int, ...] | None = None) -> None:
+def reduction(*operations: Named, axes: tuple[int, ...] | None = None) -> None:
     """Say that the result reduces each operand over ``axes`` (from the end where negative), or over its ``axis``."""
-    for name in names:
+    for name in _names("reduction", operations):
         _enter(name, [Part("reduction", (o,), axes=axes) for o in _served(name)])
 
 
-def linear(*names: str, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
+def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
     """Say that the operation is linear in the operands of each group together, the others being held.
 
     Without ``groups``, all operands with a gradient are one. An optional operand outside of the group is left out of
     the call for its tangent, since it is added.
     """
-    for name in names:
-        together = groups or (tuple(o for r in RULES[name] for o in r.operands),)
+    for name in _names("linear", operations):
+        together = groups or (tuple(o for r in RULES.get(name, ()) for o in r.operands),)
         _enter(name, [Part("linear", (g,) if isinstance(g, str) else g) for g in together])
 
 
-def through_body(*names: str) -> None:
+def through_body(*operations: Named) -> None:
     """Say that the default body gives the tangent, also at the points where the gradient is a convention."""
-    for name in names:
+    for name in _names("through_body", operations):
         if OPERATIONS[name].required:
-            raise ValueError(f"{name} is required and has no body")
+            raise ArgumentError(f"{name} is required and has no body")
         BODIES.add(name)
 
 
-def tangent(name: str, **functions: Callable[..., Any]) -> None:
+def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:
     """Attach a function to each operand that gives its part of the tangent, of any shape that broadcasts.
 
     It may name ``k``, the tangent ``t``, ``out``, operands and attributes, as gradient rules do. Where the operation
-    has several outputs it returns a tuple, with None for what has no tangent. Raises ValueError for other names.
+    has several outputs it returns a tuple, with None for what has no tangent. Raises :class:`ArgumentError` for other
+    names.
     """
-    entry, parts = OPERATIONS[name], []
+    entry, parts = entry_of("tangent", operation), []
+    name = entry.name
     knows = {*RESERVED, TANGENT, *entry.parameters, *(f"{o}_{m}" for o in entry.operands for m in ("shape", "dtype"))}
     for operand, function in functions.items():
         takes = function.__code__.co_varnames[: function.__code__.co_argcount]
         if unknown := set(takes) - knows:
-            raise ValueError(f"the tangent of {name} names {min(unknown)!r}, which {name} does not have")
+            raise ArgumentError(f"the tangent of {name} names {min(unknown)!r}, which {name} does not have")
         parts.append(Part("tangent", (operand,), function, takes))
     _enter(name, parts)
 
 
-def way(name: str) -> str:
-    """How the operation ``name`` carries tangents, in a word or two.
+def way(operation: Named) -> str:
+    """How an operation carries tangents, in a word or two.
 
     >>> import backburn.autodiff
     >>> way("sin"), way("matmul"), way("max"), way("svd"), way("argmax")
     ('elementwise', 'linear', 'reduction', 'transposed', 'none')
     """
-    entry = OPERATIONS[name]
+    entry = entry_of("way", operation)
+    name = entry.name
     if not entry.differentiable:
         return "none"
     if name in BODIES or (not RULES.get(name) and not entry.required):

@@ -166,12 +166,18 @@ def called() -> str | None:
 def _public_name(frame: FrameType) -> str | None:
     """The name under which users know the function that runs in ``frame``; None if they do not.
 
-    Methods go by their own name for tensors and with their class for others, ``forward`` by its class.
+    Methods go by their own name for tensors and with their class for others, ``forward`` by its class, what a public
+    function has made (such as the function that ``grad`` returns) by the name of its maker.
     """
     path, home = frame.f_code.co_qualname, frame.f_globals
+    maker, inside, _ = path.partition(".<locals>")
     owner, _, name = path.rpartition(".")
     own = {n: home.get(n) for n in home.get("__all__", ())}
     for public in (own, *(vars(sys.modules.get(n, sys)) for n in _NAMESPACES)):
+        if inside:
+            if maker in public.get("__all__", public) and public[maker].__module__ == home["__name__"]:
+                return maker
+            continue
         if (owner or name) not in public.get("__all__", public):
             continue
         function = vars(public[owner]).get(name) if owner else public[name]

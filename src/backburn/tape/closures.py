@@ -16,7 +16,7 @@ from typing import Any
 
 from backburn.autodiff.tape import closures
 from backburn.backend.contract import AnyBackend
-from backburn.tensor.dispatch import wrap
+from backburn.tape.values import tensors
 
 __all__ = ["Cell", "Gradient", "Gradients", "GradientTape"]
 
@@ -28,7 +28,7 @@ class Gradient(closures.Gradient):
 
     @staticmethod
     def _out(primitive: Any, backend: AnyBackend) -> Any:
-        return wrap(primitive, backend)
+        return tensors(primitive, backend)
 
 
 class Cell(Gradient, closures.Cell):

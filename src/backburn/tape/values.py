@@ -6,6 +6,7 @@ from typing import Any
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.trees import flatten, tree_map
+from backburn.tensor import classes as _classes  # noqa: F401 - the classes of what is wrapped
 from backburn.tensor.dispatch import wrap
 from backburn.tensor.host import asarray
 

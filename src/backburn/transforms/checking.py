@@ -10,7 +10,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.host import asarray, fixed_noise
 from backburn.transforms.derivatives import jvp, vjp
-from backburn.transforms.levels import float_leaves
+from backburn.transforms.levels import check_function, float_leaves
 
 
 def check_grads(
@@ -30,7 +30,12 @@ def check_grads(
         >>> import backburn as bb
         >>> check_grads(lambda x: bb.tanh(x), (bb.asarray([0.3, 0.7], dtype="float64"),))
     """
-    for mode in modes:
+    check_function("check_grads", f)
+    if args.__class__ is not tuple:
+        raise ArgumentError("check_grads: args is a tuple with an entry for each argument: check_grads(f, (x,))")
+    if order < 1:
+        raise ArgumentError(f"check_grads: the order is 1 or more, not {order!r}")
+    for mode in (modes,) if isinstance(modes, str) else modes:
         if mode not in ("reverse", "forward"):
             raise ArgumentError(f"check_grads: modes are 'reverse' and 'forward', not {mode!r}")
         _check(f, args, order, mode, tolerance, step, 1)
@@ -47,6 +52,8 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
     def scalar(*primals: Any) -> Any:
         """A fixed weighting of the outputs, so that no two of them can be exchanged."""
         outputs = [y for y in flatten(f(*primals))[0] if isinstance(y, FloatTensor)]
+        if not outputs:
+            raise ArgumentError("check_grads: the function returns no float tensor, and so nothing to differentiate")
         terms = [(y * _noise(y, 100 + i)).sum() for i, y in enumerate(outputs)]
         total: Any = terms[0]
         for term in terms[1:]:

@@ -56,6 +56,8 @@ class custom_vjp:  # noqa: N801 - a decorator
 
     def define(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Attach the two halves of the derivative."""
+        check_function("define", forward)
+        check_function("define", backward)
         self.forward, self.backward = forward, backward
 
     def __call__(self, *args: Any) -> Any:
@@ -75,10 +77,14 @@ class custom_vjp:  # noqa: N801 - a decorator
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
-        out, residuals = self.forward(*unflatten(structure, inner))
-        if not isinstance(out, FloatTensor):
-            what = type(out).__name__
-            raise ArgumentError(f"{self.f.__name__}: forward must return a float tensor and residuals, not {what}")
+        pair = self.forward(*unflatten(structure, inner))
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], FloatTensor):
+            what = type(pair).__name__ + (f" of {len(pair)}" if isinstance(pair, tuple) else "")
+            raise ArgumentError(
+                f"custom_vjp: the forward function of {self.f.__name__} must return a pair, a float tensor and the "
+                f"residuals (None if there are none), not {what}"
+            )
+        out, residuals = pair
 
         def pulled(cotangent: FloatTensor, onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments."""
@@ -164,7 +170,10 @@ def _below(level: Batched, x: Tensor) -> Tensor:
 def _like_arguments(name: str, args: tuple[Any, ...], cotangents: Any) -> list[Any]:
     """A cotangent or None for every leaf of the arguments."""
     if not isinstance(cotangents, tuple) or len(cotangents) != len(args):
-        raise ArgumentError(f"{name}: backward must return a tuple of {len(args)} cotangents, one for each argument")
+        raise ArgumentError(
+            f"custom_vjp: the backward function of {name} must return a tuple of {len(args)} cotangents, one for each "
+            f"argument (None where there is none)"
+        )
     found: list[Any] = []
     for argument, cotangent in zip(args, cotangents, strict=True):
         count = len(flatten(argument)[0])
@@ -177,5 +186,7 @@ def _checked(name: str, x: FloatTensor, cotangent: Any, below: Any) -> Any:
         return None
     if not isinstance(cotangent, FloatTensor) or cotangent.shape != x.shape or cotangent.dtype is not x.dtype:
         what = describe((cotangent,)) if isinstance(cotangent, Tensor) else type(cotangent).__name__
-        raise ShapeError(f"{name}: backward returned {what} as the cotangent of {describe((x,))}")
+        raise ShapeError(
+            f"custom_vjp: the backward function of {name} returned {what} as the cotangent of {describe((x,))}"
+        )
     return lift(cotangent, below)

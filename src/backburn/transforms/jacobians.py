@@ -31,7 +31,16 @@ def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "re
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
-    return _jacobian("jacobian", f, argnums, mode)
+    if mode not in ("reverse", "forward"):
+        raise ArgumentError(f"jacobian: mode is 'reverse' or 'forward', not {mode!r}")
+    numbers = positions("jacobian", argnums)
+    check_function("jacobian", f)
+
+    @functools.wraps(f)
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        return _derivative("jacobian", f, numbers, args, kwargs, isinstance(argnums, (tuple, list)), mode)
+
+    return jacobian_of
 
 
 def hessian(f: Function, argnums: int | tuple[int, ...] = 0) -> Function:
@@ -43,7 +52,15 @@ def hessian(f: Function, argnums: int | tuple[int, ...] = 0) -> Function:
         >>> hessian(lambda x: (x * x * x).sum())(bb.asarray([1.0, 2.0])).tolist()
         [[6.0, 0.0], [0.0, 12.0]]
     """
-    return _jacobian("hessian", grad(f, argnums), argnums, "forward")
+    numbers = positions("hessian", argnums)
+    check_function("hessian", f)
+    gradient = grad(f, argnums)
+
+    @functools.wraps(f)
+    def hessian_of(*args: Any, **kwargs: Any) -> Any:
+        return _derivative("hessian", gradient, numbers, args, kwargs, isinstance(argnums, (tuple, list)), "forward")
+
+    return hessian_of
 
 
 def hvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -63,21 +80,21 @@ def hvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tup
     return moved
 
 
-def _jacobian(name: str, f: Function, argnums: int | tuple[int, ...], mode: str) -> Function:
-    if mode not in ("reverse", "forward"):
-        raise ArgumentError(f"{name}: mode is 'reverse' or 'forward', not {mode!r}")
-    check_function(name, f)
-    numbers = positions(name, argnums)
-
-    @functools.wraps(f)
-    def of_args(*args: Any, **kwargs: Any) -> Any:
-        of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
-        leaves, structure = float_leaves(name, tuple(primals))
-        made = _Derivative(name, of_numbered, leaves, structure)
-        trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
-        return unflatten(made.out_structure, trees if isinstance(argnums, (tuple, list)) else [t[0] for t in trees])
-
-    return of_args
+def _derivative(
+    name: str,
+    f: Function,
+    numbers: tuple[int, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    several: bool,
+    mode: str,
+) -> Any:
+    """The derivative of ``f`` with respect to its arguments ``numbers``; a tuple where ``several`` were asked for."""
+    of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
+    leaves, structure = float_leaves(name, tuple(primals))
+    made = _Derivative(name, of_numbered, leaves, structure)
+    trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
+    return unflatten(made.out_structure, trees if several else [t[0] for t in trees])
 
 
 class _Derivative:

@@ -47,12 +47,13 @@ def _float_leaf(name: str, x: Any) -> FloatTensor:
         raise NotDifferentiableError(f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r}")
     if isinstance(x, Tensor):
         raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}")
-    raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}")
+    advice = ". bb.asarray(...) makes a tensor" if hasattr(x, "__array__") else ""
+    raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}{advice}")
 
 
 def level_below(name: str, tensors: list[Any]) -> AnyBackend:
     """The backend that a transform of ``tensors`` computes its results on: the highest level around it."""
-    below = common_backend(name, tensors)
+    below = common_backend(name, tensors) if tensors else default_backend()
     for other in (ACTIVE.get(), default_backend()):
         if other is not None and levels_between(below, other) is not None:
             below = other

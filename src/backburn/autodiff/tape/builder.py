@@ -116,7 +116,7 @@ class GraphBuilder:
 
     def scalar_mul(self, a: int, scalar: float) -> int:
         """``a`` times a constant."""
-        return self._computed("scalar_mul", GradOp.ScalarMul(a, float(scalar)))
+        return self._computed("scalar_mul", GradOp.ScalarMul(a, _number("scalar_mul", scalar)))
 
     def exp(self, a: int) -> int:
         """The exponential."""
@@ -140,7 +140,7 @@ class GraphBuilder:
 
     def pow(self, a: int, exponent: float) -> int:
         """``a`` to a constant power."""
-        return self._computed("pow", GradOp.Pow(a, float(exponent)))
+        return self._computed("pow", GradOp.Pow(a, _number("pow", exponent)))
 
     def sigmoid(self, a: int) -> int:
         """The logistic sigmoid."""
@@ -193,7 +193,7 @@ class GraphBuilder:
         """``a`` between two bounds, at which the derivative is 1."""
         if min > max:
             raise ArgumentError(f"clamp: the lower bound {min} is above the upper {max}")
-        return self._computed("clamp", GradOp.Clamp(input=a, min=float(min), max=float(max)))
+        return self._computed("clamp", GradOp.Clamp(input=a, min=_number("clamp", min), max=_number("clamp", max)))
 
     def where_cond(self, cond: int, on_true: int, on_false: int) -> int:
         """``on_true`` where the mask is 1.0, ``on_false`` where it is 0.0; other masks are refused."""
@@ -327,3 +327,11 @@ def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:
     if None in found:
         raise DTypeError(f"{what} is made of integers, and {list(values)} is not")
     return tuple(v for v in found if v is not None)
+
+
+def _number(where: str, value: Any) -> float:
+    """A constant of an operation as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{where}: the constant is a number, not {value!r}") from None

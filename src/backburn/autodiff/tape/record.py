@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from backburn.autodiff.graph import Tracked, reverse
 from backburn.autodiff.tape import accumulation
@@ -12,7 +12,7 @@ from backburn.autodiff.tape.slots import Slots
 from backburn.autodiff.tape.values import as_float, axes_of, index_of, is_close
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
+from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError, hint_for
 
 ABSENT: Any = object()
 
@@ -246,9 +246,15 @@ class GradientTape(Slots):
         out = self._run("ssm_scan", [a, b, x, first], slots, {"axis": axis})
         return self._appended(out, "ssm_scan", slots)
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...  # ``record_<operation>``: made below
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """``record_<operation>`` is made below, for every operation that has a gradient; here is what has none."""
+        operation = name.removeprefix("record_")
+        if operation == name:
+            raise AttributeError(f"a GradientTape has no attribute {name!r}")
+        entry = OPERATIONS.get(operation)
+        known = [n for n, e in OPERATIONS.items() if e.differentiable]
+        why = "it has no gradient" if entry else f"there is no such operation. {hint_for(operation, known)}"
+        raise AttributeError(f"{name}: {why}")
 
     # ---- backward ----
 

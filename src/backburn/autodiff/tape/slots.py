@@ -61,8 +61,8 @@ class Slots:
         if found.kind != "float":
             raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
         size = (shape,) if isinstance(shape, int) else tuple(shape)
-        if any(n < 0 for n in size):
-            raise ShapeError(f"alloc: a shape has no negative lengths: {list(size)}")
+        if not all(isinstance(n, int) and n >= 0 for n in size):
+            raise ShapeError(f"alloc: the lengths of a shape are integers from 0 on, not {list(size)}")
         k = self.backend
         slot = self._new(k.broadcast_to(k.zeros((), found), size), "alloc")
         self._without_value(slot)
