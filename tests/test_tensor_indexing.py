@@ -149,6 +149,20 @@ def test_random_keys(seed: int) -> None:
 # ---- what is refused ----
 
 
+@pytest.mark.parametrize(
+    ("key", "index", "axis", "length"),
+    [([0, 9], 9, 0, 2), ((slice(None), [0, -4]), -4, 1, 3), ((1, [0], [5]), 5, 2, 4), (([0, 1], [1, 3]), 3, 1, 3)],
+)
+@pytest.mark.parametrize("how", ["set", "add", "max"])
+def test_a_position_out_of_range_is_named_by_its_own_axis(key, index, axis, length, how) -> None:
+    x = bb.ones((2, 3, 4))
+    words = rf"x\.at\[\.\.\.\]: index {index} is out of range for axis {axis}, which has {length} elements"
+    with pytest.raises(OutOfRangeError, match=words):
+        getattr(x.at[key], how)(1.0)
+    with pytest.raises(OutOfRangeError, match=rf"{index} is out of (range|bounds).* axis"):
+        x[key]
+
+
 def test_out_of_range_names_axis_and_length() -> None:
     x = bb.asarray(X)
     with pytest.raises(
@@ -157,7 +171,7 @@ def test_out_of_range_names_axis_and_length() -> None:
         _ = x[0, 3]
     with pytest.raises(OutOfRangeError, match=r"take: .*axis=1"):
         _ = x[:, [0, 3]]
-    with pytest.raises(OutOfRangeError, match="gather_nd"):
+    with pytest.raises(OutOfRangeError, match=r"index -4 is out of range for axis 1"):
         _ = x[[0, 1], [0, -4]]
     with pytest.raises(OutOfRangeError):
         x.at[:, [0, 3]].set(0.0)

@@ -10,9 +10,9 @@ from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype
-from backburn.base.errors import ArgumentError, DTypeError, ExportError
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
-from backburn.tensor.dispatch import cast, inner_of, is_tensor, levels_between, lift, wrap
+from backburn.tensor.dispatch import cast, describe, inner_of, is_tensor, levels_between, lift, wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -52,7 +52,8 @@ def asarray(
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
     Python floats become the default float type and Python ints int64; NumPy arrays keep their dtype. Host data are
-    copied. A tensor on another level of the same backend is lifted, one on another backend is refused (use ``to``).
+    copied. A tensor on another level of the same backend is lifted, one on another backend is refused
+    with :class:`BackendMismatchError` (use ``to``).
     ``device`` is the Array API's name for ``backend``. Raises :class:`DTypeError` for complex numbers, strings and
     objects, :class:`ArgumentError` for ragged lists and for ``copy=False`` where a copy cannot be avoided.
 
@@ -63,13 +64,29 @@ def asarray(
     wanted = None if dtype is None else as_dtype(dtype)
     where = backend if backend is not None else device
     if is_tensor(obj):
-        moved = obj if where is None else to(obj, where)
+        moved = obj if where is None else _on_level("asarray", obj, as_backend(where))
         return moved if wanted is None else cast(moved, wanted)
     target = as_backend(where)
     if copy is False:
         raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
     tensor = wrap(primitive_from_numpy(host_array(obj, wanted), target), target)
     return tensor if wanted is None else cast(tensor, wanted)
+
+
+def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
+    """``x`` on another level over the same backend; on another backend only if the user says so, with ``to``."""
+    if _innermost(x.backend) != _innermost(target):
+        raise BackendMismatchError(
+            f"{name}: the tensor lives on another backend: {describe((x,))}. Nothing is moved by itself: write "
+            f"bb.to(x, {target.spec!r})"
+        )
+    return to(x, target)
+
+
+def _innermost(backend: AnyBackend) -> AnyBackend:
+    while (inner := inner_of(backend)) is not None:
+        backend = inner
+    return backend
 
 
 def host_array(obj: Any, dtype: DType | None = None) -> Any:
@@ -177,6 +194,13 @@ def counts(name: str, values: Any) -> Any:
     if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 0).any():
         raise ArgumentError(f"{name}: one integer or several of 0 or more are needed, not {values!r}")
     return array
+
+
+def first_outside(indices: Any, length: int) -> int | None:
+    """The first of an int tensor's elements that is no index of ``length`` elements; None if all are."""
+    array = to_host(indices)
+    wrong = array[(array < -length) | (array >= length)]
+    return int(wrong[0]) if wrong.size else None
 
 
 def places(numbers: Any) -> Any:

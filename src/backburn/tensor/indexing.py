@@ -16,7 +16,7 @@ from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand, wrap
-from backburn.tensor.host import asarray
+from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def getitem(x: T, key: Any, /) -> T:
         y = call("take", y, plan.positions[0], axis=plan.place)
     else:
         plain_operand("x[...] by several positions", y)
-        y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
+        try:
+            y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
+        except OutOfRangeError as error:
+            raise _outside("x[...]", x, plan, error) from error
     return _shaped(y, plan.shape)  # type: ignore[no-any-return]
 
 
@@ -352,13 +355,28 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         value = _fitted(name, x, value, plan)
     part = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if plan.positions:
-        new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
+        try:
+            new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
+        except OutOfRangeError as error:
+            raise _outside(name, x, plan, error) from error
         return new if plan.is_whole else call("slice_assign", x, new, key=plan.ranges)
     if is_tensor(value) and plan.took:
         lengths = iter((1,) * (len(plan.plain) - value.ndim) + value.shape)
         value = _shaped(value, tuple(1 if i in plan.took else next(lengths) for i in range(len(plan.sliced))))
     new = value if how == "assign" else call(_COMBINE[how], part, value)
     return call("slice_assign", x, new, key=plan.ranges)
+
+
+def _outside(name: str, x: Any, plan: Plan, error: OutOfRangeError) -> OutOfRangeError:
+    """The error for the first position outside of its axis, in terms of ``x`` and not of what it was taken apart to."""
+    axes = [i for i in range(x.ndim) if i not in plan.took]
+    for axis, position in zip(plan.axes, plan.positions, strict=True):
+        length = plan.kept[axis]
+        wrong = first_outside(position, length)
+        if wrong is not None:
+            where = f"axis {axes[axis]}, which has {length} element{'s' if length != 1 else ''}"
+            return OutOfRangeError(f"{name}: index {wrong} is out of range for {where}. Operand: {describe((x,))}")
+    return error
 
 
 _COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
