@@ -30,8 +30,11 @@ COLUMNS = 1 << 18
 #: but at least so many columns: a product with fewer spends its time on laying out the weight.
 PLACES = 512
 
-#: Zeros that a transposed convolution may multiply for each element, times inputs, rather than add short pieces.
-WASTE = 40
+#: Gradients of weights for fewer outputs than this are computed with the windows' side first, where that is longer.
+TURNED = 128
+
+#: So many elements are worth a call that adds them.
+LONG = 1 << 14
 
 #: From so many multiplications on, blocks are shared out between threads.
 WORTH = 1 << 21
@@ -98,32 +101,41 @@ def conv_weight_backward(
     groups: int = 1,
 ) -> Array:
     windows, wide_grad = _windows(wide(x), size, stride, padding, dilation), wide(grad)
-    channels, outputs, depth = x.shape[1] // groups, grad.shape[1] // groups, math.prod(size)
+    channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
+    depth = channels * math.prod(size)
+    # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
+    turned = outputs < min(depth, TURNED)
     totals: dict[int, Array] = {}
 
     def work(first: int, blocks: list[Block]) -> None:
-        total = totals[first] = np.zeros((groups, channels * depth, outputs), windows.dtype)
+        shape = (groups, depth, outputs) if turned else (groups, outputs, depth)
+        total = totals[first] = np.zeros(shape, windows.dtype)
         product = np.empty_like(total)
         for examples, rows in blocks:
             columns = _columns(windows[examples, :, rows], groups)
             slopes = _side_by_side(wide_grad[examples, :, rows], groups)
-            np.add(total, np.matmul(columns, slopes.swapaxes(1, 2), out=product), out=total)
+            sides = (columns, slopes) if turned else (slopes, columns)
+            np.add(total, np.matmul(sides[0], sides[1].swapaxes(1, 2), out=product), out=total)
 
     if windows.size and grad.size:
-        _share_out(work, windows, groups * channels * depth, windows.size * outputs)
-    result = np.zeros((groups, outputs, channels * depth), windows.dtype)
+        # Adding up products of large matrices costs more than columns out of cache.
+        _share_out(work, windows, groups * depth, windows.size * outputs, PLACES * (depth * outputs // COLUMNS))
+    result = np.zeros((groups, outputs, depth), windows.dtype)
     for first in sorted(totals):
-        result += totals[first].swapaxes(1, 2)
+        result += totals[first].swapaxes(1, 2) if turned else totals[first]
     return result.reshape(groups * outputs, channels, *size).astype(x.dtype, copy=False)
 
 
 # ---- blocks ----
 
 
-def _cut(examples: int, counts: Shape, depth: int) -> list[Block]:
-    """Blocks of examples, or of rows of one, whose columns of ``depth`` elements have about :data:`COLUMNS`."""
+def _cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]:
+    """Blocks of examples, or of rows of one, whose columns of ``depth`` elements have about :data:`COLUMNS`.
+
+    They are of at least :data:`PLACES` and ``least`` columns, if there are so many.
+    """
     rows, row = counts[0], math.prod(counts[1:])
-    limit, threads = max(COLUMNS // depth, PLACES), num_threads()
+    limit, threads = max(COLUMNS // depth, PLACES, least), num_threads()
     if rows * row <= limit and examples >= threads:
         number = -(-examples // (limit // (rows * row)))
         step = -(-examples // min(examples, -(-number // threads) * threads))
@@ -135,9 +147,11 @@ def _cut(examples: int, counts: Shape, depth: int) -> list[Block]:
     return [(slice(n, n + 1), slice(r, min(r + step, rows))) for n in range(examples) for r in range(0, rows, step)]
 
 
-def _share_out(work: Callable[[int, list[Block]], None], windows: Array, depth: int, products: int) -> None:
+def _share_out(
+    work: Callable[[int, list[Block]], None], windows: Array, depth: int, products: int, least: int = 0
+) -> None:
     """Call ``work(first, blocks)`` for parts of all blocks of windows; ``first`` is the number of a part's first."""
-    blocks = _cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth)
+    blocks = _cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth, least)
     _in_threads(lambda start, stop: work(start, blocks[start:stop]), len(blocks), products)
 
 
@@ -245,15 +259,13 @@ def _add_windows(
     targets = out.reshape(examples, groups, outputs, *out.shape[2:])
     biases = None if bias is None else bias.reshape(groups, outputs, *[1] * len(size))
 
-    blocks = _cut(examples, counts, groups * outputs * math.prod(size))
+    blocks = _cut(examples, counts, groups * outputs * math.prod(size), LONG // (groups * outputs))
     images = sorted({(e.start, e.stop) for e, _ in blocks})
     rows = [r for e, r in blocks if e.start == 0]
     # Windows of one example overlap: what several threads share of it is its channels.
     parts = min(outputs, num_threads()) if len(images) < num_threads() else 1
     bounds = [slice(outputs * i // parts, outputs * (i + 1) // parts) for i in range(parts)]
-    # With rows as long as the padded ones some products are for nothing.
-    waste = math.prod(lengths[1:]) / math.prod(counts[1:]) - 1
-    if max(stride) == 1 and waste * inputs <= WASTE:
+    if max(stride) == 1 and _shifts_pay(inputs, outputs, size, counts, lengths):
         sums_of = [_sums_of_shifts(weights[:, :, c], lengths, dilation) for c in bounds]
     else:
         sums_of = [_sums_of_pieces(weights[:, :, c], lengths, stride, dilation) for c in bounds]
@@ -272,6 +284,18 @@ def _add_windows(
                 np.add(sums, biases[:, channels], out=target, casting="same_kind")
 
     _in_threads(work, len(units), x.size * outputs * math.prod(size))
+
+
+def _shifts_pay(inputs: int, outputs: int, size: Shape, counts: Shape, lengths: Shape) -> bool:
+    """Whether :func:`_sums_of_shifts` is faster than :func:`_sums_of_pieces`, by nanoseconds for each place.
+
+    Rows as long as the padded ones take products for nothing (of 80 multiplications each) and copies of ``x``, but
+    have fewer and longer pieces to add.
+    """
+    waste = math.prod(lengths[1:]) / math.prod(counts[1:]) - 1
+    elements = outputs * math.prod(size)
+    products, copies = waste * inputs * elements / 80, inputs * size[-1] / 8
+    return products + copies + elements / size[-1] * 3 / 8 < elements * 2 / 3
 
 
 def _sums_of_pieces(weight: Array, lengths: Shape, stride: Shape, dilation: Shape) -> Sums:
