@@ -165,6 +165,14 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
         """Whether an operation is differentiated by rules of its own, and not by its default body."""
         return bool(RULES.get(operation))
 
+    def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
+        """The inner backend's."""
+        return self._inner.quantized_parts(x)
+
+    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
+        """The inner backend's."""
+        return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
+
     # ---- tracking ----
 
     def set_require_grad(self, x: Tracked[BK], flag: bool, /) -> Tracked[BK]:

@@ -60,7 +60,7 @@ class Slots:
         found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
         if found.kind != "float":
             raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
-        size = (shape,) if isinstance(shape, int) else tuple(shape)
+        size: tuple[Any, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
         if not all(isinstance(n, int) and n >= 0 for n in size):
             raise ShapeError(f"alloc: the lengths of a shape are integers from 0 on, not {list(size)}")
         k = self.backend
