@@ -46,21 +46,21 @@ def scratch(like: Array, slot: int = 0) -> Array:
     A kernel that needs several at once takes them from different slots.
     """
     size = like.nbytes
-    if size > 16 * BLOCK:
+    if size > 24 * BLOCK:
         return empty(like.shape, like.dtype)
     kept = _kept.bytes.get(slot)
     if kept is None or kept.size < size:
-        kept = _kept.bytes[slot] = aligned(16 * BLOCK)
+        kept = _kept.bytes[slot] = aligned(24 * BLOCK)
     return np.ndarray(like.shape, like.dtype, kept)
 
 
 def block_rows(count: int, width: int) -> int:
     """How many of ``count`` rows of ``width`` elements make a block.
 
-    Twice as many where there are several threads: between its calls of NumPy a thread has to wait for the others'
-    Python, so that fewer and longer calls pay more than the nearest cache.
+    Three times as many where there are several threads: after each call of NumPy a thread has to wait for the others'
+    Python, which takes as long as a call on a block of this size, so that fewer calls pay more than the nearest cache.
     """
-    size = BLOCK if num_threads() == 1 or count * width < 4 * BLOCK else 2 * BLOCK
+    size = BLOCK if num_threads() == 1 or count * width < 6 * BLOCK else 3 * BLOCK
     return max(1, size // max(width, 1))
 
 

@@ -98,14 +98,13 @@ def squared_deviations(x: Array, axis: Axes) -> Array | None:
 
     def begin(part: slice) -> Callable[[slice], None]:
         rows, target = lines[part], out[part]
-        known = moments(rows)
-        if known is not None:
-            np.multiply(known[1], rows.shape[1], out=target)
+        mean, variance = moments(rows)
+        if variance is not None:
+            np.multiply(variance, rows.shape[1], out=target)
 
         def centre(block: slice) -> None:
-            if known is None:
-                mean = sums(rows[block]) / rows.shape[1]
-                centred = np.subtract(rows[block], mean, out=scratch(rows[block]))
+            if variance is None:
+                centred = np.subtract(rows[block], mean[block], out=scratch(rows[block]))
                 target[block] = products(centred, centred)
 
         return centre

@@ -61,16 +61,15 @@ def products(x: Array, y: Array, axis: int = -1) -> Array:
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 
-def moments(x: Array) -> tuple[Array, Array] | None:
-    """Means and variances of the rows, kept; None where a variance would be lost in a difference of large numbers."""
-    length = x.shape[1]
+def moments(x: Array) -> tuple[Array, Array | None]:
+    """Means and variances of the rows, kept; no variances if one would be lost in a difference of large numbers."""
     variance, mean = products(x, x), sums(x)
-    variance /= length
-    mean /= length
+    variance /= x.shape[1]
+    mean /= x.shape[1]
     square = mean * mean
     variance -= square
     # NaN and infinity fail the comparison as well.
-    return (mean, variance) if (4 * variance >= square).all() else None
+    return mean, variance if (4 * variance >= square).all() else None
 
 
 def powers(x: Array, out: Array, axis: int = -1, finite: bool = False) -> tuple[Array, Array | None]:

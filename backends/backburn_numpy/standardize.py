@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.blocks import is_half, scratch, wide
-from backburn_numpy.rows import for_blocks, moments, products, sums
+from backburn_numpy.rows import for_blocks, moments, products
 
 Array = Any
 
@@ -21,26 +21,23 @@ class _Standard:
     """The rows of ``lines``, and what makes each of them standard."""
 
     def __init__(self, lines: Array, eps: float, centred: bool) -> None:
-        self.lines, self.eps, self.centred = lines, eps, centred
+        self.lines, self.eps = wide(lines), eps
         self.mean = self.factor = None
-        if is_half(lines):
-            return
-        if not centred:
-            square = products(lines, lines)
+        if centred:
+            self.mean, square = moments(self.lines)
+        else:
+            square = products(self.lines, self.lines)
             square /= lines.shape[1]
+        if square is not None:
             self.factor = _factor(square, eps)
-        elif (known := moments(lines)) is not None:
-            self.mean, self.factor = known[0], _factor(known[1], eps)
 
     def block(self, rows: slice) -> tuple[Array, Array | None, Array]:
         """A block of the rows, what is still to be subtracted from each of them, and then to be multiplied by."""
-        x = wide(self.lines[rows])
-        if self.factor is not None:
-            return x, None if self.mean is None else self.mean[rows], self.factor[rows]
-        if self.centred:
-            mean = sums(x)
-            mean /= x.shape[1]
-            x = np.subtract(x, mean, out=scratch(x))
+        x = self.lines[rows]
+        mean = None if self.mean is None else self.mean[rows]
+        if mean is None or self.factor is not None:
+            return x, mean, self.factor[rows]  # type: ignore[index]
+        x = np.subtract(x, mean, out=scratch(x))
         square = products(x, x)
         square /= x.shape[1]
         return x, None, _factor(square, self.eps)
@@ -92,28 +89,28 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     of_scale: dict[int, Array] = {}
 
     def begin(part: slice) -> Callable[[slice], None]:
-        standard, target, grads = _Standard(x[part], eps, centred), out[part], grad[part]
+        standard, target, grads = _Standard(x[part], eps, centred), out[part], wide(grad[part])
         total = of_scale[part.start] = np.zeros(length, scale.dtype)
+        shifts = products(grads, scale) / -length if centred else None
 
         def work(rows: slice) -> None:
             values, mean, factor = standard.block(rows)
-            g = wide(grads[rows])
+            g = grads[rows]
             result = np.multiply(g, values, out=scratch(values, 1) if half else target[rows])
-            np.add(total, np.vecmat(factor[:, 0], result), out=total)
             slope = products(result, scale)
-            shift = products(g, scale) if centred else None
+            slope /= -length
+            weights = np.vecmat(factor[:, 0], result)
+            shift = None if shifts is None else shifts[rows]
             if mean is not None:
-                np.subtract(total, np.vecmat((mean * factor)[:, 0], g), out=total)
+                weights -= np.vecmat((mean * factor)[:, 0], g)
                 slope -= mean * shift
-            slope *= factor * factor * factor / -length
+            np.add(total, weights, out=total)
+            slope *= factor * factor
             np.multiply(g, scale, out=result)
-            np.multiply(result, factor, out=result)
             np.add(result, np.multiply(values, slope, out=scratch(values)), out=result)
             if shift is not None:
-                shift *= factor / -length
-                if mean is not None:
-                    shift -= mean * slope
-                np.add(result, shift, out=result)
+                np.add(result, shift if mean is None else shift - mean * slope, out=result)
+            np.multiply(result, factor, out=result)
             if half:
                 target[rows] = result
 
