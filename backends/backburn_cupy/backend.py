@@ -72,7 +72,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.process = os.getpid()
         self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
         #: Where the fused kernels run; None leaves all to CuPy.
-        self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
+        with cupy.cuda.Device(device):
+            self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
         self._dtypes = _dtypes_of(cupy)
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
