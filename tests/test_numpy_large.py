@@ -123,3 +123,38 @@ def test_large_comparisons_are_truth_values(name: str) -> None:
     x = np.ones((512, 512))
     for other in (0.5, x):
         assert getattr(NumpyBackend(), name)(x, other).dtype == np.bool_
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans(reverse: bool) -> None:
+    shape = (blocks.WORTH // 600 + 5, 20, 30)
+    a = GENERATOR.uniform(-0.9, 0.9, shape).astype(np.float32)
+    grad, b, x, h0 = real(*shape), real(*shape), real(*shape), real(20, 30)
+    out = BASE.ssm_scan(a, b, x, h0, 0, reverse)
+    check("ssm_scan", a, b, x, h0, axis=0, reverse=reverse)
+    check("ssm_scan_backward", grad, a, b, x, out, h0, axis=0, reverse=reverse, rtol=1e-4, atol=1e-4)
+    check("ssm_scan", a[:50], b[:50, :1], x[:50], None, axis=0, reverse=reverse)
+    check("ssm_scan_backward", grad[:, :5], a[:, :1], b[:, :5], x[0, 0], out[:, :5], axis=1, reverse=reverse)
+
+
+@pytest.mark.parametrize("length", [5, 5000])
+@pytest.mark.parametrize("width", [3, 64])
+def test_repeated_rows_are_added_up(length: int, width: int) -> None:
+    indices = GENERATOR.integers(-length, length, 700)
+    grad, x = real(700, width), real(length, width)
+    expected = x.astype(np.float64)
+    np.add.at(expected, indices, grad.astype(np.float64))
+    np.testing.assert_allclose(BASE.index_add(x, indices, grad, 0), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(BASE.index_add(x.T, indices, grad.T, 1), expected.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(BASE.take_backward(grad, indices, length, 0), expected - x, rtol=1e-4, atol=1e-4)
+    counts = np.bincount(indices % length, minlength=length)[:, None]
+    np.testing.assert_allclose(BASE.index_add(x, indices, 0.5, 0), x + 0.5 * counts, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_gradient_descent(momentum: float, decay: float, nesterov: bool) -> None:
+    shape = (threads.WORTH_A_THREAD // 300 + 7, 300)
+    attributes = {"lr": 0.1, "momentum": momentum, "weight_decay": decay, "nesterov": nesterov and momentum > 0}
+    check("sgd_step", real(*shape), real(*shape), real(*shape) if momentum else None, **attributes)
