@@ -177,3 +177,21 @@ def test_any_mix_on_tensors() -> None:
         bb.quantized_matmul(w.quantize(), w.quantize())
     with pytest.raises(ShapeError, match=r"q(uantized)?_matmul: .*qint8_symmetric_tensor_float32\[8,5\]"):
         bb.quantized_matmul(w, w.quantize())
+
+
+@pytest.mark.parametrize("batch", [1, 8, 128])
+@pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float16"])
+def test_the_weight_is_never_whole_in_memory(name: str, batch: int) -> None:
+    import tracemalloc
+
+    w = RANDOM.standard_normal((1024, 1024)).astype(np.float32)
+    q, x = K.quantize(w, as_dtype(name)), RANDOM.standard_normal((batch, 1024)).astype(np.float32)
+    xq = K.quantize(x, as_dtype("quint8_affine_tensor_float32"))
+    for product in (lambda: K.q_linear(x, q, None, True), lambda: K.q_matmul(xq, q, float32, True)):
+        product()
+        tracemalloc.start()
+        result = product()
+        peak = tracemalloc.get_traced_memory()[1] - result.nbytes
+        tracemalloc.stop()
+        # A small weight: the blocks are an eighth of it, and for a batch of 128 operands in float32 another.
+        assert peak < (0.3 if batch < 128 else 0.6) * w.nbytes

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import AxisError, DTypeError, ShapeError
+from backburn.base.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    NotDifferentiableError,
+    NumericalInstabilityError,
+    ShapeError,
+)
 
 X = bb.asarray(np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32))
 SCHEMES = [
@@ -67,3 +74,26 @@ def test_what_is_refused() -> None:
     for bad in (lambda: q[q.dequantize() > 0], lambda: q[[0, 1], [1, 2]], lambda: q.at[0].set(1.0)):
         with pytest.raises(DTypeError, match="dequantize"):
             bad()
+
+
+def test_a_given_range() -> None:
+    x = bb.asarray([[-4.0, 0.4, 3.0], [1.0, 2.0, 9.0]])
+    q = x.quantize(low=-2.0, high=bb.asarray(2.0), dtype="qint8_symmetric_tensor_float32")
+    np.testing.assert_allclose(q.numpy(), np.clip(x.numpy(), -2, 2), atol=1 / 127)
+    name = "quint8_affine_channel0_float32"
+    by_row = x.quantize(dtype=name, low=bb.asarray([-4.0, 0.0]), high=bb.asarray([3.0, 9.0]))
+    np.testing.assert_array_equal(by_row.numpy(), x.quantize(dtype=name).numpy())
+    leaf = x.require_grad()
+    y = bb.fake_quantize(leaf, low=-2.0, high=2.0)
+    np.testing.assert_array_equal(np.asarray(leaf.grad(y.sum().backward())), [[0, 1, 0], [1, 1, 0]])
+    again = leaf.quantize(low=-2.0, high=2.0, straight_through=True)
+    np.testing.assert_array_equal(again.detach().numpy(), y.detach().numpy())
+    for options, error, words in (
+        ({"low": 1.0}, ArgumentError, "give both"),
+        ({"low": bb.zeros(2), "high": bb.ones(2)}, ShapeError, r"quantize.*float32\[2,3\]"),
+        ({"low": -1.0, "high": leaf.sum()}, NotDifferentiableError, "no gradient"),
+        ({"low": "a", "high": 1.0}, ArgumentError, "number"),
+        ({"low": -1.0, "high": float("nan")}, NumericalInstabilityError, r"\[2, 3\].*qint8_symmetric_tensor_float32"),
+    ):
+        with pytest.raises(error, match=words):
+            x.quantize(**options)

@@ -64,7 +64,7 @@ from backburn.tensor.einsum import einsum
 from backburn.tensor.products import corrcoef, cov, kron
 from backburn.tensor.sets import bincount, histogram, isin, unique_all, unique_counts, unique_inverse, unique_values
 from backburn.tensor.normalize import log_softmax, softmax
-from backburn.tensor.quantized import quantized_linear, quantized_matmul
+from backburn.tensor.quantized import fake_quantize, quantized_linear, quantized_matmul
 from backburn.transforms import (
     capture, check_grads, checkpoint, custom_vjp, grad, hessian, hvp, jacobian, jvp, linearize, stop_gradient,
     value_and_grad, vjp, vmap,
@@ -81,18 +81,18 @@ __all__ = [
     "concat", "conj", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cummax", "cummin",
     "cumulative_prod", "cumulative_sum", "custom_vjp", "default_backend", "default_dtype", "dequantize",
     "detect_anomaly", "diag", "diagonal", "diff", "digamma", "divide", "divmod", "e", "einsum", "empty", "empty_like",
-    "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "eye", "finfo", "flatten", "flip",
-    "float16", "float32", "float64", "floor", "floor_divide", "fmod", "fourier", "frac", "from_dlpack", "from_inner",
-    "full", "full_like", "gather_nd", "gelu", "grad", "gradient", "greater", "greater_equal", "hessian", "histogram",
-    "hvp", "hypot", "i0", "i1", "iinfo", "imag", "implement", "index_add", "index_copy", "inf", "int16", "int32",
-    "int64", "int8", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp", "kron", "kthvalue",
-    "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends", "load_backend", "log",
-    "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul", "matrix_transpose", "max", "max_abs",
-    "max_with_indices", "maximum", "mean", "median", "meshgrid", "min", "min_with_indices", "minimum", "moveaxis",
-    "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot", "ones",
-    "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi", "polygamma", "positive", "pow", "prod",
-    "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul", "random", "real", "reciprocal",
+    "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "eye", "fake_quantize", "finfo", "flatten",
+    "flip", "float16", "float32", "float64", "floor", "floor_divide", "fmod", "fourier", "frac", "from_dlpack",
+    "from_inner", "full", "full_like", "gather_nd", "gelu", "grad", "gradient", "greater", "greater_equal", "hessian",
+    "histogram", "hvp", "hypot", "i0", "i1", "iinfo", "imag", "implement", "index_add", "index_copy", "inf", "int16",
+    "int32", "int64", "int8", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp", "kron",
+    "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends",
+    "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul", "matrix_transpose",
+    "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min", "min_with_indices", "minimum",
+    "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot",
+    "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi", "polygamma", "positive", "pow",
+    "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul", "random", "real", "reciprocal",
     "register_backend", "relu", "remainder", "repeat", "reshape", "result_type", "roll", "round", "rsqrt", "scatter",
     "scatter_nd", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window",
     "softmax", "sort", "sort_with_indices", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
