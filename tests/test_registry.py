@@ -354,3 +354,8 @@ def test_default_backend_comes_from_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")
     with pytest.raises(SpecError, match="Did you mean 'numpy'"):
         bb.default_backend()
+
+
+def test_a_device_is_no_backend() -> None:
+    with pytest.raises(SpecError, match=r"called 'cpu'. A backend is a device here: 'autodiff\(numpy\)'"):
+        load_backend("cpu")

@@ -50,13 +50,21 @@ def unreadable(text: str, problem: str) -> SpecError:
     return SpecError(f"cannot read the backend expression {text!r}: {problem}. Examples: numpy, autodiff(numpy)")
 
 
+#: Names of devices, which other libraries take where a backend is meant here.
+DEVICES = {
+    "cpu": "A backend is a device here: 'autodiff(numpy)' computes on the CPU.",
+    "cuda": "A backend is a device here: 'autodiff(cupy:0)' computes on the first CUDA device.",
+    "gpu": "A backend is a device here: 'autodiff(cupy:0)' computes on the first CUDA device.",
+}
+
+
 def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
     """The error for a name that nothing goes by, with the whole expression put right where a known name is near."""
     name, text = expression.name, expression.text
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     right = f"{text[: expression.start]}{near[0]}{text[expression.start + len(name) :]}" if near else ""
-    advice = f"Did you mean {right!r}?" if near else hint_for(name, known)
+    advice = f"Did you mean {right!r}?" if near else DEVICES.get(name) or hint_for(name, known)
     return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
 
 
