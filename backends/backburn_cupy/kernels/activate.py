@@ -7,7 +7,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
@@ -45,5 +45,5 @@ def _elementwise(on: Runner, kernel: str, *operands: Array) -> Array:
     if out.size:
         launch = geometry.elements(out.size, 2 * geometry.pack(first.dtype.itemsize))
         arrays = (on.xp.ascontiguousarray(o) for o in operands)
-        on.run("activate", f"{kernel}<{C_TYPES[first.dtype.name]}>", *launch, *arrays, out, out.size)
+        on.run("activate", f"{kernel}<{c_type(first)}>", *launch, *arrays, out, out.size)
     return out

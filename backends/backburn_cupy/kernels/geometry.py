@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 #: The most blocks of a grid's first axis, and the threads of a warp.
@@ -48,6 +49,7 @@ def pack(itemsize: int) -> int:
     return WIDEST // itemsize
 
 
+@lru_cache(4096)
 def rows(count: int, length: int, itemsize: int, processors: int, address: int = 1) -> Rows:
     """For ``count`` rows of ``length`` elements from ``address`` on, on a device with so many multiprocessors.
 
@@ -84,6 +86,7 @@ def elements(count: int, each: int) -> Launch:
 SUM_VARIANTS = ((4, 8), (32, 8), (0, 8), (0, 0))
 
 
+@lru_cache(4096)
 def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> Rows:
     """Like :func:`rows`, for rows whose columns are summed as well.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
@@ -21,7 +21,7 @@ def embedding(on: Runner, weight: Array, indices: Array, /, padding_idx: int | N
     if out.size:
         arguments = (on.xp.ascontiguousarray(weight), _int64(on, indices), out)
         grid = min(geometry.ceil_div(indices.size, ROWS), geometry.MOST_BLOCKS)
-        name = f"take_rows<{C_TYPES[weight.dtype.name]}>"
+        name = f"take_rows<{c_type(weight)}>"
         on.run("index", name, grid, (32, ROWS), *arguments, indices.size, math.prod(rest), length, on.fault)
     return out
 
@@ -42,13 +42,13 @@ def _as_they_come(on: Runner, grad: Array, indices: Array, length: int, shape: t
     sums = on.xp.zeros(shape, "float64" if grad.dtype.itemsize == 8 else "float32")
     grid = min(geometry.ceil_div(indices.size, ROWS), geometry.MOST_BLOCKS)
     sizes = (indices.size, math.prod(shape[1:]), length)
-    on.run("index", f"add_rows<{C_TYPES[grad.dtype.name]}>", grid, (32, ROWS), grad, indices, sums, *sizes, on.fault)
+    on.run("index", f"add_rows<{c_type(grad)}>", grid, (32, ROWS), grad, indices, sums, *sizes, on.fault)
     return sums.astype(grad.dtype, copy=False)
 
 
 def _in_order(on: Runner, grad: Array, indices: Array, length: int, shape: tuple[int, ...]) -> Array:
     """Sums over sorted indices: equal calls give equal bits."""
-    count, width, type_ = indices.size, math.prod(shape[1:]), C_TYPES[grad.dtype.name]
+    count, width, type_ = indices.size, math.prod(shape[1:]), c_type(grad)
     keys = on.xp.empty((count,), "int64")
     on.run("index", "wrap_indices", *geometry.elements(count, 1), indices, keys, count, length, on.fault)
     order = on.xp.argsort(keys, kind="stable")

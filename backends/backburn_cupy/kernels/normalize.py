@@ -7,7 +7,7 @@ from typing import Any
 
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 Axes = tuple[int, ...]
@@ -49,7 +49,7 @@ def _norm(
     if out.size:
         count, length = _split(x.shape, axis)
         operands = [None if a is None else on.xp.ascontiguousarray(a) for a in (x, scale, bias)]
-        plan = geometry.rows(count, length, x.dtype.itemsize, on.processors, on.address(operands[0]))
+        plan = geometry.rows(count, length, x.dtype.itemsize, on.processors, on.address(operands[0]) % geometry.WIDEST)
         name = _variant("norm", x, plan, centred)
         on.run("norm", name, plan.grid, plan.block, *operands, out, count, length, float(eps))
     return out
@@ -65,7 +65,7 @@ def _norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, 
     partial = on.xp.empty((plan.grid, length), _computed(x))
     name = _variant("norm_backward", x, plan, centred)
     on.run("norm", name, plan.grid, plan.block, grad, x, factor, out, partial, count, length, float(eps))
-    name = f"column_sum<{C_TYPES[x.dtype.name]}>"
+    name = f"column_sum<{c_type(x)}>"
     on.run("norm", name, geometry.ceil_div(length, 32), (32, 32), partial, of_scale, plan.grid, length)
     return out, of_scale
 
@@ -86,7 +86,7 @@ def _split(shape: tuple[int, ...], axis: Axes) -> tuple[int, int]:
 
 
 def _variant(kernel: str, x: Array, plan: geometry.Rows, centred: bool) -> str:
-    return f"{kernel}<{C_TYPES[x.dtype.name]}, {plan.lanes}, {plan.items}, {str(centred).lower()}>"
+    return f"{kernel}<{c_type(x)}, {plan.lanes}, {plan.items}, {str(centred).lower()}>"
 
 
 def _computed(x: Array) -> str:
@@ -142,9 +142,9 @@ def _are_channels(x: Array, axis: int, parameters: tuple[Array | None, ...]) -> 
 
 def _channel_of(x: Array, scale: Array, axis: Axes) -> int | None:
     """The one axis that ``axis`` leaves out, if ``scale`` has a value for each entry along it and no more."""
-    left = [i for i in range(x.ndim) if i not in axis]
-    if len(left) != 1 or scale.ndim != x.ndim:
+    if len(axis) != x.ndim - 1 or scale.ndim != x.ndim:
         return None
+    left = [i for i in range(x.ndim) if i not in axis]
     fits = all(n == (x.shape[i] if i == left[0] else 1) for i, n in enumerate(scale.shape))
     return left[0] if fits else None
 
@@ -157,7 +157,7 @@ class _Batch:
         self.outer, self.channels = math.prod(x.shape[:axis]), x.shape[axis]
         self.inner = math.prod(x.shape[axis + 1 :])
         self.count = self.outer * self.inner
-        self.type = C_TYPES[x.dtype.name]
+        self.type = c_type(x)
 
     def row(self, parameter: Array | None) -> Array | None:
         return None if parameter is None else self.on.xp.ascontiguousarray(parameter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -156,13 +157,16 @@ def _launch(on: Runner, kernel: str, lists: list[list[Array | None]], *arguments
 
 def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
     """The number of blocks, and the structure ``Tensors<limit, lists>`` of optimize.cu."""
-    words = np.zeros((2 + len(lists), limit), np.int64)
     params = lists[0]
-    starts, blocks = geometry.steps([p.size for p in params], params[0].dtype.itemsize)
-    words[0, : len(params)] = [p.size for p in params]
-    words[1, : len(params)] = starts
-    for row, arrays in zip(words[2:], lists, strict=True):
-        row[: len(params)] = [0 if a is None else on.address(a) for a in arrays]
-    table = np.zeros(1, [("count", np.int64), ("words", np.int64, words.shape)])
-    table["count"], table["words"] = len(params), words
+    sizes = [p.size for p in params]
+    starts, blocks = geometry.steps(sizes, params[0].dtype.itemsize)
+    table = np.zeros(1, _structure(2 + len(lists), limit))
+    table["count"] = len(params)
+    words = table["words"][0, :, : len(params)]
+    words[...] = [sizes, starts, *([0 if a is None else on.address(a) for a in arrays] for arrays in lists)]
     return blocks, table
+
+
+@cache
+def _structure(rows: int, columns: int) -> Any:
+    return np.dtype([("count", np.int64), ("words", np.int64, (rows, columns))])

@@ -9,7 +9,7 @@ from backburn.backend.scalars import is_scalar
 from backburn.backend.scan import scanned
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
@@ -35,7 +35,7 @@ def ssm_scan(
     out = on.xp.empty(moved, x.dtype)
     outer, inner = math.prod(moved[:to]), math.prod(moved[to + 1 :])
     on.run(
-        "scan", f"ssm_scan<{C_TYPES[x.dtype.name]}>", geometry.ceil_div(outer * inner, BLOCK), BLOCK,
+        "scan", f"ssm_scan<{c_type(x)}>", geometry.ceil_div(outer * inner, BLOCK), BLOCK,
         *operands, first, out, outer, moved[to], inner, factor, int(reverse),
     )  # fmt: skip
     return on.xp.moveaxis(out, to, axis)

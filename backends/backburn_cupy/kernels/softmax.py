@@ -9,7 +9,7 @@ from backburn.backend.loss import labelled, without_axis
 from backburn.base.errors import ShapeError
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
@@ -45,7 +45,7 @@ def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Arra
     out = on.xp.empty(lines.shape, x.dtype)
     operands = (on.xp.ascontiguousarray(grad), lines, _int64(on, labels))
     _rows(on, "loss", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
-    return on.xp.moveaxis(out, -1, axis)
+    return _back(on, out, axis)
 
 
 def softmax_cross_entropy(on: Runner, x: Array, targets: Array, /, axis: int) -> Array:
@@ -61,7 +61,7 @@ def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: A
     out = on.xp.empty(lines.shape, x.dtype)
     operands = (on.xp.ascontiguousarray(grad), lines, _lines(on, targets, axis))
     _rows(on, "loss", "softmax_cross_entropy_backward", *operands, out, like=lines)
-    return on.xp.moveaxis(out, -1, axis)
+    return _back(on, out, axis)
 
 
 def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
@@ -69,12 +69,17 @@ def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
     lines = [_lines(on, o, axis) for o in operands]
     out = on.xp.empty(lines[0].shape, lines[0].dtype)
     _rows(on, "softmax", kernel, *lines, out)
-    return on.xp.moveaxis(out, -1, axis)
+    return _back(on, out, axis)
 
 
 def _lines(on: Runner, x: Array, axis: int) -> Array:
     """``x`` with ``axis`` last, one line after the other; a copy where they do not lie so."""
-    return on.xp.ascontiguousarray(on.xp.moveaxis(x, axis, -1))
+    return on.xp.ascontiguousarray(x if axis == x.ndim - 1 else on.xp.moveaxis(x, axis, -1))
+
+
+def _back(on: Runner, out: Array, axis: int) -> Array:
+    """``out``, made with ``axis`` last, with its axes where they belong."""
+    return out if axis == out.ndim - 1 else on.xp.moveaxis(out, -1, axis)
 
 
 def _int64(on: Runner, labels: Array) -> Array:
@@ -95,6 +100,7 @@ def _rows(
     length, count = lines.shape[-1], math.prod(lines.shape[:-1])
     if not count:
         return
-    lanes, items, grid, block = geometry.rows(count, length, lines.dtype.itemsize, on.processors, on.address(lines))
-    name = f"{kernel}<{C_TYPES[lines.dtype.name]}, {lanes}, {items}>"
+    alignment = on.address(lines) % geometry.WIDEST
+    lanes, items, grid, block = geometry.rows(count, length, lines.dtype.itemsize, on.processors, alignment)
+    name = f"{kernel}<{c_type(lines)}, {lanes}, {items}>"
     on.run(family, name, grid, block, *arguments, count, length, *((on.fault,) if fault else ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent / "source"
 
@@ -16,6 +17,15 @@ OPTIONS = ("-std=c++17",)
 
 #: What a dtype is called in the sources.
 C_TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16"}
+
+# NumPy makes a dtype's name anew each time; its character is there. "E" is bfloat16 of ml_dtypes.
+_OF_CHARACTER = {"f": "float", "d": "double", "e": "float16", "E": "bfloat16"}
+
+
+def c_type(x: Any) -> str:
+    """What the elements of a float array are called in the sources."""
+    return _OF_CHARACTER[x.dtype.char]
+
 
 _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
