@@ -22,7 +22,7 @@ from backburn.backend.adapters import check_shapes, decompositions, falling, fro
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
-from backburn.base.dtypes import DType, as_dtype, qint8
+from backburn.base.dtypes import STORAGES, DType, as_dtype, qint8
 from backburn.base.errors import BackendMismatchError, Unsupported
 
 Array = Any
@@ -40,8 +40,8 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     @property
     def capabilities(self) -> Capabilities:
-        uses = {dtype: frozenset({"storage", "arithmetic"}) for dtype in THEIRS}
-        return Capabilities({**uses, qint8: frozenset({"storage"})})
+        uses = {d: frozenset({"storage", "arithmetic"}) for d in THEIRS} | {qint8: frozenset({"storage"})}
+        return Capabilities(uses, storages=frozenset(STORAGES))
 
     def dtype(self, x: Any, /) -> DType:
         if not isinstance(x, (type(xp.zeros(())), Quantized)):

@@ -31,7 +31,7 @@ from backburn.backend.adapters import (
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
-from backburn.base.dtypes import DType, as_dtype, qint8
+from backburn.base.dtypes import STORAGES, DType, as_dtype, qint8
 from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupported
 
 Array = torch.Tensor
@@ -55,8 +55,8 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     @property
     def capabilities(self) -> Capabilities:
-        uses = {dtype: frozenset({"storage", "arithmetic"}) for dtype in THEIRS}
-        return Capabilities({**uses, qint8: frozenset({"storage"})}, deterministic=self._device.type == "cpu")
+        uses = {d: frozenset({"storage", "arithmetic"}) for d in THEIRS} | {qint8: frozenset({"storage"})}
+        return Capabilities(uses, deterministic=self._device.type == "cpu", storages=frozenset(STORAGES))
 
     def synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -43,9 +43,10 @@ def on(k: Any, operands: list[Any]) -> list[Any]:
 
 
 def can_store(base: Any, scheme: QuantizedDType) -> bool:
-    """Whether a backend declares the storage of a scheme."""
+    """Whether a backend declares the storage of a scheme, and has the dtype of its steps."""
     declared: frozenset[str] = base.capabilities.storages
-    return scheme.storage.name in declared or scheme in base.capabilities.dtypes
+    stored = scheme.storage.name in declared and base.capabilities.supports(scheme.scale)
+    return stored or scheme in base.capabilities.dtypes
 
 
 def flat(operands: list[Any]) -> list[Any]:
