@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,12 @@ def test_a_signal_keeps_the_last_epoch(config: Path, tmp_path: Path, run, number
     resumed, out, _ = run("train", config, "--resume", "--epochs", int(found[1]) + 1)
     assert resumed == 0
     assert len(re.findall("^epoch ", out, re.MULTILINE)) == 1
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(run, config: Path) -> None:
+    """Python lets the main thread alone handle them."""
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(run, "train", config, "--epochs", 1).result()[0] == 0
 
 
 def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:

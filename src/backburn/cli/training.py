@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -139,7 +140,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can."""
+    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can; in others, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def terminate(number: int, frame: object) -> None:
         raise Terminated
