@@ -6,9 +6,10 @@ import functools
 import importlib
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from backburn.backend.capture import Program, Replay
 from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
@@ -114,7 +115,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         """Every dtype of backburn; bfloat16 where ``ml_dtypes`` is installed."""
         uses = frozenset({"storage", "arithmetic"})
         dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
-        return Capabilities({**dtypes, qint8: frozenset({"storage"})}, deterministic=self.deterministic)
+        return Capabilities({**dtypes, qint8: frozenset({"storage"})}, deterministic=self.deterministic, capture=True)
 
     @classmethod
     def devices(cls) -> list[str]:
@@ -156,6 +157,13 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         raise BackendMismatchError(
             f"{type(x).__name__} is no primitive of the cupy backend: from_numpy (bb.asarray) brings it to the device"
         )
+
+    def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
+        """``program`` as a CUDA graph: see :class:`backburn.backend.capture.CapturingBackend`."""
+        from backburn_cupy.capture import Recorded
+
+        with self._cupy.cuda.Device(self.number):
+            return Recorded(self, program, state, inputs)
 
     def _failure(self, name: str, operands: tuple[Any, ...], error: Exception) -> Exception:
         from backburn_cupy.failures import translated

@@ -18,6 +18,8 @@ import cupy
 import numpy as np
 
 from backburn.backend.shapes import matmul as product_shape
+from backburn.base.replay import REPLAY
+from backburn_cupy import blas
 
 Array = Any
 Shape = tuple[int, ...]
@@ -161,16 +163,17 @@ def gemm(x: Array, y: Array, out: Array, allow_tf32: bool) -> None:
     compute = DOUBLE if wide else FLOAT_BY_TF32 if allow_tf32 and kind == TYPES["float32"] else FLOAT
     one, zero = _ADDRESSES[wide]
     handle = cupy.cuda.device.get_cublas_handle()
+    library = cublas() if REPLAY.get() is None else blas
     # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
     ways = [TRANSPOSED if o.transposed else NOT_TRANSPOSED for o in (right, left)]
     count = math.prod(x.shape[:-2])
     if count == 1:
-        cublas().gemmEx(
+        library.gemmEx(
             handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, x.data.ptr, kind, left.leading, zero,
             out.data.ptr, kind, n, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
     else:
-        cublas().gemmStridedBatchedEx(
+        library.gemmStridedBatchedEx(
             handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, _step(y), x.data.ptr, kind, left.leading,
             _step(x), zero, out.data.ptr, kind, n, m * n, count, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip

@@ -34,7 +34,8 @@ _MEMBERS = """
     cuda.runtime.CUDARuntimeError cuda.memory.OutOfMemoryError cuda.compiler.CompileException cuda.Device.attributes
     ndarray.astype ndarray.copy ndarray.data ndarray.device ndarray.diagonal ndarray.dtype ndarray.fill
     ndarray.flags ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape
-    ndarray.shape ndarray.size ndarray.strides ndarray.transpose ndarray.view
+    ndarray.shape ndarray.size ndarray.strides ndarray.transpose ndarray.view cuda.MemoryPool cuda.using_allocator
+    cuda.runtime.getDevice cuda.Stream.begin_capture cuda.Stream.end_capture
 """
 UFUNCS, FUNCTIONS, MEMBERS = _UFUNCS.split(), _FUNCTIONS.split(), _MEMBERS.split()
 

@@ -8,6 +8,7 @@ around, new memory holds rubbish, and what CuPy refuses is refused. User-defined
 from __future__ import annotations
 
 import builtins
+import contextlib
 import inspect
 import json
 import sys
@@ -28,14 +29,66 @@ dtype = np.dtype
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
+# ---- recording ----
+
+
+class Namespace:
+    """A module of functions."""
+
+    def __init__(self, **members: Any) -> None:
+        self.__dict__.update(members)
+
+
+class Tape:
+    """What is being recorded: calls that write again what they have written."""
+
+    calls: list[Any] | None = None
+
+    @classmethod
+    def add(cls, compute: Any) -> None:
+        """Remember a call, if something is being recorded."""
+        if cls.calls is not None:
+            cls.calls.append(compute)
+
+    @classmethod
+    def made(cls, compute: Any) -> Any:
+        """What ``compute`` makes; a replay writes it anew into the same memory. Views need not be written."""
+        result = compute()
+        if cls.calls is not None:
+            parts = result if isinstance(result, tuple) else (result,)
+
+            def again() -> None:
+                values = compute()
+                for held, value in zip(parts, values if isinstance(values, tuple) else (values,), strict=True):
+                    if held.flags.writeable and not np.may_share_memory(held, value):
+                        np.copyto(held, value)
+
+            cls.calls.append(again)
+        return result
+
+    @classmethod
+    def forbid(cls, what: str) -> None:
+        """Refuse what waits for the device."""
+        if cls.calls is not None:
+            raise RuntimeError(f"the current stream is capturing, so {what} are disallowed")
+
+
 # ---- arrays ----
 
 
 class Pointer:
-    """A device pointer."""
+    """A device pointer; ``mem`` is the memory that it points into."""
 
-    def __init__(self, ptr: int) -> None:
+    def __init__(self, ptr: int, base: int) -> None:
         self.ptr = ptr
+        self.mem = Namespace(ptr=base)
+
+
+def base_of(array: Any) -> int:
+    """The address of the memory that an array is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return int(array.ctypes.data)
 
 
 class ndarray:  # noqa: N801 - CuPy's name
@@ -70,10 +123,11 @@ class ndarray:  # noqa: N801 - CuPy's name
     flags = property(lambda self: self._host.flags)
     real = property(lambda self: ndarray(self._host.real))
     imag = property(lambda self: ndarray(self._host.imag))
-    data = property(lambda self: Pointer(self._host.ctypes.data))
+    data = property(lambda self: Pointer(self._host.ctypes.data, base_of(self._host)))
     device = property(lambda self: cuda.Device(0))
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
+        Tape.forbid("D2H transfers")
         cuda.READS.append(self.shape)
         return np.array(self._host, order=order, copy=True)
 
@@ -83,14 +137,17 @@ class ndarray:  # noqa: N801 - CuPy's name
         wanted = np.dtype(dtype)
         if BFLOAT16 in (wanted, self.dtype) and not {wanted, self.dtype} <= {BFLOAT16, np.dtype(np.float32)}:
             raise TypeError("bfloat16 goes through float32 only, as far as the stand-in knows")
+        source = self._host
         with np.errstate(all="ignore"):
-            return ndarray(self._host.astype(wanted, order=order, copy=copy))
+            return ndarray(Tape.made(lambda: source.astype(wanted, order=order, copy=copy)))
 
     def copy(self, order: str = "C") -> ndarray:
-        return ndarray(self._host.copy(order=order))
+        source = self._host
+        return ndarray(Tape.made(lambda: source.copy(order=order)))
 
     def reshape(self, *shape: Any) -> ndarray:
-        return ndarray(self._host.reshape(*shape))
+        source = self._host
+        return ndarray(Tape.made(lambda: source.reshape(*shape)))
 
     def transpose(self, *axes: Any) -> ndarray:
         return ndarray(self._host.transpose(*axes))
@@ -99,21 +156,38 @@ class ndarray:  # noqa: N801 - CuPy's name
         return ndarray(self._host.view(dtype))
 
     def fill(self, value: Any) -> None:
-        with np.errstate(all="ignore"):
-            self._host.fill(value)
+        target = self._host
+
+        def write() -> None:
+            with np.errstate(all="ignore"):
+                target.fill(value)
+
+        write()
+        Tape.add(write)
+
+    def set(self, arr: Any) -> None:
+        Tape.forbid("H2D transfers")
+        self._host[...] = arr
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ndarray:
         return ndarray(self._host.diagonal(offset, axis1, axis2))
 
     def __getitem__(self, key: Any) -> ndarray:
         if isinstance(key, ndarray) and key.dtype.kind == "i":
-            return ndarray(np.take(self._host, key._host, 0, mode="wrap"))
+            source, places = self._host, key._host
+            return ndarray(Tape.made(lambda: np.take(source, places, 0, mode="wrap")))
         found = self._host[host_key(key)]
         return ndarray(found if isinstance(found, np.ndarray) else np.asarray(found, self.dtype))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        with np.errstate(all="ignore"):
-            self._host[host_key(key)] = host(value)
+        target, place, given = self._host, host_key(key), host(value)
+
+        def write() -> None:
+            with np.errstate(all="ignore"):
+                target[place] = given
+
+        write()
+        Tape.add(write)
 
     def _refuse(self, *_: Any) -> Any:
         raise AssertionError("an operator waits for the device or hides a call: write the function")
@@ -126,6 +200,7 @@ def host_key(key: Any) -> Any:
     """A key of slices, numbers, or one of truth values."""
     if isinstance(key, ndarray):
         assert key.dtype == np.bool_
+        Tape.forbid("D2H transfers")
         cuda.READS.append(key.shape)
         return key._host
     for part in key if isinstance(key, tuple) else (key,):
@@ -193,14 +268,23 @@ class ufunc:  # noqa: N801 - CuPy's name
         computed = [np.float32 if t == BFLOAT16 or t == np.float16 else t for t in types]
         if self.__name__ == "nextafter":
             computed = types
-        arrays = [np.asarray(o).astype(t).astype(c) for o, t, c in zip(operands, types, computed, strict=True)]
         function = OWN.get(self.__name__, getattr(np, self.__name__))
-        with np.errstate(all="ignore"):
-            values = np.asarray(function(*arrays)).astype(result)
+
+        def compute() -> Any:
+            arrays = [np.asarray(o).astype(t).astype(c) for o, t, c in zip(operands, types, computed, strict=True)]
+            with np.errstate(all="ignore"):
+                return np.asarray(function(*arrays)).astype(result)
+
         if out is None:
-            return ndarray(values)
+            return ndarray(Tape.made(compute))
         assert np.can_cast(result, out.dtype, "same_kind")
-        out._host[...] = values
+        target = out._host
+
+        def write() -> None:
+            target[...] = compute()
+
+        write()
+        Tape.add(write)
         return out
 
     def loop(self, operands: list[Any]) -> tuple[list[Any], Any]:
@@ -257,8 +341,17 @@ def function(name: str, body: Any) -> Any:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
-        with np.errstate(all="ignore"):
-            return wrapped(body(**{n: host(v) if n != "obj" else v for n, v in given.items()}))
+        if name in ("array", "asarray"):
+            Tape.forbid("H2D transfers")
+        values = {n: host(v) if n != "obj" else v for n, v in given.items()}
+
+        def compute() -> Any:
+            with np.errstate(all="ignore"):
+                result = body(**values)
+            return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
+
+        # What is empty has no value to be written again.
+        return wrapped(compute() if name == "empty" else Tape.made(compute))
 
     call.__name__ = name
     return call
@@ -347,6 +440,7 @@ def asarray(a: Any) -> ndarray:
 
 
 def argwhere(a: ndarray) -> ndarray:
+    Tape.forbid("D2H transfers")
     cuda.READS.append(a.shape)
     assert a.ndim
     return ndarray(np.argwhere(a._host))
@@ -358,17 +452,10 @@ def broadcast_arrays(*args: ndarray) -> list[ndarray]:
 
 def matmul(x: ndarray, y: ndarray) -> ndarray:
     assert x.dtype.kind in "iu", "CuPy's product of floats copies, widens, or fails"
-    return ndarray(np.asarray(np.matmul(x._host, y._host), x.dtype))
+    return ndarray(Tape.made(lambda: np.asarray(np.matmul(x._host, y._host), x.dtype)))
 
 
 # ---- linear algebra, Fourier transforms ----
-
-
-class Namespace:
-    """A module of functions."""
-
-    def __init__(self, **members: Any) -> None:
-        self.__dict__.update(members)
 
 
 def unraised(operation: Any, results: Any) -> Any:
@@ -437,9 +524,11 @@ class ElementwiseKernel:
         assert name.isidentifier()
 
     def __call__(self, *args: Any, size: int | None = None) -> Any:
-        results = compiled.elementwise(
-            self.name, self.ins, self.outs, self.body, self.preamble, [host(a) for a in args], size
-        )
+        operands = [host(a) for a in args]
+        parts = (self.name, self.ins, self.outs, self.body, self.preamble)
+        results = compiled.elementwise(*parts, operands, size)
+        again = [*operands[: len(self.ins)], *results]
+        Tape.add(lambda: compiled.elementwise(*parts, again, size))
         given = args[len(self.ins) :]
         arrays = tuple(given) or tuple(ndarray(r) for r in results)
         return arrays[0] if len(arrays) == 1 else arrays
@@ -462,9 +551,8 @@ class ReductionKernel:
         }  # fmt: skip
 
     def __call__(self, x: ndarray, *, axis: tuple[int, ...], keepdims: bool = False) -> ndarray:
-        return ndarray(
-            compiled.reduction(self.name, self.parameter, self.out, self.texts, x._host, axis, keepdims)
-        )
+        parts, source = (self.name, self.parameter, self.out, self.texts), x._host
+        return ndarray(Tape.made(lambda: compiled.reduction(*parts, source, axis, keepdims)))
 
 
 class RawModule:
@@ -481,6 +569,7 @@ class RawModule:
             # A structure of NumPy's is passed by value.
             values = [a if isinstance(a, np.ndarray) and a.dtype.names else host(a) for a in arguments]
             compiled.launch(name, grid, block, values)
+            Tape.add(lambda: compiled.launch(name, grid, block, values))
 
         return launch
 
@@ -520,15 +609,56 @@ class Device:
         cuda.READS.append("synchronize")
 
 
+class Graph:
+    """What was recorded; launching it does it again."""
+
+    def __init__(self, calls: list[Any]) -> None:
+        self.calls = calls
+
+    def launch(self, stream: Any = None) -> None:
+        for again in self.calls:
+            again()
+
+
 class Stream:
     """A queue of work, which is done at once here."""
 
+    ptr = 7
+
+    def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
+        self.non_blocking = non_blocking
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+    def begin_capture(self, mode: Any = None) -> None:
+        assert self.non_blocking
+        assert Tape.calls is None
+        Tape.calls = []
+
+    def end_capture(self) -> Graph:
+        calls, Tape.calls = Tape.calls, None
+        assert calls is not None
+        return Graph(calls)
+
     def synchronize(self) -> None:
+        Tape.forbid("waits")
         cuda.READS.append("synchronize")
+
+
+@contextlib.contextmanager
+def using_allocator(allocator: Any) -> Any:
+    yield
 
 
 class Pool:
     """The memory that CuPy holds."""
+
+    def malloc(self, size: int) -> Any:
+        raise NotImplementedError
 
     def used_bytes(self) -> int:
         return 3 << 30
@@ -552,14 +682,14 @@ class cuda(Namespace):  # noqa: N801 - a module of CuPy's
 
     #: Whenever the host waited for the device.
     READS: list[Any] = []  # noqa: RUF012
-    Device, Stream = Device, Stream
+    Device, Stream, MemoryPool, using_allocator = Device, Stream, Pool, staticmethod(using_allocator)
     get_current_stream = staticmethod(Stream)
     device = Namespace(get_cublas_handle=lambda: 1, get_cusolver_handle=lambda: 2)
     memory = Namespace(OutOfMemoryError=OutOfMemoryError)
     compiler = Namespace(CompileException=CompileException)
     runtime = Namespace(
         CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: 1, memGetInfo=lambda: (1 << 30, 8 << 30),
-        driverGetVersion=lambda: 12040, runtimeGetVersion=lambda: 12090,
+        getDevice=lambda: 0, driverGetVersion=lambda: 12040, runtimeGetVersion=lambda: 12090,
     )  # fmt: skip
 
 
