@@ -140,7 +140,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can; in others, do nothing."""
+    """Raise :class:`Terminated` where SIGTERM would end the process. Only the main thread can; others do not."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
