@@ -121,7 +121,8 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
 
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtype: str, decoupled: bool) -> None:
-    operands, recording = _four((50,), dtype), Recording()
+    operands: Any = _four((50,), dtype)
+    recording = Recording()
     token = REPLAY.set(recording)
     try:
         lr, step = recording.number(lambda: 0.5), recording.number(lambda: 1)

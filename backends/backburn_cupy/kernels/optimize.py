@@ -160,7 +160,7 @@ def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
     params = lists[0]
     sizes = [p.size for p in params]
     starts, blocks = geometry.steps(sizes, params[0].dtype.itemsize)
-    table = np.zeros(1, _structure(2 + len(lists), limit))
+    table: Array = np.zeros(1, _structure(2 + len(lists), limit))
     table["count"] = len(params)
     words = table["words"][0, :, : len(params)]
     words[...] = [sizes, starts, *([0 if a is None else on.address(a) for a in arrays] for arrays in lists)]

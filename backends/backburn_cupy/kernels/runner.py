@@ -49,12 +49,14 @@ class Runner(Protocol):
 
     def address(self, x: Array) -> int:
         """Where the first element of an array lies on the device."""
+        ...
 
     def bound(self, number: float) -> Array | None:
         """The one element on the device that ``number`` stands in at each replay of the step that is being recorded.
 
         It is a float64 or an int64; None for a number that does not change.
         """
+        ...
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch an instance of ``family``'s kernels, such as ``softmax<float, 32, 8>``.
