@@ -127,3 +127,18 @@ def test_large_operands_broadcast() -> None:
     for other in (row, column, row[None], real(1, 1)):
         np.testing.assert_array_equal(BASE.add(x, other), x + other)
         np.testing.assert_array_equal(BASE.mul(other, x), x * other)
+
+
+def test_long_rows() -> None:
+    x, grad, scale = real(5, 250_000), real(5, 250_000), real(250_000)
+    np.testing.assert_allclose(BASE.softmax(x, axis=1), body("softmax", x, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        BASE.layer_norm(x, scale, axis=(1,)), body("layer_norm", x, scale, axis=(1,)), rtol=1e-3, atol=1e-3
+    )
+    got, expected = (f(grad, x, scale, axis=(1,), eps=1e-5) for f in (BASE.layer_norm_backward, _norm_backward))
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(got[1], expected[1], rtol=1e-3, atol=1e-3)
+
+
+def _norm_backward(*operands: Any, **attributes: Any) -> Any:
+    return body("layer_norm_backward", *operands, **attributes)

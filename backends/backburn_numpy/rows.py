@@ -18,8 +18,8 @@ Array = Any
 #: of the range of float32, and what is lost is smaller than the largest term by 27 orders of magnitude.
 SMALL, LARGE = 1e-10, 1e10
 
-#: Longer rows are summed in pairs, which is slower and more exact than a product with ones.
-LONG = 1 << 15
+#: From longer rows, and larger matrices, the products' own threads begin to work, and would get in the way of ours.
+LONG, MANY = 10_000, 3 << 16
 
 
 def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array, worth: int = WORTH) -> None:
@@ -56,9 +56,16 @@ def sums(x: Array, axis: int = -1) -> Array:
 
 def products(x: Array, y: Array, axis: int = -1) -> Array:
     """The sums of ``x * y`` over an axis, which is kept."""
-    if axis != -1:
-        return np.add.reduce(np.multiply(x, y, out=scratch(x)), axis=axis, keepdims=True)
+    if axis != -1 or x.shape[-1] > LONG:
+        return np.add.reduce(np.multiply(x, y, out=scratch(x, 2)), axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
+
+
+def weighted(weights: Array, x: Array) -> Array:
+    """The sum of the rows of ``x``, each times its one of ``weights``, a column."""
+    if x.size > MANY:
+        return np.einsum("i,ij->j", weights[:, 0], x)
+    return np.vecmat(weights[:, 0], x)
 
 
 def moments(x: Array) -> tuple[Array, Array | None]:

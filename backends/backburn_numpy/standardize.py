@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.blocks import is_half, scratch, wide
-from backburn_numpy.rows import for_blocks, moments, products
+from backburn_numpy.rows import for_blocks, moments, products, weighted
 
 Array = Any
 
@@ -99,10 +99,10 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
             result = np.multiply(g, values, out=scratch(values, 1) if half else target[rows])
             slope = products(result, scale)
             slope /= -length
-            weights = np.vecmat(factor[:, 0], result)
+            weights = weighted(factor, result)
             shift = None if shifts is None else shifts[rows]
             if mean is not None:
-                weights -= np.vecmat((mean * factor)[:, 0], g)
+                weights -= weighted(mean * factor, g)
                 slope -= mean * shift
             np.add(total, weights, out=total)
             slope *= factor * factor
