@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import doctest
 import itertools
 import os
 import pickle
@@ -346,6 +347,13 @@ def test_tf32_is_asked_for_and_only_for_float32(cupy: Any, k: Any) -> None:
 def test_shapes_that_do_not_fit_are_refused(k: Any) -> None:
     with pytest.raises(ShapeError):
         k.matmul(k.ones((2, 3), dtypes.float32), k.ones((2, 3), dtypes.float32))
+
+
+def test_the_examples_of_layouts_are_true(cupy: Any) -> None:
+    from backburn_cupy import products
+
+    results = doctest.testmod(products)
+    assert (results.attempted, results.failed) == (2, 0)
 
 
 # ---- random numbers, scatter ----

@@ -54,6 +54,7 @@ THIRD_PARTY = {
         "backburn.tensor.host",
     ),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
+    "cuda": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),
     "cupyx": ("backends.backburn_cupy",),
     "cupy_backends": ("backends.backburn_cupy",),

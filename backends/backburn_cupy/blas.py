@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 from typing import Any
 
 import cupy
@@ -34,8 +33,9 @@ _SIGNATURES = {
 def library() -> Any:
     """The library that CuPy has loaded."""
     try:
-        pathfinder = importlib.import_module("cuda.pathfinder")  # which CuPy brings along
-        return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # which CuPy brings along
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
     except Exception as cause:  # its errors are of several kinds
         raise CaptureError(f"cuBLAS does not load ({cause})") from cause
 
