@@ -86,6 +86,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         *((f"dtypes ({uses})", ", ".join(names)) for uses, names in grouped.items()),
         ("default dtypes", head["default dtypes"]),
         ("deterministic", "yes" if head["deterministic"] else "no"),
+        ("storages of quantized tensors", ", ".join(head["storages"]) or "none"),
         ("optional groups", ", ".join(head["groups"]) or "none"),
         ("versions", ", ".join(f"{n} {v}" for n, v in head["versions"].items())),
         ("contract", head["contract"]),

@@ -14,7 +14,7 @@ from typing import Any
 
 from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES
+from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.conformance.check import NO_DTYPE, parts_of
 from backburn.conformance.kinds import KINDS
 from backburn.conformance.suite import kinds_of
@@ -94,16 +94,16 @@ class Report:
 
     @property
     def dtypes(self) -> list[str]:
-        """The dtypes that occur, in the order of the contract; ``any`` last."""
-        seen = {parts_of(r.id)[1] for r in self.results}
-        return [d for d in (*DTYPES, NO_DTYPE) if d in seen]
+        """The dtypes that occur, in the order of the contract, all schemes as ``quantized``; ``any`` last."""
+        seen = {_column(parts_of(r.id)[1]) for r in self.results}
+        return [d for d in (*DTYPES, "quantized", NO_DTYPE) if d in seen]
 
     def matrix(self) -> dict[str, dict[str, str]]:
         """Operation by dtype: the worst error in units of tolerance, ``FAIL``, ``xfail``, or nothing."""
         cells: dict[tuple[str, str], list[Result]] = {}
         for result in self.results:
             operation, dtype, _, _ = parts_of(result.id)
-            cells.setdefault((operation, dtype), []).append(result)
+            cells.setdefault((operation, _column(dtype)), []).append(result)
         names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
         return {n: {d: _cell(cells.get((n, d), [])) for d in self.dtypes} for n in names}
 
@@ -174,6 +174,11 @@ def _finite(record: dict[str, Any]) -> dict[str, Any]:
     """A record without the infinities that JSON lacks."""
     error = record["error"]
     return {**record, "error": error if error < 1e300 else None, "seconds": round(record["seconds"], 6)}
+
+
+def _column(dtype: str) -> str:
+    """The column of a check's dtype: one for the schemes of quantized tensors together."""
+    return "quantized" if dtype != NO_DTYPE and as_dtype(dtype).kind == "quantized" else dtype
 
 
 def _cell(found: list[Result]) -> str:

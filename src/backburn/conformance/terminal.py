@@ -43,6 +43,7 @@ def _head(report: Report) -> list[str]:
         **{f"dtypes, {use}": ", ".join(names) for use, names in grouped.items()},
         "default dtypes": head["default dtypes"],
         "deterministic": "yes" if head["deterministic"] else "no",
+        "storages": ", ".join(head["storages"]) or "none",
         "groups": ", ".join(head["groups"]) or "none",
         "versions": ", ".join(f"{n} {v}" for n, v in head["versions"].items()),
         "contract": head["contract"],
