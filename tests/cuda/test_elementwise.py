@@ -128,8 +128,10 @@ def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtyp
         lr, step = recording.number(lambda: 0.5), recording.number(lambda: 1)
         on.numbers.update({0: np.array([0.1]), 1: np.array([5])})  # what they are when the step is replayed
         options: dict[str, Any] = {"weight_decay": 0.01, "decoupled": decoupled}
-        actual = optimize.adam_step(on, *operands, lr=lr, step=step, **options)
-        moved = optimize.sgd_step(on, *operands[:3], lr=lr, momentum=0.9)
+        given: dict[str, Any] = {"lr": lr, "step": step, **options}
+        param, grad, m, v = operands
+        actual = optimize.adam_step(on, param, grad, m, v, **given)
+        moved = optimize.sgd_step(on, param, grad, m, lr=lr, momentum=0.9)
     finally:
         REPLAY.reset(token)
     assert recording.unbound == 0
