@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of
+from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of, weighted
 from backburn_numpy import blas
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
@@ -100,6 +100,8 @@ def conv_weight_backward(
     dilation: Shape = (1,),
     groups: int = 1,
 ) -> Array:
+    options: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
+    weighted(x.shape, grad.shape, **options, dilation=dilation, groups=groups)
     windows, wide_grad = _windows(wide(x), size, stride, padding, dilation), wide(grad)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     depth = channels * math.prod(size)

@@ -135,9 +135,10 @@ def convolved_transposed(
     return (x[0], weight[1] * groups, *places)
 
 
-def _weighted(
+def weighted(
     x: Shape, grad: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Shape:
+    """The shape of the gradient of a weight, from those of the input and of the result's gradient."""
     _check_groups(groups, input=x[1], output=grad[1])
     counts = window_counts(x[2:], size, stride, padding, dilation)
     if grad[0] != x[0] or grad[2:] != counts:
@@ -257,7 +258,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         result: F = self.cast(_with_bias(self, kept, bias), dtype)
         return result
 
-    @operation(kinds="F", shape=_weighted, differentiable=True)
+    @operation(kinds="F", shape=weighted, differentiable=True)
     def conv_weight_backward(
         self: Any,
         x: F,
