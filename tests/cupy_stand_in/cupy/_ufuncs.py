@@ -1,0 +1,106 @@
+"""Ufuncs with CuPy's loops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cupy._arrays import BFLOAT16, host, ndarray
+from cupy._recording import Tape
+
+SURFACE = json.loads((Path(__file__).parents[1] / "surface.json").read_text())
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    if x.dtype.kind in "iu":
+        return np.where(y == 0, 0, np.remainder(x, np.where(y == 0, 1, y)))
+    return x - np.floor(x / y) * y
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    if x.dtype.kind in "iu":
+        return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y)))
+    return np.floor(x / y)
+
+
+def _bfloat16_next(x: Any, y: Any) -> Any:
+    return np.nextafter(x.astype(BFLOAT16), y.astype(BFLOAT16))
+
+
+#: Where CuPy computes something else than NumPy.
+OWN = {"remainder": _remainder, "floor_divide": _floor_divide}
+
+
+class ufunc:  # noqa: N801 - CuPy's name
+    """A ufunc with CuPy's loops."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self.loops = []
+        for loop in SURFACE["ufuncs"][name]:
+            ins, _, outs = loop.partition("->")
+            if not set(ins + outs) & set("FD"):
+                self.loops.append(([letter(c) for c in ins], letter(outs)))
+
+    def __call__(self, *args: Any, out: ndarray | None = None) -> ndarray:
+        operands = [host(a) for a in args]
+        assert len(operands) == len(self.loops[0][0]), f"{self.__name__}: {len(operands)} operands"
+        assert any(isinstance(a, ndarray) for a in args)
+        types, result = self.loop(operands)
+        computed = [np.float32 if t == BFLOAT16 or t == np.float16 else t for t in types]
+        if self.__name__ == "nextafter":
+            computed = types
+        function = OWN.get(self.__name__, getattr(np, self.__name__))
+
+        def compute() -> Any:
+            arrays = [np.asarray(o).astype(t).astype(c) for o, t, c in zip(operands, types, computed, strict=True)]
+            with np.errstate(all="ignore"):
+                return np.asarray(function(*arrays)).astype(result)
+
+        if out is None:
+            return ndarray(Tape.made(compute))
+        assert np.can_cast(result, out.dtype, "same_kind")
+        target = out._host
+
+        def write() -> None:
+            target[...] = compute()
+
+        write()
+        Tape.add(write)
+        return out
+
+    def loop(self, operands: list[Any]) -> tuple[list[Any], Any]:
+        """The first loop that takes the operands: arrays by safe casting, Python numbers by kind alone."""
+        for types, result in self.loops:
+            if all(fits(o, t) for o, t in zip(operands, types, strict=True)):
+                for o, t in zip(operands, types, strict=True):
+                    if type(o) is int and t.kind in "iu" and not np.iinfo(t).min <= o <= np.iinfo(t).max:
+                        raise OverflowError(f"Python integer {o} out of bounds for {t}")
+                return types, result
+        kinds = ", ".join(str(getattr(o, "dtype", type(o).__name__)) for o in operands)
+        raise TypeError(f"Wrong type ({kinds}) of arguments for cupy_{self.__name__}")
+
+
+def letter(char: str) -> Any:
+    """The dtype of a letter; ``E`` is bfloat16."""
+    return BFLOAT16 if char == "E" else np.dtype(char)
+
+
+ORDER = "biufV"
+
+
+def fits(operand: Any, wanted: Any) -> bool:
+    """Whether a loop takes an operand for one of its types."""
+    if isinstance(operand, (np.ndarray, np.generic)):
+        return bool(np.can_cast(operand.dtype, wanted, "safe"))
+    if isinstance(operand, bool):
+        return True
+    if isinstance(operand, int):
+        return bool(wanted.kind in "iufV")
+    return isinstance(operand, float) and bool(wanted.kind in "fV")
+
+
+for _name in SURFACE["ufuncs"]:
+    globals()[_name] = ufunc(_name)
