@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from backburn.backend import special as bodies
 from backburn.base import dtypes
+from backburn_numpy.threads import num_threads
 
 Array = NDArray[Any]
 
@@ -67,14 +68,18 @@ class _Lanes(bodies.Blocks):
 
 
 def blockwise(body: Callable[[Any, Array], Array], x: Array, out: Array | None = None) -> Array:
-    """``body`` of ``x``, one block of its elements after the other; 16-bit floats are computed in float32."""
+    """``body`` of ``x``, one block of its elements after the other; 16-bit floats are computed in float32.
+
+    With ``out`` it is part of a kernel, whose block is cut no further where threads would wait for the calls.
+    """
+    whole = out is not None and num_threads() > 1
     if out is None:
         if x.flags.f_contiguous and not x.flags.c_contiguous:
             return blockwise(body, x.T).T
         out = np.empty(x.shape, x.dtype)
     source, target = x.reshape(-1), out.reshape(-1, copy=False)
     width = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-    size = BLOCK_BYTES // width.itemsize
+    size = max(BLOCK_BYTES // width.itemsize, source.size if whole else 0)
     with np.errstate(all="ignore"):
         for start in range(0, source.size, size):
             block = source[start : start + size].astype(width, copy=False)
