@@ -18,15 +18,15 @@ from backburn.backend.contract import (
     QI,
     AutodiffBackend,
     BoolsOf,
-    Capabilities,
     FloatsOf,
     IntsOf,
     QuantizedsOf,
     is_backend,
 )  # fmt: skip
+from backburn.backend.decorating import Decorating
 from backburn.backend.registry import check_autodiff_backend
 from backburn.backend.table import LISTENERS, OPERATIONS
-from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
 
 
@@ -73,7 +73,7 @@ class Gradients(Generic[BK]):
         return f"<gradients of {len(self)} tensors on {self.backend.spec}>"
 
 
-class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]):
+class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]):
     """``inner`` with automatic differentiation: a backend like any other, so that it can be wrapped again.
 
     Its float primitives are inner float primitives plus a node; int, bool and quantized primitives are the inner
@@ -118,38 +118,6 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
         """``autodiff(...)`` around the inner backend's."""
         return f"autodiff({self._inner.spec})"
 
-    @property
-    def device(self) -> str:
-        """The inner backend's."""
-        return self._inner.device
-
-    @property
-    def float_dtype(self) -> FloatDType:
-        """The inner backend's."""
-        return self._inner.float_dtype
-
-    @property
-    def int_dtype(self) -> IntDType:
-        """The inner backend's."""
-        return self._inner.int_dtype
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The inner backend's."""
-        return self._inner.capabilities
-
-    def synchronize(self) -> None:
-        """Wait for the inner backend."""
-        self._inner.synchronize()
-
-    def memory_stats(self) -> Any:
-        """The inner backend's."""
-        return self._inner.memory_stats()
-
-    def memory_cleanup(self) -> None:
-        """Let the inner backend give memory back."""
-        self._inner.memory_cleanup()
-
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive; a float primitive of the inner backend is refused."""
         if x.__class__ is Tracked:
@@ -164,14 +132,6 @@ class Autodiff(AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     def differentiates_whole(self, operation: str) -> bool:
         """Whether an operation is differentiated by rules of its own, and not by its default body."""
         return bool(RULES.get(operation))
-
-    def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
-        """The inner backend's."""
-        return self._inner.quantized_parts(x)
-
-    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """The inner backend's."""
-        return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
 
     # ---- tracking ----
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
 from backburn.autodiff.rules import RULES
-from backburn.backend.contract import BK, Backend, Capabilities, is_backend
+from backburn.backend.contract import BK, Backend, is_backend
+from backburn.backend.decorating import Decorating
 from backburn.backend.table import LISTENERS, OPERATIONS
-from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
 
 
-class Forward(Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
+class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
     """``inner`` with tangents: a backend like any other, so that it can be wrapped again, by ``Autodiff`` too.
 
     Its float primitives are dual numbers: an inner float primitive, and a tangent like it unless it is a constant; the
@@ -72,38 +72,6 @@ class Forward(Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
         """``forward(...)`` around the inner backend's."""
         return f"forward({self._inner.spec})"
 
-    @property
-    def device(self) -> str:
-        """The inner backend's."""
-        return self._inner.device
-
-    @property
-    def float_dtype(self) -> FloatDType:
-        """The inner backend's."""
-        return self._inner.float_dtype
-
-    @property
-    def int_dtype(self) -> IntDType:
-        """The inner backend's."""
-        return self._inner.int_dtype
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The inner backend's."""
-        return self._inner.capabilities
-
-    def synchronize(self) -> None:
-        """Wait for the inner backend."""
-        self._inner.synchronize()
-
-    def memory_stats(self) -> Mapping[str, int]:
-        """The inner backend's."""
-        return self._inner.memory_stats()
-
-    def memory_cleanup(self) -> None:
-        """Let the inner backend give memory back."""
-        self._inner.memory_cleanup()
-
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive; a float primitive of the inner backend is refused."""
         if x.__class__ is Dual:
@@ -118,14 +86,6 @@ class Forward(Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
     def differentiates_whole(self, operation: str) -> bool:
         """Whether an operation is differentiated by rules of its own, and not by its default body."""
         return bool(RULES.get(operation))
-
-    def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
-        """The inner backend's."""
-        return self._inner.quantized_parts(x)
-
-    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """The inner backend's."""
-        return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
 
     # ---- tangents ----
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from backburn.backend.contract import AnyBackend, Backend, Capabilities
+from backburn.backend.contract import AnyBackend, Backend
+from backburn.backend.decorating import Decorating
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
-from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
 from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped, whole
 
@@ -21,7 +22,7 @@ class NeedsValues(Unsupported):
     """The values of one example are asked for where there are all of them."""
 
 
-class Batched(Backend[Any, Any, Any, Any]):
+class Batched(Decorating, Backend[Any, Any, Any, Any]):
     """``inner`` for ``size`` examples at once: a backend that sees one example where inner primitives have them all.
 
     Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation of
@@ -40,7 +41,7 @@ class Batched(Backend[Any, Any, Any, Any]):
 
     def __init__(self, inner: AnyBackend, size: int, *, randomness: str = "error", on_fallback: str = "warn") -> None:
         """A level of its own over ``inner``."""
-        self.inner_backend: Any = inner
+        self._inner = inner
         self.size = size
         self.randomness = randomness
         self.on_fallback = on_fallback
@@ -51,38 +52,6 @@ class Batched(Backend[Any, Any, Any, Any]):
     def spec(self) -> str:
         """``batched[n](...)`` around the inner backend's; the number tells levels apart, and names none to load."""
         return f"batched[{self._number}]({self.inner_backend.spec})"
-
-    @property
-    def device(self) -> str:
-        """The inner backend's."""
-        return self.inner_backend.device  # type: ignore[no-any-return]
-
-    @property
-    def float_dtype(self) -> FloatDType:
-        """The inner backend's."""
-        return self.inner_backend.float_dtype  # type: ignore[no-any-return]
-
-    @property
-    def int_dtype(self) -> IntDType:
-        """The inner backend's."""
-        return self.inner_backend.int_dtype  # type: ignore[no-any-return]
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The inner backend's."""
-        return self.inner_backend.capabilities  # type: ignore[no-any-return]
-
-    def synchronize(self) -> None:
-        """Wait for the inner backend."""
-        self.inner_backend.synchronize()
-
-    def memory_stats(self) -> Any:
-        """The inner backend's."""
-        return self.inner_backend.memory_stats()
-
-    def memory_cleanup(self) -> None:
-        """Let the inner backend give memory back."""
-        self.inner_backend.memory_cleanup()
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -191,14 +160,6 @@ class Batched(Backend[Any, Any, Any, Any]):
     def to_numpy_many(self, tensors: Any, /) -> tuple[Any, ...]:
         """:meth:`to_numpy` of each."""
         return tuple(self.to_numpy(x) for x in tensors)
-
-    def quantized_parts(self, x: Any, /) -> Any:
-        """The inner backend's."""
-        return self.inner_backend.quantized_parts(x)
-
-    def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Any) -> Any:
-        """The inner backend's."""
-        return self.inner_backend.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
 
     # ---- operations ----
 
