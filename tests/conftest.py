@@ -1,9 +1,12 @@
 """What every test shares: a clean environment, and the markers' meaning."""
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from backburn.backend.custom import ADDED, withdraw
 
 # What the developer has chosen for their own runs must not choose what is tested.
 for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
@@ -13,6 +16,15 @@ os.environ["MPLBACKEND"] = "Agg"
 # No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
 hypothesis.settings.register_profile("backburn", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("backburn")
+
+
+@pytest.fixture(autouse=True)
+def _no_operation_outlives_its_test() -> Iterator[None]:
+    """What a test adds to the operation table is gone after it: other tests walk over the table."""
+    before = set(ADDED)
+    yield
+    for name in ADDED.keys() - before:
+        withdraw(name)
 
 
 def why_no_gpu() -> str | None:

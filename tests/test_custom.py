@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,25 +10,22 @@ import pytest
 import backburn as bb
 from backburn.autodiff.rules import RULES
 from backburn.backend import OPERATIONS, Backend
+from backburn.backend.custom import withdraw
 from backburn.base.errors import ArgumentError, NumericalInstabilityError
+from backburn.batching import Batched
 from backburn.conformance.derivatives import check_derivative
 from backburn.conformance.samples import Sample, real
 from backburn_numpy import NumpyBackend
 
 
 @pytest.fixture
-def scaled_tanh() -> Iterator[Any]:
+def scaled_tanh() -> Any:
     @bb.operation()
     def scaled_tanh(k: Any, x: Any, /, scale: float = 1.0) -> Any:
         """``scale * tanh(x)``."""
         return k.mul(k.tanh(x), scale)
 
-    yield scaled_tanh
-    del OPERATIONS["scaled_tanh"]
-    RULES.pop("scaled_tanh", None)
-    for cls in (Backend, bb.Autodiff, NumpyBackend):
-        if "scaled_tanh" in vars(cls):
-            delattr(cls, "scaled_tanh")
+    return scaled_tanh
 
 
 def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> None:
@@ -39,6 +35,35 @@ def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> No
     np.testing.assert_allclose(x.grad(y.backward()).numpy(), 2 / np.cosh(x.numpy()) ** 2)  # type: ignore[union-attr]
     assert scaled_tanh(bb.asarray([1])).dtype == "float32"
     assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
+
+
+def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> None:
+    def add(factor: float) -> Any:
+        @bb.operation()
+        def added_again(k: Any, x: Any, /) -> Any:
+            """Some multiple of each element."""
+            return k.mul(x, factor)
+
+        return added_again
+
+    bb.gradient(add(2.0), x=lambda k, g: k.mul(g, 2.0))
+    again = add(3.0)  # as when a cell of a notebook runs once more: without the old rule
+    assert bb.grad(again)(1.0).item() == 3.0
+    bb.implement(again, NumpyBackend)(lambda x: np.multiply(x, 4.0, out=...))
+    assert again(bb.asarray(1.0)).item() == 4.0
+    withdraw("added_again")
+    assert "added_again" not in OPERATIONS
+    for cls in (Backend, bb.Autodiff, bb.Forward, Batched, NumpyBackend):
+        assert not hasattr(cls, "added_again")
+    assert "added_again" not in RULES
+    withdraw("sin")  # the contract's own stay
+    assert "sin" in OPERATIONS
+    with pytest.raises(ArgumentError, match="taken by the contract"):
+
+        @bb.operation()
+        def sin(k: Any, x: Any, /) -> Any:
+            """The name is taken."""
+            return x
 
 
 def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> None:

@@ -438,6 +438,7 @@ def test_the_number_of_threads_comes_from_the_environment(monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # JAX warns of any fork, once imported
 def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", 2)
     monkeypatch.setattr(threads, "_pool", None)

@@ -368,13 +368,12 @@ def test_nested_randomness() -> None:
 # ---- one example after another ----
 
 
-@bb.operation()
-def vmap_looked(k: Any, x: Any, /) -> Any:
-    """Twice the elements where they add up to more than 4."""
-    return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
-
-
 def test_fallback_is_named() -> None:
+    @bb.operation()
+    def vmap_looked(k: Any, x: Any, /) -> Any:
+        """Twice the elements where they add up to more than 4."""
+        return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
+
     x = real(5, 3)
     expected = [bb.stack([r * 2.0 if r.sum().item() > 4.0 else r for r in x])]
     with pytest.warns(FallbackWarning, match=r"vmap: vmap_looked has no batched form.*5 examples") as caught:
@@ -401,16 +400,13 @@ def test_operations_of_users() -> None:
     same(bb.vmap(doctest_vmap_shifted)(x), loop(doctest_vmap_shifted, (0,), x))
 
 
-@bb.operation()
-def vmap_rounded(k: Any, x: Any, /) -> Any:
-    """The nearest integers, whose derivative passes straight through."""
-    return k.round(x)
-
-
-bb.gradient(vmap_rounded, x=lambda k, g: g)
-
-
 def test_rules_of_users_operations_hold_inside_and_outside() -> None:
+    @bb.operation()
+    def vmap_rounded(k: Any, x: Any, /) -> Any:
+        """The nearest integers, whose derivative passes straight through."""
+        return k.round(x)
+
+    bb.gradient(vmap_rounded, x=lambda k, g: g)
     x = real(3, 4)
     ones = bb.ones_like(x)
     same(bb.vmap(vmap_rounded)(x), [bb.round(x)])  # nothing is differentiated: no warning

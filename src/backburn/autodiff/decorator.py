@@ -23,9 +23,8 @@ from backburn.backend.contract import (
     QuantizedsOf,
     is_backend,
 )  # fmt: skip
-from backburn.backend.decorating import Decorating
+from backburn.backend.decorating import Decorating, make_operations
 from backburn.backend.registry import check_autodiff_backend
-from backburn.backend.table import LISTENERS, OPERATIONS
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
 
@@ -299,17 +298,4 @@ def _identity(k: Any, g: Any, node: Node) -> tuple[Any]:
     return (g,)
 
 
-def _install(name: str) -> None:
-    """Make the operation ``name`` of ``Autodiff`` at its first call."""
-
-    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-        compiled = compile_operation(OPERATIONS[name])
-        setattr(Autodiff, name, compiled)
-        return compiled(self, *operands, **attributes)
-
-    setattr(Autodiff, name, first_call)
-
-
-for _name in OPERATIONS:
-    _install(_name)
-LISTENERS.append(_install)
+make_operations(Autodiff, compile_operation)

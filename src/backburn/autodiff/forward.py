@@ -9,8 +9,7 @@ from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
 from backburn.autodiff.rules import RULES
 from backburn.backend.contract import BK, Backend, is_backend
-from backburn.backend.decorating import Decorating
-from backburn.backend.table import LISTENERS, OPERATIONS
+from backburn.backend.decorating import Decorating, make_operations
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
 
@@ -136,17 +135,4 @@ def _float(operation: str, x: Any) -> Any:
     return x
 
 
-def _install(name: str) -> None:
-    """Make the operation ``name`` of ``Forward`` at its first call."""
-
-    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-        compiled = compile_operation(OPERATIONS[name])
-        setattr(Forward, name, compiled)
-        return compiled(self, *operands, **attributes)
-
-    setattr(Forward, name, first_call)
-
-
-for _name in OPERATIONS:
-    _install(_name)
-LISTENERS.append(_install)
+make_operations(Forward, compile_operation)

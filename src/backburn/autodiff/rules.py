@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED, Operation
+from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS, RESERVED, Operation
 from backburn.base.errors import ArgumentError, hint_for
 
 Rule = Callable[..., Any]
@@ -42,6 +42,7 @@ class GradientRule:
 
 #: The rules of each operation, by its name.
 RULES: dict[str, list[GradientRule]] = {}
+ATTACHED.append(RULES)
 
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:

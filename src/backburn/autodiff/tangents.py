@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backburn.autodiff.rules import RULES, entry_of
-from backburn.backend.table import LISTENERS, OPERATIONS, RESERVED
+from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS, RESERVED
 from backburn.base.errors import ArgumentError
 
 #: What a tangent function may name besides what every rule may.
@@ -48,9 +48,11 @@ class Part:
 
 #: The parts of each marked operation, by its name.
 TANGENTS: dict[str, list[Part]] = {}
+ATTACHED.append(TANGENTS)
 
 #: The operations with a rule whose default body gives the tangent nevertheless.
-BODIES: set[str] = set()
+BODIES: dict[str, bool] = {}
+ATTACHED.append(BODIES)
 
 
 #: An operation, as ``Backend.name``, as the function that ``bb.operation`` made, or by its name.
@@ -113,7 +115,7 @@ def through_body(*operations: Named) -> None:
     for name in _names("through_body", operations):
         if OPERATIONS[name].required:
             raise ArgumentError(f"{name} is required and has no body")
-        BODIES.add(name)
+        BODIES[name] = True
 
 
 def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:

@@ -11,16 +11,21 @@ from backburn.base.errors import ArgumentError
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+#: The operations that users have added, and the backends that implement them.
+ADDED: dict[str, list[type[Any]]] = {}
+
 
 def define(
     body: Callable[..., Any], *, kinds: str, shape: Any, result: str | tuple[str, ...], differentiable: bool
 ) -> table.Operation:
     """Enter ``body(k, operands, /, attributes)`` as a derived operation that every backend has.
 
+    An operation that was added under the same name before is taken back first, as when a cell of a notebook runs again.
     Raises :class:`ArgumentError` for a name that is taken or not a name, an operand called like what gradient rules
     reserve, and a body without a docstring.
     """
     name = body.__name__
+    withdraw(name)
     if hasattr(Backend, name) or not name.isidentifier() or name.startswith("_"):
         raise ArgumentError(f"operation: {name!r} is taken by the contract, or is no name for an operation")
     if not (body.__doc__ or "").strip():
@@ -34,9 +39,23 @@ def define(
         problem = f"{min(reserved)!r} is reserved for gradient rules" if reserved else "it has no operands before '/'"
         raise ArgumentError(f"operation: {name} cannot be declared so: {problem}")
     setattr(Backend, name, body)
+    ADDED[name] = []
     for made in table.LISTENERS:
         made(name)
     return entry
+
+
+def withdraw(name: str) -> None:
+    """Take back an operation that was added, with its rules, implementations and samples; nothing for another name."""
+    if name not in ADDED:
+        return
+    del table.OPERATIONS[name]
+    for cls in (Backend, *ADDED.pop(name)):
+        delattr(cls, name)
+    for attached in table.ATTACHED:
+        attached.pop(name, None)
+    for gone in table.LISTENERS:
+        gone(name)
 
 
 def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callable[[C], C]:
@@ -62,6 +81,8 @@ def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callab
 
     def attach(function: C) -> C:
         setattr(backend, name, staticmethod(function))
+        if name in ADDED and backend not in ADDED[name]:
+            ADDED[name].append(backend)
         return function
 
     return attach

@@ -1,18 +1,19 @@
-"""What decorators of backends have in common: everything but their primitives is the inner backend's."""
+"""What decorators of backends have in common: everything but their primitives and operations is the inner backend's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from backburn.backend.contract import Capabilities
+from backburn.backend.table import LISTENERS, OPERATIONS, Operation
 from backburn.base.dtypes import FloatDType, IntDType
 
 
 class Decorating:
     """The members of a backend that a decorator hands on to the one that it wraps, ``_inner``.
 
-    A base beside :class:`Backend`, before it. The operations are made from the operation table.
+    A base beside :class:`Backend`, before it. :func:`make_operations` gives it the operations.
     """
 
     _inner: Any
@@ -61,3 +62,31 @@ class Decorating:
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
         """The inner backend's."""
         return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
+
+
+def make_operations(
+    decorator: type[Any], compile_operation: Callable[[Operation], Callable[..., Any]], written: Collection[str] = ()
+) -> None:
+    """Give a decorator a method for each operation of the table, compiled at its first call.
+
+    It takes up operations that users add, and compiles anew those whose rules change. Those that are ``written`` out
+    in the class are left alone.
+    """
+
+    def install(name: str) -> None:
+        if name in written:
+            return
+        if name not in OPERATIONS:
+            delattr(decorator, name)
+            return
+
+        def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
+            compiled = compile_operation(OPERATIONS[name])
+            setattr(decorator, name, compiled)
+            return compiled(self, *operands, **attributes)
+
+        setattr(decorator, name, first_call)
+
+    for name in OPERATIONS:
+        install(name)
+    LISTENERS.append(install)

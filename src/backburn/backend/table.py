@@ -124,7 +124,11 @@ def operation(
     return enter
 
 
-#: Called with the name of an operation that is entered, or whose rules change, after the decorators were made.
+#: What other floors attach to operations by name (rules, samples), which goes with an operation that is taken back.
+ATTACHED: list[dict[str, Any]] = []
+
+#: Called with the name of an operation that is entered, whose rules change, or that is gone, after the decorators were
+#: made.
 LISTENERS: list[Callable[[str], None]] = []
 
 

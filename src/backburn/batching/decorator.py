@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, Backend
-from backburn.backend.decorating import Decorating
-from backburn.backend.table import LISTENERS, OPERATIONS, Operation
+from backburn.backend.decorating import Decorating, make_operations
+from backburn.backend.table import Operation
 from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
 from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped, whole
@@ -308,19 +308,4 @@ def _takes_part(level: Batched, operands: Any) -> bool:
     return False
 
 
-def _install(name: str) -> None:
-    """Make the operation ``name`` of ``Batched`` at its first call."""
-    if name in ("to_numpy", "to_numpy_many"):
-        return
-
-    def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-        compiled = compile_operation(OPERATIONS[name])
-        setattr(Batched, name, compiled)
-        return compiled(self, *operands, **attributes)
-
-    setattr(Batched, name, first_call)
-
-
-for _name in OPERATIONS:
-    _install(_name)
-LISTENERS.append(_install)
+make_operations(Batched, compile_operation, written=("to_numpy", "to_numpy_many"))

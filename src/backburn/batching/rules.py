@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.scalars import is_scalar
-from backburn.backend.table import LISTENERS, OPERATIONS
+from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS
 
 if TYPE_CHECKING:
     from backburn.batching.decorator import Batched
@@ -32,6 +32,7 @@ Shape = tuple[int, ...]
 
 #: The rule of each operation that has one, by its name.
 RULES: dict[str, Rule] = {}
+ATTACHED.append(RULES)
 
 
 class FallbackWarning(UserWarning):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.float8 import magnitudes
-from backburn.backend.table import OPERATIONS
+from backburn.backend.table import ATTACHED, OPERATIONS
 from backburn.base.dtypes import QuantizedDType, as_dtype
 
 Array = NDArray[Any]
@@ -77,6 +77,7 @@ class SampleSet:
 
 #: The samples of each operation, by its name.
 SAMPLES: dict[str, SampleSet] = {}
+ATTACHED.append(SAMPLES)
 
 
 def samples(name: str, reference: Callable[..., Any], *cases: Sample, **particulars: Any) -> None:
