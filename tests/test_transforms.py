@@ -433,6 +433,73 @@ def test_a_checkpoint_that_returns_something_else_the_second_time() -> None:
         y.backward()
 
 
+def test_a_checkpoint_whose_parameter_was_replaced_before_the_reverse_pass() -> None:
+    model = {"w": tensor(2.0).require_grad()}
+    x = tensor(3.0).require_grad()
+    out = checkpoint(lambda x: x * model["w"])(x)
+    model["w"] = tensor(5.0).require_grad()
+    with pytest.raises(GraphError, match="a parameter that a step has replaced"):
+        out.backward()
+
+
+def test_numbers_of_arguments_may_be_integers_of_numpy() -> None:
+    x = tensor([1.0, 2.0])
+    assert grad(cube, np.int64(0))(x).tolist() == [3.0, 12.0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", [
+    lambda option: jacobian(cube, mode=option),
+    lambda option: bb.vmap(cube, randomness=option),
+    lambda option: bb.vmap(cube, on_fallback=option),
+    lambda option: bb.capture(cube, on_fallback=option),
+])  # fmt: skip
+@pytest.mark.parametrize("option", [np.asarray([1, 2]), tensor([1.0, 2.0]), None, ["reverse"]])
+def test_options_that_are_no_words(call: Any, option: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^(jacobian|vmap|capture): .* is one of"):
+        call(option)
+
+
+def test_functions_with_derivatives_by_hand_take_arguments_by_name() -> None:
+    @custom_vjp
+    def scaled(x: Any, factor: float = 2.0, *rest: float) -> Any:
+        return x * factor
+
+    scaled.define(lambda x, factor: (x * factor, factor), lambda factor, g: (g * factor * 10.0, None))
+    assert scaled(tensor(1.0), factor=3.0).item() == 3.0
+    assert grad(lambda x: scaled(x, factor=3.0))(1.0).item() == 30.0
+    assert grad(lambda x: scaled(factor=3.0, x=x))(1.0).item() == 30.0
+
+    @custom_vjp
+    def named(x: Any, *, factor: float) -> Any:
+        return x * factor
+
+    with pytest.raises(ArgumentError, match="takes factor by name only"):
+        named(tensor(1.0), factor=3.0)
+
+
+def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> None:
+    w, x = tensor(2.0).require_grad(), tensor(3.0).require_grad()
+
+    @custom_vjp
+    def f(x: Any) -> Any:
+        return x * w
+
+    f.define(lambda x: (x * w, None), lambda saved, g: (g * 2.0,))
+    with pytest.raises(GraphError, match="forward function of f uses a tracked tensor that it was not given"):
+        f(x)
+
+
+def test_check_grads_finds_a_wrong_derivative_beside_a_large_value() -> None:
+    @custom_vjp
+    def wrong(x: Any) -> Any:
+        return bb.sin(x)
+
+    wrong.define(lambda x: (bb.sin(x), x), lambda x, g: (g * bb.cos(x) * 1.5,))
+    check_grads(lambda x: bb.sin(x) + 1e6, (tensor(0.5),), order=1)
+    with pytest.raises(AssertionError, match="derivative of order 1"):
+        check_grads(lambda x: wrong(x) + 1e6, (tensor(0.5),))
+
+
 def test_errors_of_derivatives_by_hand_name_the_function() -> None:
     @custom_vjp
     def halved(x: Any) -> Any:

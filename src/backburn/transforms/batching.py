@@ -14,7 +14,7 @@ from backburn.base.trees import flatten, joined, node_type, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.tensor.classes import Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
+from backburn.tensor.dispatch import common_backend, describe, levels_between, lift, one_of
 from backburn.transforms.levels import check_function, level_below, lowered
 
 Function = Callable[..., Any]
@@ -60,10 +60,8 @@ def vmap(
         >>> vmap(bb.grad(lambda w, x: (x @ w) ** 2.0), in_axes=(None, 0))(w, x).tolist()
         [[42.0, 84.0], [258.0, 344.0]]
     """
-    if randomness not in RANDOMNESS:
-        raise ArgumentError(f"vmap: randomness is one of {', '.join(map(repr, RANDOMNESS))}, not {randomness!r}")
-    if on_fallback not in ON_FALLBACK:
-        raise ArgumentError(f"vmap: on_fallback is one of {', '.join(map(repr, ON_FALLBACK))}, not {on_fallback!r}")
+    one_of("vmap", "randomness", randomness, RANDOMNESS)
+    one_of("vmap", "on_fallback", on_fallback, ON_FALLBACK)
     if axis_size is not None and (not _is_axis(axis_size) or axis_size < 0):
         raise ArgumentError(f"vmap: axis_size is an integer from 0 on, not {axis_size!r}")
     if not (in_axes is None or _is_axis(in_axes) or isinstance(in_axes, (tuple, list))):

@@ -14,7 +14,7 @@ from backburn.base.places import Places
 from backburn.base.replay import REPLAY, Carrier, Recording
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor.classes import Tensor
-from backburn.tensor.dispatch import describe, inner_of
+from backburn.tensor.dispatch import describe, inner_of, one_of
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
@@ -55,8 +55,7 @@ def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "
     Raises :class:`ArgumentError` unless ``step`` returns a pair, and for a state without tensors.
     """
     check_function("capture", step)
-    if on_fallback not in ("warn", "error", "allow"):
-        raise ArgumentError(f"capture: on_fallback is 'warn', 'error' or 'allow', not {on_fallback!r}")
+    one_of("capture", "on_fallback", on_fallback, ("warn", "error", "allow"))
     return Captured(step, on_fallback)
 
 

@@ -123,6 +123,11 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
     root = Node(_cotangents, tuple(x for x, _ in reached), tuple(c for _, c in reached), (), next_stamp())
     del outputs, reached
     gradients = reverse(k, root, None, retain_graph=False, since=since)
+    if any(found.stamp < since and found not in node.parents for found in gradients):
+        raise GraphError(
+            "checkpoint: when it was called again in the reverse pass, the function used a tracked tensor that it did "
+            "not use before, such as a parameter that a step has replaced: call backward before the step"
+        )
     return tuple(gradients.get(parent) for parent in node.parents)
 
 

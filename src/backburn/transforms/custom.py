@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.base.trees import flatten, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import common_backend, describe, lift
+from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
 from backburn.transforms.batching import vmap
 from backburn.transforms.levels import check_function, constant, running
 
@@ -34,8 +35,9 @@ class custom_vjp:  # noqa: N801 - a decorator
 
     ``forward(*args)`` returns the function's value and residuals, ``backward(residuals, cotangent)`` a tuple of the
     cotangents of ``args`` (None for those without one); both are ordinary functions of tensors and may be
-    differentiated in turn. The value is one float tensor. Forward mode (:func:`jvp`) transposes ``backward``, which is
-    linear in its cotangent; where it is not, it counts as what it is near 0.
+    differentiated in turn. Arguments that are given by name come in their places. The value is one float tensor.
+    Forward mode (:func:`jvp`) transposes ``backward``, which is linear in its cotangent; where it is not, it counts as
+    what it is near 0.
 
         >>> import backburn as bb
         >>> @custom_vjp
@@ -60,8 +62,10 @@ class custom_vjp:  # noqa: N801 - a decorator
         check_function("define", backward)
         self.forward, self.backward = forward, backward
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value; recorded with the given derivative where an argument is tracked."""
+        if kwargs:
+            args = _by_position(self.f, args, kwargs)
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         outer: Any = common_backend(self.f.__name__, tensors) if tensors else None
@@ -85,6 +89,11 @@ class custom_vjp:  # noqa: N801 - a decorator
                 f"residuals (None if there are none), not {what}"
             )
         out, residuals = pair
+        if levels_between(out.backend, below) is None:
+            raise GraphError(
+                f"custom_vjp: the forward function of {self.f.__name__} uses a tracked tensor that it was not given, "
+                f"and whose gradient would be lost: {describe((out,))}. Pass it as an argument, or detach it"
+            )
 
         def pulled(cotangent: FloatTensor, onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments."""
@@ -104,6 +113,16 @@ class custom_vjp:  # noqa: N801 - a decorator
         node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
         (result,) = with_outputs(node, (value,), (True,))
         return FloatTensor(result, outer, out.dtype)
+
+
+def _by_position(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call in the order in which ``f`` takes them."""
+    bound = inspect.signature(f).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        names = ", ".join(bound.kwargs)
+        raise ArgumentError(f"custom_vjp: {f.__name__} takes {names} by name only, and its two halves by position")
+    return bound.args
 
 
 def _transposed(below: Any, pulled: Callable[..., Any], out: FloatTensor, value: Any, tangents: list[Any]) -> Any:

@@ -163,7 +163,7 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
 
         value, pullback = vjp(scalar, *primals)
         gradients = pullback(1.0)
-        gradient = gradients[0] if isinstance(argnums, int) else gradients
+        gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
         if has_aux:
             return (value, tree_map(lambda x: taken_down(x, value.backend), aux[0])), gradient
         return value, gradient

@@ -9,7 +9,7 @@ from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import levels_between, lift
+from backburn.tensor.dispatch import levels_between, lift, one_of
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, of_chosen, positions, vjp
 from backburn.transforms.levels import check_function, float_leaves
@@ -31,8 +31,7 @@ def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "re
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
-    if mode not in ("reverse", "forward"):
-        raise ArgumentError(f"jacobian: mode is 'reverse' or 'forward', not {mode!r}")
+    one_of("jacobian", "mode", mode, ("reverse", "forward"))
     numbers = positions("jacobian", argnums)
     check_function("jacobian", f)
 
