@@ -268,3 +268,12 @@ def test_tensors_as_ends_of_slices_and_as_indices() -> None:
 
 def test_iteration() -> None:
     assert [row.tolist() for row in bb.asarray([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+
+
+def test_a_false_key_takes_a_value_of_its_place_and_writes_nothing() -> None:
+    x = bb.asarray([1.0, 2.0])
+    assert x[False].shape == (0, 2)
+    for value in (bb.zeros((0, 2)), bb.zeros((2,)), 5.0):
+        assert x.at[False].set(value).tolist() == [1.0, 2.0]
+    with pytest.raises(ShapeError, match=r"the place, which has the shape \[0, 2\]"):
+        x.at[False].set(bb.zeros((3,)))

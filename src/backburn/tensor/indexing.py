@@ -345,8 +345,10 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     """A copy of ``x`` with ``value`` combined with ``x[key]`` by the operation ``how`` ("assign", "add", ...)."""
     name = "x.at[...]"
     if (truth := _one_truth(key)) is not None:
-        written = _write(x, None, value, how)
-        return written if truth else x
+        if truth:
+            return _write(x, None, value, how)
+        _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
+        return x
     plan = plan_of(plain_operand(name, x), key)
     value = written_value(name, x, value)
     if how != "assign" and x.dtype.kind == "bool":
