@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import doctest
 import itertools
 import os
 import pickle
@@ -28,7 +27,6 @@ from backburn.base.errors import (
     DTypeError,
     LinearAlgebraError,
     OutOfRangeError,
-    ShapeError,
     SingularMatrixError,
 )
 from backburn.conformance import check_backend
@@ -257,103 +255,6 @@ def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) 
     k.faults.pending = False
     assert waited - may == set()
     assert "nonzero" in waited
-
-
-# ---- products ----
-
-
-def test_products_copy_no_operand_that_cublas_can_read(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cupy_backends.cuda.libs import cublas
-
-    def refuse(x: Any) -> Any:
-        raise AssertionError(f"a copy of {x.shape} with strides {x.strides}")
-
-    monkeypatch.setattr(cupy, "ascontiguousarray", refuse)
-    values = np.random.default_rng(0).normal(size=(2, 5, 3, 8)).astype(np.float32)
-    x = k.from_numpy(values)  # as attention has them: (batch, time, heads, width)
-    heads = k.permute_dims(x, (0, 2, 1, 3))
-    host = values.transpose(0, 2, 1, 3)
-    cublas.CALLS.clear()
-    scores = k.matmul(heads, k.permute_dims(heads, (0, 1, 3, 2)))
-    np.testing.assert_allclose(k.to_numpy(scores), host @ host.transpose(0, 1, 3, 2), rtol=1e-5)
-    assert len(cublas.CALLS) == 2  # one for each example, of three heads at once
-    cublas.CALLS.clear()
-    rows = k.slice(x, (slice(0, 2, 1), slice(0, 5, 1), slice(1, 2, 1), slice(0, 8, 1)))
-    k.matmul(k.reshape(rows, (2, 5, 8)), k.permute_dims(k.ones((4, 8), dtypes.float32), (1, 0)))
-    assert len(cublas.CALLS) == 1
-    (m, n, length, *_), *_ = cublas.CALLS
-    assert (m, n, length) == (4, 10, 8)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_products_of_every_layout(k: Any, dtype: str) -> None:
-    """All stacks, transpositions, slices and broadcasts of small matrices, against NumPy."""
-    random = np.random.default_rng(1)
-
-    def operand(shape: tuple[int, ...], way: str) -> tuple[Any, Any]:
-        rank = len(shape)
-        if way == "transposed":
-            values = random.integers(-4, 5, (*shape[:-2], shape[-1], shape[-2])).astype(np.float32)
-            host, order = np.swapaxes(values, -1, -2), (*range(rank - 2), rank - 1, rank - 2)
-            return k.permute_dims(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), order), host
-        if way == "sliced":
-            values = random.integers(-4, 5, (*shape[:-1], 2 * shape[-1] + 1)).astype(np.float32)
-            key = (*(slice(0, n, 1) for n in shape[:-1]), slice(1, 1 + 2 * shape[-1], 2))
-            return k.slice(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), key), values[key]
-        if way == "reversed":
-            values = random.integers(-4, 5, shape).astype(np.float32)
-            return k.flip(k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), (rank - 1,)), values[..., ::-1]
-        values = random.integers(-4, 5, shape).astype(np.float32)
-        return k.cast(k.from_numpy(values), dtypes.as_dtype(dtype)), values
-
-    ways = ("plain", "transposed", "sliced", "reversed")
-    shapes = [((2, 3), (3, 4)), ((1, 3), (3, 1)), ((2, 2, 3), (3, 4)), ((2, 3), (5, 3, 1)), ((4, 1, 2, 3), (2, 3, 2)),
-              ((3, 1), (1, 1)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((2, 1, 3), (2, 3, 1))]  # fmt: skip
-    for (left, right), first, second in itertools.product(shapes, ways, ways):
-        x, a = operand(left, first)
-        y, b = operand(right, second)
-        got = k.to_numpy(k.cast(k.matmul(x, y), dtypes.float32))
-        np.testing.assert_array_equal(got, a @ b, err_msg=f"{left} {first}, {right} {second}")
-
-
-def test_many_uneven_matrices_are_copied_rather_than_multiplied_one_by_one(k: Any) -> None:
-    from cupy_backends.cuda.libs import cublas
-
-    values = np.arange(100 * 2 * 3 * 2, dtype=np.float64).reshape(100, 2, 3, 2)
-    x = k.permute_dims(k.from_numpy(values), (0, 2, 1, 3))
-    cublas.CALLS.clear()
-    got = k.matmul(x, k.permute_dims(x, (0, 1, 3, 2)))
-    host = values.transpose(0, 2, 1, 3)
-    np.testing.assert_array_equal(k.to_numpy(got), host @ host.transpose(0, 1, 3, 2))
-    assert len(cublas.CALLS) == 1
-
-
-def test_tf32_is_asked_for_and_only_for_float32(cupy: Any, k: Any) -> None:
-    from cupy_backends.cuda.libs import cublas
-
-    from backburn_cupy import CupyBackend, products
-
-    fast = CupyBackend(allow_tf32=True)
-    for backend, dtype, compute in [
-        (k, "float32", products.FLOAT), (fast, "float32", products.FLOAT_BY_TF32), (fast, "float16", products.FLOAT),
-        (fast, "bfloat16", products.FLOAT), (fast, "float64", products.DOUBLE),
-    ]:  # fmt: skip
-        cublas.CALLS.clear()
-        x = backend.ones((2, 2), dtypes.as_dtype(dtype))
-        backend.matmul(x, x)
-        assert [call[-1] for call in cublas.CALLS] == [compute]
-
-
-def test_shapes_that_do_not_fit_are_refused(k: Any) -> None:
-    with pytest.raises(ShapeError):
-        k.matmul(k.ones((2, 3), dtypes.float32), k.ones((2, 3), dtypes.float32))
-
-
-def test_the_examples_of_layouts_are_true(cupy: Any) -> None:
-    from backburn_cupy import products
-
-    results = doctest.testmod(products)
-    assert (results.attempted, results.failed) == (2, 0)
 
 
 # ---- random numbers, scatter ----

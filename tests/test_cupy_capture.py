@@ -1,123 +1,407 @@
-"""Recorded steps on the CuPy backend, over the stand-in, whose recordings do the same calls again."""
+"""Recorded steps on the CuPy backend, over the stand-in: a recording of it computes nothing, and is played again."""
 
 from __future__ import annotations
 
-import ctypes
+import gc
+import os
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from tests import test_capture
 from tests.cupy_stand_in import compiled
 from tests.cupy_stand_in.use import standing_in
+from tests.test_capture import OPTIMIZERS, counting, losses
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.errors import OutOfRangeError
+from backburn.backend.registry import load_backend
+from backburn.base import dtypes
+from backburn.base.errors import BackendMismatchError, CaptureError, DeviceError, OutOfRangeError
+from backburn.base.replay import REPLAY, Recording, ReplayedFloat
 from backburn.nn import functional
+from backburn.transforms import CaptureWarning
 
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 
-
-class FakeLibrary:
-    """cuBLAS's own interface, over that of the stand-in; what is called while something is recorded is called again."""
-
-    def __init__(self, cupy: Any) -> None:
-        from cupy_backends.cuda.libs import cublas
-
-        self.calls: list[str] = []
-
-        def create(address: int) -> int:
-            ctypes.c_void_p.from_address(address).value = 99
-            return 0
-
-        def product(name: str) -> Any:
-            def call(handle: int, *arguments: Any) -> int:
-                assert handle == 99
-                self.calls.append(name)
-                function = getattr(cublas, name)
-                function(handle, *arguments)
-                cupy.Tape.add(lambda: function(handle, *arguments))
-                return 0
-
-            return call
-
-        def done(*_: Any) -> int:
-            return 0
-
-        self.cublasCreate_v2, self.cublasSetStream_v2, self.cublasSetWorkspace_v2 = create, done, done
-        self.cublasGemmEx = product("gemmEx")
-        self.cublasGemmStridedBatchedEx = product("gemmStridedBatchedEx")
+CUPY = "autodiff(cupy)"
 
 
 @pytest.fixture(scope="module")
-def library() -> Iterator[Any]:
-    with standing_in() as cupy:
-        import backburn_cupy.blas as blas
+def cupy() -> Iterator[Any]:
+    with standing_in() as module:
+        yield module
 
-        fake = FakeLibrary(cupy)
-        patch = pytest.MonkeyPatch()
-        patch.setattr(blas, "library", lambda: fake)
-        yield fake
-        patch.undo()
+
+@pytest.fixture
+def k(cupy: Any) -> Any:
+    return load_backend("cupy")
+
+
+def nothing_is_left(cupy: Any, k: Any) -> None:
+    """No recording goes on, and the backend is as it was."""
+    assert cupy.Tape.calls is None
+    assert not cupy.cuda.Stream._current
+    assert not cupy._device.ALLOCATORS
+    assert not set(vars(k)) & {"add", "mul", "matmul"}
+    assert REPLAY.get() is None
+    assert not k.faults.pending
+    one = k.ones((2, 2), dtypes.float32)
+    assert k.to_numpy(k.matmul(one, k.add(one, one))).tolist() == [[4.0, 4.0], [4.0, 4.0]]
+
+
+# ---- what is replayed is the step ----
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(
+    cupy: Any, k: Any, name: str, dropout: float
+) -> None:
+    plain, (model, optimizer), _ = losses(CUPY, OPTIMIZERS[name], lambda f: f, dropout)
+    replayed, (other, other_optimizer), step = losses(CUPY, OPTIMIZERS[name], bb.capture, dropout)
+    assert step.reason == ""
+    assert step.launches > 10
+    np.testing.assert_array_equal(plain, replayed)
+    for path, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), other.state_dict()[path].numpy())
+    assert other_optimizer.steps == optimizer.steps == 7
+    host, _, _ = losses("autodiff(numpy)", OPTIMIZERS[name], lambda f: f, dropout)
+    np.testing.assert_allclose(replayed, host, rtol=2e-3)
+    nothing_is_left(cupy, k)
 
 
 def train(backend: str, captured: bool) -> tuple[list[float], Any]:
-    """The losses of a few steps with dropout, norms, attention's softmax and Adam under a schedule."""
+    """The losses of a few steps with dropout, a norm, and Adam under a schedule."""
+
     def step(state: Any, x: Any, y: Any) -> Any:
         model, optimizer = state
         loss = functional.cross_entropy(model(x), y)
         optimizer.step(model, loss.backward())
         return state, loss
 
-    run = bb.capture(step) if captured else step
+    run = bb.capture(step, on_fallback="error") if captured else step
     with bb.use_backend(backend):
         bb.random.seed(5)
         model = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Dropout(0.3), nn.Linear(16, 3))
         state = (model, optim.Adam(lambda count: 0.1 / (1 + count % 3)))
-        x = bb.random.normal((20, 6))
+        x, found = bb.random.normal((20, 6)), []
         y = bb.argmax(x[:, :3], axis=1)
-        losses = []
         for _ in range(7):
             state, loss = run(state, x, y)
-            losses.append(float(loss))
-    return losses, run
+            found.append(float(loss))
+    return found, run
 
 
-def test_a_recorded_step_learns_as_one_that_is_not(library: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        losses, run = train("autodiff(cupy)", captured=True)
+@pytest.mark.parametrize("options", ["", ":0(float_dtype=bfloat16)", ":0(deterministic=true)", ":0(allow_tf32=true)"])
+def test_a_recorded_step_learns_as_one_that_is_not(cupy: Any, k: Any, options: str) -> None:
+    found, run = train(f"autodiff(cupy{options})", captured=True)
     assert run.reason == ""
-    assert library.calls
-    expected, _ = train("autodiff(cupy)", captured=False)
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-    host, _ = train("autodiff(numpy)", captured=False)
-    np.testing.assert_allclose(losses, host, rtol=2e-3)
+    assert found == train(f"autodiff(cupy{options})", captured=False)[0]
+    nothing_is_left(cupy, k)
 
 
-def test_what_waits_for_the_device_is_not_recorded(library: Any) -> None:
+SCENARIOS: list[Callable[[], None]] = [
+    test_capture.test_a_replay_makes_no_call_of_the_step,
+    test_capture.test_outputs_outlive_the_next_replay,
+    test_capture.test_state_from_elsewhere_is_taken_up,
+    test_capture.test_other_shapes_are_recorded_on_their_own,
+    test_capture.test_tied_weights_stay_tied,
+    test_capture.test_numbers_that_would_freeze_are_found,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
+def test_what_holds_on_every_backend_that_records(
+    cupy: Any, k: Any, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    scenario()
+    nothing_is_left(cupy, k)
+
+
+def test_the_state_is_given_away(cupy: Any) -> None:
+    test_capture.test_the_state_is_given_away_on_every_backend(CUPY)
+
+
+def recorded(k: Any, program: Any, state: Any, inputs: Any) -> tuple[Any, Recording]:
+    """A recording as ``bb.capture`` asks for it."""
+    recording = Recording()
+    token = REPLAY.set(recording)
+    try:
+        made = k.capture(lambda s, i: program(recording, s, i), state, inputs)
+    finally:
+        REPLAY.reset(token)
+    return made, recording
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_numbers_beside_arrays_are_read_from_the_device(k: Any, dtype: str) -> None:
+    rates = iter([0.5, 0.25, 3.0, 1 / 3])
+
+    def program(recording: Recording, state: Any, inputs: Any) -> Any:
+        rate = recording.number(lambda: next(rates))
+        assert type(rate) is ReplayedFloat
+        return [k.sub(state[0], k.mul(inputs[0], rate))], [k.where(k.less(inputs[0], rate), rate, inputs[0])]
+
+    wanted = dtypes.as_dtype(dtype)
+    state, x = k.full((3,), 2.0, wanted), k.cast(k.from_numpy(np.array([0.3, 1.0, 7.0])), wanted)
+    made, recording = recorded(k, program, [state], [x])
+    assert recording.unbound == 0
+    made.set_state(0, state)
+    for rate in (0.25, 3.0, 1 / 3):
+        expected = k.sub(made.state[0].copy(), k.mul(x, rate))
+        (out,) = made([x], recording.advance())
+        np.testing.assert_array_equal(k.to_numpy(k.equal(made.state[0], expected)), True)
+        np.testing.assert_array_equal(k.to_numpy(k.equal(out, k.where(k.less(x, rate), rate, x))), True)
+
+
+def test_whole_numbers_beside_arrays(k: Any) -> None:
+    counts = iter([1, 2, 2**40])
+
+    def program(recording: Recording, state: Any, inputs: Any) -> Any:
+        return [k.add(state[0], recording.number(lambda: next(counts)))], []
+
+    state = k.zeros((2,), dtypes.int64)
+    made, recording = recorded(k, program, [state], [])
+    made.set_state(0, state)
+    for _ in range(2):
+        made([], recording.advance())
+    assert k.to_numpy(made.state[0]).tolist() == [2 + 2**40] * 2
+
+
+def test_more_replays_than_the_host_may_be_ahead(k: Any) -> None:
+    from backburn_cupy import capture
+
+    count = iter(range(100))
+
+    def program(recording: Recording, state: Any, inputs: Any) -> Any:
+        return [k.add(state[0], recording.number(lambda: float(next(count))))], []
+
+    made, recording = recorded(k, program, [k.zeros((), dtypes.float32)], [])
+    made.set_state(0, k.zeros((), dtypes.float32))
+    for _ in range(3 * capture.AHEAD):
+        made([], recording.advance())
+    assert k.to_numpy(made.state[0]) == sum(range(1, 3 * capture.AHEAD + 1))
+
+
+def test_states_that_change_places(k: Any) -> None:
+    """The new state is made of the old one's memory: of views, and of one another."""
+    first, second = (k.from_numpy(v) for v in (np.arange(4.0), np.arange(4.0) + 10))
+
+    def program(_: Recording, state: Any, inputs: Any) -> Any:
+        a, b = state
+        return [b, k.flip(a, (0,))], [a, inputs[0]]
+
+    made, _ = recorded(k, program, [first, second], [k.ones((2,), dtypes.float64)])
+    a, b = np.arange(4.0), np.arange(4.0) + 10
+    for place, x in enumerate((first, second)):
+        made.set_state(place, x)
+    for value in (3.0, 4.0):
+        out, given = made([k.full((2,), value, dtypes.float64)], [])
+        assert k.to_numpy(out).tolist() == a.tolist()
+        assert k.to_numpy(given).tolist() == [value] * 2
+        a, b = b, a[::-1].copy()
+        assert [k.to_numpy(x).tolist() for x in made.state] == [a.tolist(), b.tolist()]
+
+
+def test_what_an_operation_wrote_in_place_is_not_copied(k: Any) -> None:
+    def adam(donate: bool) -> int:
+        def program(_: Recording, state: Any, inputs: Any) -> Any:
+            return list(k.adam_step(state[0], inputs[0], *state[1:], donate=donate)), []
+
+        state = [k.ones((3,), dtypes.float32) for _ in range(3)]
+        made, _ = recorded(k, program, state, [k.ones((3,), dtypes.float32)])
+        return int(made.launches)
+
+    assert adam(donate=True) == adam(donate=False) - 2
+
+
+def test_the_launches_are_those_that_cuda_counts(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(_: Recording, state: Any, inputs: Any) -> Any:
+        return [k.add(k.mul(state[0], 2.0), 1.0)], []
+
+    x = k.ones((2,), dtypes.float32)
+    assert recorded(k, program, [x], [])[0].launches == 3  # and the copy into the state
+
+    def fail(self: Any, flags: int = 0) -> str:
+        raise RuntimeError("cudaErrorNotSupported")
+
+    monkeypatch.setattr(cupy.cuda.Graph, "debug_dot_str", fail)
+    assert recorded(k, program, [x], [])[0].launches == 2  # operations
+
+
+def test_recorded_memory_counts_and_is_given_back(k: Any, cupy: Any) -> None:
+    before = k.memory_stats()
+    made, _ = recorded(k, lambda _, state, __: (state, []), [k.ones((2,), dtypes.float32)], [])
+    after = k.memory_stats()
+    assert after["used"] - before["used"] == after["held"] - before["held"] == made.held > 0
+    gone = weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
+    assert k.memory_stats() == before
+
+
+# ---- what is not recorded ----
+
+READS = {
+    "item": (lambda x: x.item(), "to_numpy reads values on the host"),
+    "truth": (lambda x: bool(x > 0.0), "to_numpy reads values on the host"),
+    "nonzero": (lambda x: bb.nonzero(x.reshape(1)), "nonzero reads values on the host"),
+    "host": (lambda x: x + bb.asarray(np.ones(1, np.float32), backend=CUPY), "from_numpy brings values from the host"),
+    "library": (
+        lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library by a way that cannot be"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_cannot_be_recorded_is_named_and_runs_as_it_is(cupy: Any, k: Any, name: str) -> None:
+    read, words = READS[name]
+    results = []
+    for wrap in (lambda f: f, bb.capture):
+        state = ({"w": bb.asarray([0.0], backend=CUPY).require_grad()}, optim.Adam(0.1))
+        step = wrap(counting(read))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                state, _ = step(state, bb.asarray([1.0], backend=CUPY))
+        results.append((state[0]["w"].tolist(), state[1].steps))
+    assert [w.category for w in caught] == [CaptureWarning]
+    assert words in step.reason
+    assert results[0] == results[1]
+    nothing_is_left(cupy, k)
+
+
+def test_a_fallback_may_be_an_error(cupy: Any, k: Any) -> None:
+    state = ({"w": bb.asarray([0.0], backend=CUPY).require_grad()}, optim.SGD(0.1))
+    captured = bb.capture(counting(lambda x: x.item()), on_fallback="error")
+    x = bb.asarray([1.0], backend=CUPY)
+    state, _ = captured(state, x)
+    before = state[0]["w"].tolist()
+    with pytest.raises(CaptureError, match=r"to_numpy reads values on the host.*D2H"):
+        captured(state, x)
+    assert state[0]["w"].tolist() == before
+    assert state[1].steps == 1
+    nothing_is_left(cupy, k)
+
+
+def test_rates_that_go_through_python_are_found(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn.backend.contract import Backend
+
     def step(state: Any, x: Any) -> Any:
-        return state * (2.0 if float(x.sum()) > 0 else 3.0), state
+        model, optimizer = state
+        loss = ((x - model["w"]) ** 2.0).sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
 
-    run = bb.capture(step, on_fallback="allow")
-    state, x = bb.ones((3,), backend="autodiff(cupy)"), bb.ones((2,), backend="autodiff(cupy)")
-    for _ in range(3):
-        state, _ = run(state, x)
-    assert state.tolist() == [8.0, 8.0, 8.0]
-    assert run.reason
+    monkeypatch.setattr(type(k), "adam_step", Backend.adam_step)  # its body computes with the numbers
+    captured, x = bb.capture(step), bb.asarray([1.0], backend=CUPY)
+    state, _ = captured(({"w": bb.asarray([0.0], backend=CUPY).require_grad()}, optim.Adam(0.1)), x)
+    with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
+        state, _ = captured(state, x)
+    state, _ = captured(state, x)
+    assert state[1].steps == 3
+    nothing_is_left(cupy, k)
 
 
-def test_an_index_out_of_range_in_a_recorded_step_is_told(library: Any) -> None:
+def test_errors_of_the_step_itself_are_its_own(cupy: Any, k: Any) -> None:
+    def fail(error: BaseException) -> Any:
+        def program(*_: Any) -> Any:
+            k.take(k.ones((2,), dtypes.float32), k.arange(0, 3, 1, dtypes.int64), 0)
+            raise error
+
+        return program
+
+    x = k.ones((2,), dtypes.float32)
+    errors: list[BaseException] = [ValueError("mine"), ImportError("mine"), KeyboardInterrupt()]
+    for error in errors:
+        with pytest.raises(type(error)) as caught:
+            recorded(k, fail(error), [x], [])
+        assert caught.value is error
+        nothing_is_left(cupy, k)
+    with pytest.raises(CaptureError, match="a call of the step reads values on the host"):
+        recorded(k, lambda *_: x.get(), [x], [])
+    with pytest.raises(CaptureError, match=r"synchronize reads values on the host, or waits.*StreamCaptureUnsupported"):
+        recorded(k, lambda *_: k.synchronize(), [x], [])
+    with pytest.raises(BackendMismatchError, match="in host memory"):
+        recorded(k, lambda *_: k.add(x, np.ones(2)), [x], [])
+    nothing_is_left(cupy, k)
+
+
+def test_debugging_waits_after_each_call(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_cupy import CupyBackend
+
+    monkeypatch.setenv("BACKBURN_CUPY_DEBUG", "1")
+    monkeypatch.setattr(CupyBackend, "_made", {})
+    k = CupyBackend()
+    x = k.ones((2,), dtypes.float32)
+    with pytest.raises(CaptureError, match="as every operation does with BACKBURN_CUPY_DEBUG=1"):
+        recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
+    assert "add" in vars(k)  # what waits is still there
+    assert k.to_numpy(k.add(x, 1.0)).tolist() == [2.0, 2.0]
+
+
+def test_memory_that_is_not_enough_for_a_recording(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise cupy.cuda.memory.OutOfMemoryError("Out of memory allocating 1,000 bytes")
+
+    x = k.ones((2,), dtypes.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(cupy, "zeros", exhausted)
+        with pytest.raises(CaptureError, match="memory of its own, and there is not enough: zeros: the memory of"):
+            recorded(k, lambda *_: ([k.zeros((2,), dtypes.float32)], []), [x], [])
+    nothing_is_left(cupy, k)
+
+
+def test_quantized_tensors_are_not_recorded(k: Any) -> None:
+    x = k.ones((4,), dtypes.float32)
+    with pytest.raises(CaptureError, match="quantized"):
+        recorded(k, lambda _, s, i: (s, i), [x], [k.quantize(x)])
+
+
+# ---- errors that the device finds ----
+
+
+def test_an_index_out_of_range_in_a_recorded_step_is_told(cupy: Any, k: Any) -> None:
     def step(state: Any, i: Any) -> Any:
         return state + 1.0, bb.take(state, i, axis=0)
 
     run = bb.capture(step)
-    state = bb.ones((3,), backend="autodiff(cupy)")
+    state = bb.ones((3,), backend=CUPY)
     for places in ([0], [1], [2]):
-        state, out = run(state, bb.asarray(places, backend="autodiff(cupy)"))
-        assert out.shape == (1,)
-    state, out = run(state, bb.asarray([5], backend="autodiff(cupy)"))
+        state, out = run(state, bb.asarray(places, backend=CUPY))
+        assert out.tolist() == state.tolist()[:1] or out.shape == (1,)
+    state, out = run(state, bb.asarray([5], backend=CUPY))
     with pytest.raises(OutOfRangeError, match="index 5"):
         out.tolist()
+    state, out = run(state, bb.asarray([1], backend=CUPY))
+    assert out.tolist() == [5.0]
+    nothing_is_left(cupy, k)
+
+
+def test_an_error_from_before_is_still_told(k: Any) -> None:
+    x = k.ones((3,), dtypes.float32)
+    k.take(x, k.from_numpy(np.array([7])), 0)
+    recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
+    with pytest.raises(OutOfRangeError, match="index 7"):
+        k.synchronize()
+
+
+def test_a_replay_after_a_fork_says_why_it_fails(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = k.ones((3,), dtypes.float32)
+    made, _ = recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
+
+    def fail(self: Any, stream: Any = None) -> None:
+        raise cupy.cuda.runtime.CUDARuntimeError("cudaErrorInitializationError: initialization error")
+
+    monkeypatch.setattr(cupy.cuda.Graph, "launch", fail)
+    with pytest.raises(DeviceError, match="capture: cudaErrorInitializationError"):
+        made([], [])
+    monkeypatch.setattr(k, "process", os.getpid() + 1)
+    with pytest.raises(DeviceError, match="before this process was forked"):
+        made([], [])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from backburn.backend.capture import Program, Replay
@@ -15,7 +17,13 @@ from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, DType, FloatDType, as_dtype, qint8
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
+from backburn.base.errors import (
+    ArgumentError,
+    BackendMismatchError,
+    CaptureError,
+    DeviceMemoryError,
+    DTypeError,
+)
 from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
 from backburn_cupy.kernels.runner import CupyRunner, Runner
@@ -71,6 +79,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.allow_tf32 = allow_tf32
         self.deterministic = deterministic
         self.process = os.getpid()
+        self._recorded: weakref.WeakSet[Any] = weakref.WeakSet()
         self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
         #: Where the fused kernels run; None leaves all to CuPy.
         with cupy.cuda.Device(device):
@@ -135,10 +144,15 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.faults.check()
 
     def memory_stats(self) -> Mapping[str, int]:
-        """``used`` by arrays, ``held`` by CuPy's pool (those included), ``free`` and ``total`` on the device."""
+        """``used`` by arrays, ``held`` by CuPy's pool (those included), ``free`` and ``total`` on the device.
+
+        What recorded steps hold is used.
+        """
         pool = self._cupy.get_default_memory_pool()
         free, total = self._cupy.cuda.runtime.memGetInfo()
-        return {"used": pool.used_bytes(), "held": pool.total_bytes(), "free": free, "total": total}
+        recorded = sum(r.held for r in self._recorded)
+        used, held = pool.used_bytes() + recorded, pool.total_bytes() + recorded
+        return {"used": used, "held": held, "free": free, "total": total}
 
     def memory_cleanup(self) -> None:
         """Give the memory that CuPy's pools hold for reuse back to the driver."""
@@ -162,8 +176,28 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         """``program`` as a CUDA graph: see :class:`backburn.backend.capture.CapturingBackend`."""
         from backburn_cupy.capture import Recorded
 
-        with self._cupy.cuda.Device(self.number):
-            return Recorded(self, program, state, inputs)
+        try:
+            recorded = Recorded(self, program, state, inputs)
+        except DeviceMemoryError as error:
+            raise CaptureError(f"a recording has memory of its own, and there is not enough: {error}") from error
+        self._recorded.add(recorded)
+        return recorded
+
+    def placed(self) -> Any:
+        """A context in which the device is CuPy's current one."""
+        return self._cupy.cuda.Device(self.number)
+
+    @contextlib.contextmanager
+    def errors(self, name: str) -> Iterator[None]:
+        """A context for work on the device that is no operation: what fails inside is told as of ``name``."""
+        try:
+            with self.placed():
+                yield
+        except Exception as error:
+            failure = self._failure(name, (), error)
+            if failure is error:
+                raise
+            raise failure from error
 
     def _failure(self, name: str, operands: tuple[Any, ...], error: Exception) -> Exception:
         from backburn_cupy.failures import translated

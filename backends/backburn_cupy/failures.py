@@ -15,6 +15,7 @@ from backburn.base.errors import (
     DeviceError,
     DeviceMemoryError,
 )
+from backburn_cupy.capture import refusal
 from backburn_cupy.detect import DISTRIBUTIONS, LIBRARIES, first_line, installed
 
 #: The exceptions of CUDA's libraries: their classes are found by name, since importing them may fail.
@@ -33,6 +34,8 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
             f"{name}: CUDA was used before this process was forked, and cannot be used in it. Start processes with "
             f"multiprocessing.get_context('spawn'), or make the backend in them only"
         )
+    if (refused := refusal(name, error)) is not None:
+        return refused
     if (mixed := mixture(operands, device)) is not None:
         return BackendMismatchError(f"{name}: {mixed}")
     if isinstance(error, MemoryError):

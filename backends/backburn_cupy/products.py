@@ -1,8 +1,8 @@
-"""CuPy: products of matrices and vectors, by cuBLAS itself.
+"""CuPy: products of matrices and vectors, by cuBLASLt, or where that is missing, by cuBLAS.
 
 CuPy's ``matmul`` computes stacks of float16 matrices in float32, fails for stacks of bfloat16, and copies transposed
-operands. Here every float product is cuBLAS's in its own dtype, added up in float32 (float64 in float64), on operands
-as they lie: transposed, sliced, or broadcast over a stack. What of this asks cuBLAS is :func:`gemm` alone.
+operands. Here every float product is made in its own dtype, added up in float32 (float64 in float64), on operands as
+they lie: transposed, sliced, or broadcast over a stack. What of this asks the libraries is :func:`gemm` alone.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ import cupy
 import numpy as np
 
 from backburn.backend.shapes import matmul as product_shape
-from backburn.base.replay import REPLAY
-from backburn_cupy import blas
+from backburn.backend.table import OPERATIONS
+from backburn_cupy import cublaslt
 
 Array = Any
 Shape = tuple[int, ...]
 
-#: cuBLAS's numbers, which no release changes: cudaDataType_t and cublasComputeType_t.
-TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
-FLOAT, FLOAT_BY_TF32, DOUBLE = 68, 77, 70
-NOT_TRANSPOSED, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
+#: cuBLAS's number for leaving the algorithm to it.
+DEFAULT_ALGORITHM = -1
 
 #: Stacks whose axes do not lie evenly in memory are gone through by so many calls at most; beyond, they are copied.
 CALLS = 64
@@ -43,20 +41,28 @@ def matmul(k: Any, x: Array, y: Array, /) -> Array:
         return cupy.matmul(x, y)
     left = x.reshape(1, -1) if x.ndim == 1 else x
     right = y.reshape(-1, 1) if y.ndim == 1 else y
-    return product(left, right, k.allow_tf32).reshape(shape)
+    return product(k, left, right).reshape(shape)
 
 
-def product(x: Array, y: Array, allow_tf32: bool = False) -> Array:
-    """The product of float matrices of at least two axes."""
+def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    rule = OPERATIONS["linear"].shape
+    assert rule is not None
+    shape = rule(x.shape, weight.shape, None if bias is None else bias.shape)
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return product(k, rows, weight, bias).reshape(shape)
+
+
+def product(k: Any, x: Array, y: Array, bias: Array | None = None) -> Array:
+    """The product of float matrices of at least two axes; ``bias`` is added to each row."""
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        return product(rows, y, allow_tf32).reshape(*x.shape[:-1], y.shape[1])
+        return product(k, rows, y, bias).reshape(*x.shape[:-1], y.shape[1])
     stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype)
     if not out.size or not x.shape[-1]:
         out.fill(0)
-        return out
+        return out if bias is None else cupy.add(out, bias)
     x, y = (cupy.broadcast_to(_usable(o), (*stack, *o.shape[-2:])) for o in (x, y))
     inner = _even_axes(stack, x, y)
     if math.prod(stack[:inner]) > CALLS:
@@ -64,7 +70,7 @@ def product(x: Array, y: Array, allow_tf32: bool = False) -> Array:
         inner = _even_axes(stack, x, y)
     places = itertools.product(*(range(n) for n in stack[:inner]))
     for place in places:
-        gemm(x[place], y[place], out[place], allow_tf32)
+        gemm(k, x[place], y[place], out[place], bias)
     return out
 
 
@@ -143,7 +149,28 @@ def _step(x: Array) -> int:
     return 0
 
 
-# ---- cuBLAS ----
+# ---- the libraries ----
+
+
+def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> None:
+    """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
+    left, right = (layout(o.shape, o.strides, o.itemsize) for o in (x, y))
+    assert left is not None
+    assert right is not None
+    m, n, length, count = x.shape[-2], y.shape[-1], x.shape[-1], math.prod(x.shape[:-2])
+    # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
+    first = cublaslt.Matrix(y.data.ptr, right.leading, _step(y), right.transposed)
+    second = cublaslt.Matrix(x.data.ptr, left.leading, _step(x), left.transposed)
+    sizes = (n, m, length, count)
+    if bias is not None:
+        bias = cupy.ascontiguousarray(bias)
+    options = (k.number, first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32)
+    if bias is not None and cublaslt.multiply(*options, bias.data.ptr):
+        return
+    if not cublaslt.multiply(*options):
+        _by_cublas(first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32)
+    if bias is not None:
+        cupy.add(out, bias, out=out)
 
 
 @functools.cache
@@ -152,28 +179,22 @@ def cublas() -> Any:
     return importlib.import_module("cupy_backends.cuda.libs.cublas")
 
 
-def gemm(x: Array, y: Array, out: Array, allow_tf32: bool) -> None:
-    """``out[...] = x @ y`` for even stacks of one shape; ``out`` is contiguous."""
-    left, right = (layout(o.shape, o.strides, o.itemsize) for o in (x, y))
-    assert left is not None
-    assert right is not None
-    m, n, length = x.shape[-2], y.shape[-1], x.shape[-1]
-    kind = TYPES[x.dtype.name]
-    wide = kind == TYPES["float64"]
-    compute = DOUBLE if wide else FLOAT_BY_TF32 if allow_tf32 and kind == TYPES["float32"] else FLOAT
-    one, zero = _ADDRESSES[wide]
+def _by_cublas(
+    first: cublaslt.Matrix, second: cublaslt.Matrix, out: int, m: int, n: int, length: int, count: int, dtype: str,
+    allow_tf32: bool,
+) -> None:  # fmt: skip
+    """The product by columns through CuPy, which no graph can record."""
+    kind, compute = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32)
+    one, zero = _ADDRESSES[dtype == "float64"]
     handle = cupy.cuda.device.get_cublas_handle()
-    library = cublas() if REPLAY.get() is None else blas
-    # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
-    ways = [TRANSPOSED if o.transposed else NOT_TRANSPOSED for o in (right, left)]
-    count = math.prod(x.shape[:-2])
+    ways = (int(first.transposed), int(second.transposed))
     if count == 1:
-        library.gemmEx(
-            handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, x.data.ptr, kind, left.leading, zero,
-            out.data.ptr, kind, n, compute, DEFAULT_ALGORITHM,
+        cublas().gemmEx(
+            handle, *ways, m, n, length, one, first.address, kind, first.leading, second.address, kind, second.leading,
+            zero, out, kind, m, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
     else:
-        library.gemmStridedBatchedEx(
-            handle, *ways, n, m, length, one, y.data.ptr, kind, right.leading, _step(y), x.data.ptr, kind, left.leading,
-            _step(x), zero, out.data.ptr, kind, n, m * n, count, compute, DEFAULT_ALGORITHM,
+        cublas().gemmStridedBatchedEx(
+            handle, *ways, m, n, length, one, first.address, kind, first.leading, first.step, second.address, kind,
+            second.leading, second.step, zero, out, kind, m, m * n, count, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip

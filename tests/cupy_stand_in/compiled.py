@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-PRELUDE = (Path(__file__).parent / "prelude.h").read_text()
+HERE = Path(__file__).parent
+PRELUDE = (HERE / "prelude.h").read_text()
 C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
     "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
@@ -61,24 +62,28 @@ def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: 
         raise RuntimeError(f"{name}: {error.decode()}")
 
 
-@functools.cache
-def library(source: str) -> Any:
-    """The compiled source, kept between runs."""
+def shared(source: str) -> Path:
+    """The shared library that a source makes, kept between runs."""
     if COMPILER is None:
         raise NotImplementedError("a kernel is needed, and there is no g++ to compile it for the CPU")
-    name = hashlib.sha256((PRELUDE + source).encode()).hexdigest()[:24]
-    path = folder() / f"{name}.so"
+    path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder()) as work:
             text = Path(work) / "kernel.cpp"
-            text.write_text(PRELUDE + source)
+            text.write_text(source)
             made = Path(work) / "kernel.so"
             command = [COMPILER, *OPTIONS]
             done = subprocess.run([*command, "-o", str(made), str(text)], capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"a kernel does not compile:\n{done.stderr[:4000]}\n{source}")
             made.replace(path)
-    function = ctypes.CDLL(str(path)).run
+    return path
+
+
+@functools.cache
+def library(source: str) -> Any:
+    """The function of a kernel."""
+    function = ctypes.CDLL(str(shared(PRELUDE + source))).run
     function.restype = None
     return function
 

@@ -35,7 +35,8 @@ _MEMBERS = """
     ndarray.astype ndarray.copy ndarray.data ndarray.device ndarray.diagonal ndarray.dtype ndarray.fill
     ndarray.flags ndarray.get ndarray.imag ndarray.itemsize ndarray.nbytes ndarray.ndim ndarray.real ndarray.reshape
     ndarray.shape ndarray.size ndarray.strides ndarray.transpose ndarray.view cuda.MemoryPool cuda.using_allocator
-    cuda.runtime.getDevice cuda.Stream.begin_capture cuda.Stream.end_capture
+    cuda.Stream.begin_capture cuda.Stream.end_capture cuda.Event cuda.alloc_pinned_memory cuda.Graph.debug_dot_str
+    cuda.Graph.launch cuda.Event.record cuda.Event.synchronize cuda.MemoryPool.total_bytes ndarray.set
 """
 UFUNCS, FUNCTIONS, MEMBERS = _UFUNCS.split(), _FUNCTIONS.split(), _MEMBERS.split()
 

@@ -13,7 +13,7 @@ from backburn.backend import registry
 
 HERE = Path(__file__).parent
 #: What is imported anew over the stand-in, and forgotten afterwards.
-PACKAGES = ("cupy", "cupy_backends", "cupyx", "compiled", "backburn_cupy")
+PACKAGES = ("cupy", "cupy_backends", "cupyx", "cuda", "compiled", "fake_cublaslt", "backburn_cupy")
 
 
 @contextlib.contextmanager

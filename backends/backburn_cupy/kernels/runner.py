@@ -81,7 +81,8 @@ class CupyRunner:
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
         self._faults = faults
         # Made now: what is made while a step is recorded belongs to the recording.
-        self._numbers = cupy.zeros(NUMBERS, "uint64")
+        #: The numbers of recorded steps, by place.
+        self.numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
 
     @property
@@ -101,12 +102,7 @@ class CupyRunner:
         place = recording.bind(number)
         if place is None:
             return None
-        return self._numbers[place : place + 1].view("int64" if isinstance(number, int) else "float64")
-
-    def set_numbers(self, numbers: Sequence[float]) -> None:
-        """Write the numbers of a recorded step, by place, for the replay that comes next on the current stream."""
-        if numbers:
-            self._numbers[: len(numbers)].set(packed(numbers[:NUMBERS]))
+        return self.numbers[place : place + 1].view("int64" if isinstance(number, int) else "float64")
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch a kernel."""

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from cupy._device import cuda
-from cupy._recording import Namespace, Tape
+from cupy._recording import Namespace, Tape, root_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -18,13 +18,6 @@ class Pointer:
     def __init__(self, ptr: int, base: int) -> None:
         self.ptr = ptr
         self.mem = Namespace(ptr=base)
-
-
-def base_of(array: Any) -> int:
-    """The address of the memory that an array is a part of."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return int(array.ctypes.data)
 
 
 class ndarray:  # noqa: N801 - CuPy's name
@@ -59,7 +52,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     flags = property(lambda self: self._host.flags)
     real = property(lambda self: ndarray(self._host.real))
     imag = property(lambda self: ndarray(self._host.imag))
-    data = property(lambda self: Pointer(self._host.ctypes.data, base_of(self._host)))
+    data = property(lambda self: Pointer(self._host.ctypes.data, root_of(self._host).ctypes.data))
     device = property(lambda self: cuda.Device(0))
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
@@ -93,6 +86,7 @@ class ndarray:  # noqa: N801 - CuPy's name
 
     def fill(self, value: Any) -> None:
         target = self._host
+        Tape.writing(target)
 
         def write() -> None:
             with np.errstate(all="ignore"):
@@ -101,8 +95,11 @@ class ndarray:  # noqa: N801 - CuPy's name
         write()
         Tape.add(write)
 
-    def set(self, arr: Any) -> None:
+    def set(self, arr: Any, stream: Any = None) -> None:
         Tape.forbid("H2D transfers")
+        assert arr.dtype == self.dtype
+        assert arr.shape == self.shape
+        assert self.flags.c_contiguous
         self._host[...] = arr
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ndarray:
@@ -117,6 +114,7 @@ class ndarray:  # noqa: N801 - CuPy's name
 
     def __setitem__(self, key: Any, value: Any) -> None:
         target, place, given = self._host, host_key(key), host(value)
+        Tape.writing(target)
 
         def write() -> None:
             with np.errstate(all="ignore"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, ClassVar
 
 from cupy._recording import Namespace, Tape
 
@@ -37,6 +37,9 @@ class Device:
         return None
 
     def synchronize(self) -> None:
+        if Tape.calls is not None:
+            name = "cudaErrorStreamCaptureUnsupported"
+            raise CUDARuntimeError(f"{name}: operation not permitted when stream is capturing")
         cuda.READS.append("synchronize")
 
 
@@ -47,42 +50,85 @@ class Graph:
         self.calls = calls
 
     def launch(self, stream: Any = None) -> None:
+        assert Tape.calls is None
         for again in self.calls:
             again()
+
+    def debug_dot_str(self, flags: int = 0) -> str:
+        nodes = "".join(f'"graph_1_node_{n}"[style="solid" label="KERNEL"];\n' for n in range(len(self.calls)))
+        edges = "".join(f'"graph_1_node_{n}" -> "graph_1_node_{n + 1}";\n' for n in range(len(self.calls) - 1))
+        return f"digraph dot {{\n{nodes}{edges}}}\n"
 
 
 class Stream:
     """A queue of work, which is done at once here."""
 
-    ptr = 7
+    _current: ClassVar[list[Stream]] = []
+    _count = 0
 
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         self.non_blocking = non_blocking
+        Stream._count += not null
+        self.ptr = 0 if null else 16 * Stream._count
 
     def __enter__(self) -> Stream:
+        self._current.append(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        return None
+        self._current.pop()
 
     def begin_capture(self, mode: Any = None) -> None:
+        if not self.ptr:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
         assert self.non_blocking
-        assert Tape.calls is None
-        Tape.calls = []
+        assert get_current_stream() is self, "what goes to another stream is not recorded"
+        assert ALLOCATORS, "memory of the recording would go to others"
+        Tape.begin()
 
     def end_capture(self) -> Graph:
-        calls, Tape.calls = Tape.calls, None
-        assert calls is not None
-        return Graph(calls)
+        return Graph(Tape.end())
 
     def synchronize(self) -> None:
         Tape.forbid("waits")
         cuda.READS.append("synchronize")
 
 
+NULL = Stream(null=True)
+
+
+def get_current_stream() -> Stream:
+    return Stream._current[-1] if Stream._current else NULL
+
+
+class Event:
+    """A point in a queue."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        self.records = 0
+
+    def record(self, stream: Any = None) -> None:
+        self.records += 1
+
+    def synchronize(self) -> None:
+        Tape.forbid("waits")
+
+
+#: The allocators in whose contexts the program is.
+ALLOCATORS: list[Any] = []
+
+
 @contextlib.contextmanager
-def using_allocator(allocator: Any) -> Any:
-    yield
+def using_allocator(allocator: Any = None) -> Any:
+    ALLOCATORS.append(allocator)
+    try:
+        yield
+    finally:
+        ALLOCATORS.pop()
+
+
+def alloc_pinned_memory(size: int) -> Any:
+    return bytearray(size)
 
 
 class Pool:
@@ -113,14 +159,15 @@ class cuda(Namespace):  # noqa: N801 - a module of CuPy's
 
     #: Whenever the host waited for the device.
     READS: list[Any] = []  # noqa: RUF012
-    Device, Stream, MemoryPool, using_allocator = Device, Stream, Pool, staticmethod(using_allocator)
-    get_current_stream = staticmethod(Stream)
+    Device, Event, Graph, Stream, MemoryPool = Device, Event, Graph, Stream, Pool
+    using_allocator, get_current_stream = staticmethod(using_allocator), staticmethod(get_current_stream)
+    alloc_pinned_memory = staticmethod(alloc_pinned_memory)
     device = Namespace(get_cublas_handle=lambda: 1, get_cusolver_handle=lambda: 2)
     memory = Namespace(OutOfMemoryError=OutOfMemoryError)
     compiler = Namespace(CompileException=CompileException)
     runtime = Namespace(
         CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: 1, memGetInfo=lambda: (1 << 30, 8 << 30),
-        getDevice=lambda: 0, driverGetVersion=lambda: 12040, runtimeGetVersion=lambda: 12090,
+        driverGetVersion=lambda: 12040, runtimeGetVersion=lambda: 12090,
     )  # fmt: skip
 
 

@@ -37,8 +37,10 @@ def function(name: str, body: Any) -> Any:
                 result = body(**values)
             return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
 
+        if name.startswith("linalg."):
+            Tape.refuse("cuSOLVER")
         # What is empty has no value to be written again.
-        return wrapped(compute() if name == "empty" else Tape.made(compute))
+        return wrapped(Tape.allocated(compute()) if name == "empty" else Tape.made(compute))
 
     call.__name__ = name
     return call
@@ -109,7 +111,6 @@ def joined(operation: Any) -> Any:
 BODIES = {
     "all": truths(np.logical_and), "any": truths(np.logical_or), "arange": tiled_arange, "argmax": places(np.argmax),
     "argmin": places(np.argmin), "argsort": sorted_places, "array": array_of, "asarray": lambda a, **k: np.asarray(a),
-    "ascontiguousarray": lambda a, dtype=None: np.array(a, order="C", copy=True),
     "broadcast_to": lambda array, shape: np.broadcast_to(array, shape), "concatenate": joined(np.concatenate),
     "cumprod": running(np.multiply), "cumsum": running(np.add), "empty": rubbish,
     "moveaxis": lambda a, source, destination: np.moveaxis(a, source, destination),
@@ -124,6 +125,11 @@ for _name, _body in BODIES.items():
 
 def asarray(a: Any) -> ndarray:
     return ndarray(np.array(a))
+
+
+def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
+    assert dtype is None
+    return a if a.flags.c_contiguous else a.copy()
 
 
 def argwhere(a: ndarray) -> ndarray:

@@ -29,11 +29,16 @@ class ElementwiseKernel:
 
     def __call__(self, *args: Any, size: int | None = None) -> Any:
         operands = [host(a) for a in args]
+        for out in operands[len(self.ins) :]:
+            Tape.writing(out)
         parts = (self.name, self.ins, self.outs, self.body, self.preamble)
         results = compiled.elementwise(*parts, operands, size)
         again = [*operands[: len(self.ins)], *results]
         Tape.add(lambda: compiled.elementwise(*parts, again, size))
         given = args[len(self.ins) :]
+        if not given:
+            for result in results:
+                Tape.allocated(result)
         arrays = tuple(given) or tuple(ndarray(r) for r in results)
         return arrays[0] if len(arrays) == 1 else arrays
 
@@ -72,6 +77,9 @@ class RawModule:
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             # A structure of NumPy's is passed by value.
             values = [a if isinstance(a, np.ndarray) and a.dtype.names else host(a) for a in arguments]
+            for value in values:
+                if isinstance(value, np.ndarray) and not value.dtype.names:
+                    Tape.writing(value)
             compiled.launch(name, grid, block, values)
             Tape.add(lambda: compiled.launch(name, grid, block, values))
 

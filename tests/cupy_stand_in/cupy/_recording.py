@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,9 +15,33 @@ class Namespace:
 
 
 class Tape:
-    """What is being recorded: calls that write again what they have written."""
+    """What is being recorded: calls that write again what they have written.
+
+    Since a real recording computes nothing, everything is as it was when one ends, and what was made holds rubbish.
+    """
 
     calls: list[Any] | None = None
+    _made: ClassVar[list[Any]] = []
+    _saved: ClassVar[list[tuple[Any, Any]]] = []
+
+    @classmethod
+    def begin(cls) -> None:
+        """Begin to record."""
+        assert cls.calls is None
+        cls.calls = []
+
+    @classmethod
+    def end(cls) -> list[Any]:
+        """End it; returns the calls."""
+        calls, cls.calls = cls.calls, None
+        assert calls is not None
+        for array, before in reversed(cls._saved):
+            np.copyto(array, before)
+        for array in cls._made:
+            array.fill(True if array.dtype.kind == "b" else 111)
+        cls._saved.clear()
+        cls._made.clear()
+        return calls
 
     @classmethod
     def add(cls, compute: Any) -> None:
@@ -26,19 +50,39 @@ class Tape:
             cls.calls.append(compute)
 
     @classmethod
+    def allocated(cls, array: Any) -> Any:
+        """Remember new memory."""
+        if cls.calls is not None:
+            cls._made.append(array)
+        return array
+
+    @classmethod
+    def writing(cls, array: Any) -> None:
+        """Remember what is about to be written over, unless it was made meanwhile."""
+        if cls.calls is not None and array.flags.writeable:
+            root = root_of(array)
+            if all(root is not root_of(made) for made in cls._made):
+                cls._saved.append((array, array.copy()))
+
+    @classmethod
     def made(cls, compute: Any) -> Any:
         """What ``compute`` makes; a replay writes it anew into the same memory. Views need not be written."""
         result = compute()
-        if cls.calls is not None:
-            parts = result if isinstance(result, tuple) else (result,)
+        if cls.calls is None:
+            return result
+        parts = result if isinstance(result, tuple) else (result,)
+        others = compute()
+        for part, other in zip(parts, others if isinstance(others, tuple) else (others,), strict=True):
+            if part.flags.writeable and not np.may_share_memory(part, other):
+                cls._made.append(part)
 
-            def again() -> None:
-                values = compute()
-                for held, value in zip(parts, values if isinstance(values, tuple) else (values,), strict=True):
-                    if held.flags.writeable and not np.may_share_memory(held, value):
-                        np.copyto(held, value)
+        def again() -> None:
+            values = compute()
+            for held, value in zip(parts, values if isinstance(values, tuple) else (values,), strict=True):
+                if held.flags.writeable and not np.may_share_memory(held, value):
+                    np.copyto(held, value)
 
-            cls.calls.append(again)
+        cls.calls.append(again)
         return result
 
     @classmethod
@@ -46,3 +90,16 @@ class Tape:
         """Refuse what waits for the device."""
         if cls.calls is not None:
             raise RuntimeError(f"the current stream is capturing, so {what} are disallowed")
+
+    @classmethod
+    def refuse(cls, library: str) -> None:
+        """Refuse what CuPy lets no recording call."""
+        if cls.calls is not None:
+            raise NotImplementedError(f"calling {library} API during stream capture is currently unsupported")
+
+
+def root_of(array: Any) -> Any:
+    """The array whose memory an array is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

@@ -63,6 +63,7 @@ class ufunc:  # noqa: N801 - CuPy's name
             return ndarray(Tape.made(compute))
         assert np.can_cast(result, out.dtype, "same_kind")
         target = out._host
+        Tape.writing(target)
 
         def write() -> None:
             target[...] = compute()

@@ -1,0 +1,282 @@
+"""Products of matrices by cuBLASLt, through ctypes: what CuPy has no binding of, and what a CUDA graph can record.
+
+cuBLASLt is asked once for each kind of product which of its algorithms to take, and from then on is only told to run
+it. It counts by columns. The numbers below are those of ``cublasLt.h``, which no release changes; a test compares them
+with the header where that is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+#: Bytes that an algorithm may use beside its operands: what NVIDIA recommends for the largest devices.
+WORKSPACE = 32 << 20
+#: The alignment of memory, in bytes, beyond which it makes no difference.
+ALIGNMENT = 256
+#: The versions whose interface this is.
+VERSIONS = (12, 13)
+
+SUCCESS, NOT_SUPPORTED = 0, 15
+#: cudaDataType_t and cublasComputeType_t.
+TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
+COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
+#: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t and cublasLtMatmulPreferenceAttributes_t.
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
+BATCH_COUNT, BATCH_STEP = 5, 6
+MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
+#: cublasLtEpilogue_t and cublasLtReductionScheme_t.
+ADD_BIAS = 4
+#: How parts of a sum are added up: in any way, or in the type that is computed in, not in that of a 16-bit result.
+ADDED_ANYHOW, ADDED_WIDE = 7, 2
+
+
+class Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t: an algorithm, and what it needs."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int),
+        ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4),
+    )  # fmt: skip
+
+
+class CUBLASError(RuntimeError):
+    """A function of cuBLASLt has failed."""
+
+
+# ---- the library ----
+
+_P, _I, _S, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int64
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasLtCreate": (_P,),
+    "cublasLtMatmulDescCreate": (_P, _I, _I),
+    "cublasLtMatmulDescSetAttribute": (_P, _I, _P, _S),
+    "cublasLtMatmulDescDestroy": (_P,),
+    "cublasLtMatrixLayoutCreate": (_P, _I, ctypes.c_uint64, ctypes.c_uint64, _L),
+    "cublasLtMatrixLayoutSetAttribute": (_P, _I, _P, _S),
+    "cublasLtMatrixLayoutDestroy": (_P,),
+    "cublasLtMatmulPreferenceCreate": (_P,),
+    "cublasLtMatmulPreferenceSetAttribute": (_P, _I, _P, _S),
+    "cublasLtMatmulPreferenceDestroy": (_P,),
+    "cublasLtMatmulAlgoGetHeuristic": (_P, _P, _P, _P, _P, _P, _P, _I, _P, _P),
+    "cublasLtMatmul": (_P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _P, _S, _P),
+}
+
+
+@functools.cache
+def library() -> Any:
+    """The library, or None where it is not installed or of a version that is not known here."""
+    found = _loaded()
+    if found is None or not hasattr(found, "cublasLtGetVersion"):
+        return None
+    found.cublasLtGetVersion.restype = _S
+    if found.cublasLtGetVersion() // 10000 not in VERSIONS:
+        return None
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, _I
+    return found
+
+
+def _loaded() -> Any:
+    """The library, found as CuPy finds those that it uses."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+    except (ImportError, OSError, RuntimeError):  # which is also what its own errors are
+        pass
+    for name in ("libcublasLt.so.13", "libcublasLt.so.12", "cublasLt64_13.dll", "cublasLt64_12.dll"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function; raises :class:`CUBLASError` unless it succeeds."""
+    if status := getattr(library(), name)(*arguments):
+        raise CUBLASError(f"{name} fails with cublasStatus_t {status}")
+
+
+@functools.cache
+def handle(device: int) -> int:
+    """The library's handle of a device; made by the first product, since making it cannot be recorded."""
+    with cupy.cuda.Device(device):
+        return _made("cublasLtCreate")
+
+
+def _made(name: str, *arguments: Any) -> int:
+    """What a function makes and puts in the place that is its first argument."""
+    made = _P()
+    call(name, ctypes.addressof(made), *arguments)
+    assert made.value is not None
+    return made.value
+
+
+def _set(name: str, of: int, attribute: int, value: Any) -> None:
+    call(f"cublasLt{name}SetAttribute", of, attribute, ctypes.addressof(value), ctypes.sizeof(value))
+
+
+# ---- products ----
+
+
+class Matrix(NamedTuple):
+    """An operand by columns, or several that lie ``step`` elements apart; ``transposed`` if it is to be taken so."""
+
+    address: int
+    leading: int
+    step: int
+    transposed: bool
+
+
+class Kind(NamedTuple):
+    """What an algorithm is chosen by: all of a product but where its operands are."""
+
+    device: int
+    rows: int
+    columns: int
+    length: int
+    batch: int
+    left: tuple[int, int, bool]
+    right: tuple[int, int, bool]
+    dtype: str
+    compute: int
+    biased: bool
+    alignments: tuple[int, ...]
+
+
+def multiply(
+    device: int, left: Matrix, right: Matrix, out: int, rows: int, columns: int, length: int, count: int, dtype: str,
+    tf32: bool, bias: int | None = None,
+) -> bool:  # fmt: skip
+    """``out = left @ right + bias``, all by columns, where ``bias`` has an element for each row; False if it cannot be.
+
+    ``out`` lies without gaps. ``count`` is the number of products. The work goes to the current stream.
+    """
+    if library() is None:
+        return False
+    places = (left.address, right.address, out) if bias is None else (left.address, right.address, out, bias)
+    kind = Kind(
+        device, rows, columns, length, count, left[1:], right[1:], dtype, compute_type(dtype, tf32), bias is not None,
+        tuple(alignment(place) for place in places),
+    )  # fmt: skip
+    return plan(kind).run(left.address, right.address, out, bias)
+
+
+def compute_type(dtype: str, tf32: bool) -> int:
+    """What products of a dtype are computed in: never in fewer than 32 bits."""
+    if dtype == "float64":
+        return COMPUTE_DOUBLE
+    return COMPUTE_FLOAT_BY_TF32 if tf32 and dtype == "float32" else COMPUTE_FLOAT
+
+
+def alignment(address: int) -> int:
+    """The largest power of two that divides an address, as far as it matters.
+
+    >>> alignment(1024), alignment(520), alignment(6)
+    (256, 8, 2)
+    """
+    return min(address & -address, ALIGNMENT)
+
+
+class Plan:
+    """The descriptors of a kind of product, and the algorithm for it."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._destroy: list[tuple[Any, int]] = []
+        self._handle = handle(kind.device)
+        self._lock = threading.Lock()
+        wide = kind.compute == COMPUTE_DOUBLE
+        # The factors 1 and 0, which are read when a product is asked for.
+        self._factors = np.array([1, 0], np.float64 if wide else np.float32)
+        self._one = self._factors.ctypes.data
+        self._zero = self._one + self._factors.itemsize
+        self._what = self._kept("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
+        for attribute, matrix in ((TRANSPOSE_A, kind.left), (TRANSPOSE_B, kind.right)):
+            _set("MatmulDesc", self._what, attribute, _I(matrix[2]))
+        self._biased = kind.biased
+        if kind.biased:
+            _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(ADD_BIAS))
+            # Of which, here, only the alignment is looked at.
+            _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
+        self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
+        self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
+        self._out = self._layout(kind, kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
+        self._found = self._choose(kind)
+
+    def _kept(self, what: str, *arguments: Any) -> int:
+        made = _made(f"cublasLt{what}Create", *arguments)
+        self._destroy.append((getattr(library(), f"cublasLt{what}Destroy"), made))
+        return made
+
+    def _layout(
+        self, kind: Kind, rows: int, columns: int, leading: int, step: int, transposed: bool = False
+    ) -> int:  # fmt: skip
+        """The descriptor of a matrix that is (rows, columns) after it is transposed."""
+        lies = (columns, rows) if transposed else (rows, columns)
+        made = self._kept("MatrixLayout", TYPES[kind.dtype], *lies, leading)
+        if kind.batch > 1:
+            _set("MatrixLayout", made, BATCH_COUNT, ctypes.c_int32(kind.batch))
+            _set("MatrixLayout", made, BATCH_STEP, ctypes.c_int64(step))
+        return made
+
+    def _choose(self, kind: Kind) -> Heuristic | None:
+        """What cuBLASLt takes for the best algorithm; None where it has none."""
+        wishes = _made("cublasLtMatmulPreferenceCreate")
+        try:
+            a, b, d = kind.alignments[:3]
+            schemes = ADDED_WIDE if kind.dtype in ("float16", "bfloat16") else ADDED_ANYHOW
+            values: Iterable[tuple[int, Any]] = (
+                (MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE)), (REDUCTION_SCHEMES, ctypes.c_uint32(schemes)),
+                (ALIGNMENT_A, ctypes.c_uint32(a)), (ALIGNMENT_B, ctypes.c_uint32(b)),
+                (ALIGNMENT_C, ctypes.c_uint32(d)), (ALIGNMENT_D, ctypes.c_uint32(d)),
+            )  # fmt: skip
+            for attribute, value in values:
+                _set("MatmulPreference", wishes, attribute, value)
+            best, count = Heuristic(), _I()
+            status = library().cublasLtMatmulAlgoGetHeuristic(
+                self._handle, self._what, self._left, self._right, self._out, self._out, wishes, 1,
+                ctypes.addressof(best), ctypes.addressof(count),
+            )  # fmt: skip
+        finally:
+            call("cublasLtMatmulPreferenceDestroy", wishes)
+        if status not in (SUCCESS, NOT_SUPPORTED):
+            raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
+        return best if status == SUCCESS and count.value and best.state == SUCCESS else None
+
+    def run(self, left: int, right: int, out: int, bias: int | None) -> bool:
+        """Multiply what lies at these addresses; False if cuBLASLt has no algorithm for it."""
+        best = self._found
+        if best is None:
+            return False
+        size = best.workspace
+        # From CuPy's pool, which gives memory of a stream to what comes later on the same stream only.
+        workspace = cupy.empty((size,), np.uint8) if size else None
+        arguments = (
+            self._handle, self._what, self._one, left, self._left, right, self._right, self._zero, out, self._out, out,
+            self._out, ctypes.addressof(best), workspace.data.ptr if workspace is not None else 0, size,
+            cupy.cuda.get_current_stream().ptr,
+        )  # fmt: skip
+        if bias is None:
+            call("cublasLtMatmul", *arguments)
+        else:
+            with self._lock:  # no other thread may put its bias in between
+                _set("MatmulDesc", self._what, BIAS_POINTER, _P(bias))
+                call("cublasLtMatmul", *arguments)
+        return True
+
+    def __del__(self) -> None:
+        for destroy, made in self._destroy:
+            destroy(made)
+
+
+#: The plan of a kind of product; the least used are forgotten.
+plan = functools.lru_cache(maxsize=4096)(Plan)

@@ -1,0 +1,1 @@
+"""The namespace of NVIDIA's packages."""

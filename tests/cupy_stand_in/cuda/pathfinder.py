@@ -1,0 +1,21 @@
+"""Finding NVIDIA's libraries, of which there is a stand-in for cuBLASLt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_cublaslt  # type: ignore[import-not-found]
+
+
+class Found:
+    """A library that has been found."""
+
+    def __init__(self, path: str) -> None:
+        self.abs_path = path
+
+
+def load_nvidia_dynamic_lib(name: str) -> Any:
+    """The library, loaded; a RuntimeError where it is not installed."""
+    if name != "cublasLt" or not fake_cublaslt.is_installed():
+        raise RuntimeError(f'Failure finding "lib{name}.so"')
+    return Found(fake_cublaslt.load())
