@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"
 
@@ -104,10 +106,29 @@ FUNCTIONS = {
 }
 
 
-def missing_method(owner: str, name: str) -> AttributeError:
-    """The error for an attribute that tensors do not have."""
-    hint = METHODS.get(name, _IMMUTABLE if name.endswith("_") and not name.startswith("_") else None)
-    return AttributeError(f"{owner!r} object has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
+class Elsewhere:
+    """An attribute that is not there, and says what is.
+
+    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time.
+    """
+
+    __slots__ = ("_hint", "_name")
+
+    def __init__(self, name: str, hint: str) -> None:
+        self._name = name
+        self._hint = hint
+
+    def __get__(self, owner: object, cls: type) -> NoReturn:
+        words = f"type object {cls.__name__!r}" if owner is None else f"{cls.__name__!r} object"
+        raise AttributeError(f"{words} has no attribute {self._name!r}; here: {self._hint}")
+
+
+def tell_methods(cls: type) -> None:
+    """Let a class tell the names of :data:`METHODS`, and those of its own methods that end with an underscore."""
+    in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
+    for name, hint in {**{f"{n}_": _IMMUTABLE for n in in_place}, **METHODS}.items():
+        if not hasattr(cls, name):
+            setattr(cls, name, Elsewhere(name, hint))
 
 
 def missing_name(module: str, name: str) -> AttributeError:

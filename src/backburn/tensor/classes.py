@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
-from backburn.base.elsewhere import missing_method
+from backburn.base.elsewhere import tell_methods
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -145,10 +145,9 @@ class Tensor:
     def __hash__(self) -> int:
         return id(self)
 
-    if not TYPE_CHECKING:  # a checker knows every attribute, and so the ones that are not there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_method(type(self).__name__, name)
+    def __dir__(self) -> list[str]:
+        """What is there, without what only tells its name in another library."""
+        return [name for name in super().__dir__() if hasattr(type(self), name)]
 
     # ---- gradients ----
 
@@ -741,6 +740,7 @@ class QuantizedTensor(Tensor):
 
 for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):
     register_class(_kind, _class)
+tell_methods(Tensor)
 
 
 def _operator(name: str, x: Any, y: Any) -> Tensor:
