@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.report import markdown
+from tests.cupy_stand_in import compiled
 
 ROOT = Path(__file__).parents[1]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.gpu", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=200)
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300, env=variables)
 
 
 def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
@@ -31,9 +34,41 @@ def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "leaks,kernels",
+        pytest.param("conformance,parity,recording", marks=pytest.mark.slow),
+        pytest.param("digits,speed", marks=pytest.mark.slow),
+    ],
+)
+def test_its_parts_run_on_the_cupy_backend_over_the_stand_in(tmp_path: Path, parts: str) -> None:
+    empty = tmp_path / "driver.cpp"
+    empty.write_text("")
+    driver = ["-shared", "-o", str(tmp_path / "libcuda.so.1"), str(empty)]  # which is looked for, and not called
+    subprocess.run([str(compiled.COMPILER), *driver], check=True)
+    path = [compiled.HERE, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", "")]
+    libraries = [tmp_path, os.environ.get("LD_LIBRARY_PATH", "")]
+    done = run(
+        "--backend", "cupy", "--small", "--rounds", "1", "--parts", parts, "--out", str(tmp_path),
+        PYTHONPATH=os.pathsep.join(map(str, path)).rstrip(os.pathsep),
+        LD_LIBRARY_PATH=os.pathsep.join(map(str, libraries)).rstrip(os.pathsep),
+    )  # fmt: skip
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert {name: part["problems"] for name, part in report["parts"].items()} == {n: [] for n in parts.split(",")}
+    assert done.returncode == 0
+    for model in MODELS if "recording" in parts else ():
+        assert report["parts"]["recording"][model]["recorded"]
+        assert report["parts"]["recording"][model]["apart"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--backend", "nump"], "Did you mean 'autodiff(numpy)'"), (["--parts", "everything"], "there is no part 'everything'")],
+    [
+        (["--backend", "nump"], "Did you mean 'autodiff(numpy)'"),
+        (["--parts", "everything"], "there is no part 'everything'"),
+    ],
 )
 def test_it_says_why_it_does_not_run(arguments: list[str], words: str) -> None:
     done = run(*arguments)
