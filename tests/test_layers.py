@@ -519,7 +519,7 @@ def test_attention_modules_that_are_refused() -> None:
         nn.MultiHeadAttention(8, 3)
     with pytest.raises(ShapeError, match=r"made for inputs \(..., length, 8\)"):
         nn.MultiHeadAttention(8, 2)(bb.zeros((5, 4)))
-    with pytest.raises(ArgumentError, match="the activation is 'gelu' or 'relu'"):
+    with pytest.raises(ArgumentError, match="the activation is one of 'gelu', 'relu', not 'tanh'"):
         nn.TransformerEncoderLayer(8, 2, activation="tanh")
 
 

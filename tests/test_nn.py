@@ -348,6 +348,11 @@ def test_batch_norm() -> None:
     layer.train()
     layer(bb.asarray(a, backend="autodiff(autodiff(numpy))"))
     assert layer.running_mean.backend.spec == "autodiff(numpy)"
+    layer(normal(8, 3, dtype="float32"))
+    layer.load_state_dict(layer.state_dict())
+    single = nn.BatchNorm(3)
+    single(x)
+    assert single.running_mean.dtype == single.running_var.dtype == "float32"  # whatever the input's
     with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
         nn.BatchNorm(3)(normal(1, 3))
     optimizer = optim.SGD(0.1)
@@ -429,6 +434,12 @@ def test_bad_layers() -> None:
         nn.Dropout(1.5)
     with pytest.raises(ArgumentError, match="BatchNorm: momentum"):
         nn.BatchNorm(2, momentum=2.0)
+    with pytest.raises(ArgumentError, match="BatchNorm: momentum is a number, not"):
+        nn.BatchNorm(2, momentum=None)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="TransformerEncoderLayer: the activation is one of 'gelu', 'relu', not"):
+        nn.TransformerEncoderLayer(8, 2, activation=np.zeros(2))  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):
+        nn.LayerNorm(2).load_state_dict({"weight": np.ones(2), "bias": "x"})
     with pytest.raises(ArgumentError, match=r"Sequential: holds modules, not .*; write ReLU\(...\)"):
         nn.Sequential(nn.ReLU)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"nn\.Function\(f\) makes a function one"):

@@ -383,6 +383,8 @@ def test_bad_states_change_nothing() -> None:
         ({"p0.velocity": 1}, ArgumentError, r"unexpected in the state of Adam: p0\.velocity"),
         ({"p0.m": 3}, DTypeError, r"p0\.m is a float tensor, not int"),
         ({"p0.m": bb.asarray([1, 2])}, DTypeError, r"p0\.m is a float tensor, not IntTensor"),
+        ({"steps": "x"}, DTypeError, "steps is an integer, not 'x'"),
+        ({"p0.step": 1.5}, DTypeError, r"p0\.step is an integer, not 1\.5"),
     ]
     for change, kind, words in changes:
         broken = {**state, **change}

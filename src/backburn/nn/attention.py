@@ -11,7 +11,7 @@ from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
 from backburn.tensor import shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import describe, one_of
 
 
 class MultiHeadAttention(Module):
@@ -91,8 +91,7 @@ class TransformerEncoderLayer(Module):
         pre_norm: bool = True,
         eps: float = 1e-5,
     ) -> None:
-        if activation not in ("gelu", "relu"):
-            raise ArgumentError(f"TransformerEncoderLayer: the activation is 'gelu' or 'relu', not {activation!r}")
+        one_of("TransformerEncoderLayer", "the activation", activation, ("gelu", "relu"))
         hidden = 4 * size if hidden is None else hidden
         self.attention = MultiHeadAttention(size, heads, dropout=dropout)
         self.first = Linear(size, hidden)

@@ -138,7 +138,11 @@ class Module:
             path = next((p for p in leaf.paths if p in state), None)
             if path is None:
                 continue
-            old, new = leaf.value, _on(state[path], leaf.value.backend)
+            old = leaf.value
+            try:
+                new = _on(state[path], old.backend)
+            except DTypeError as error:
+                raise DTypeError(f"load_state_dict: the value of {path}: {error}. Nothing was loaded") from error
             if new.shape != old.shape:
                 problems[ShapeError].append(f"{path} has shape {list(new.shape)} there and {list(old.shape)} here")
             elif new.dtype is not old.dtype:

@@ -8,7 +8,7 @@ from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, inner_of
+from backburn.tensor.dispatch import cast, describe, inner_of, number
 
 
 class LayerNorm(Module):
@@ -80,7 +80,7 @@ class BatchNorm(Module):
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1) -> None:
         sizes("BatchNorm", channels=channels)
-        if not 0 <= momentum <= 1:
+        if not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
             raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1, not {momentum!r}")
         self.eps = eps
         self.momentum = momentum
@@ -108,9 +108,9 @@ class BatchNorm(Module):
         return result
 
     def _moved(self, old: FloatTensor, new: Tensor) -> FloatTensor:
-        """``old``, moved towards ``new``: a constant on the backend of ``old``."""
+        """``old``, moved towards ``new``: a constant on the backend of ``old``, in its dtype."""
         value = lowered(new, old.backend)
-        return old * (1.0 - self.momentum) + value * self.momentum  # type: ignore[return-value]
+        return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)  # type: ignore[no-any-return]
 
 
 def lowered(x: Tensor, backend: AnyBackend) -> Tensor:

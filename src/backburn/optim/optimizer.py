@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff
@@ -246,7 +247,7 @@ class Optimizer(Carrier):
         if "steps" not in state:
             raise ArgumentError(f"load_state_dict: missing in the state of {type(self).__name__}: steps")
         memories = {path: self._loaded(path, found) for path, found in parts.items()}
-        self.steps, self._memories = int(state["steps"]), memories
+        self.steps, self._memories = _count("steps", state["steps"]), memories
         self._places, self._foreign = None, True
 
     def _loaded(self, path: str, found: Mapping[str, Any]) -> Memory:
@@ -256,11 +257,19 @@ class Optimizer(Carrier):
                 raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
         lowered = [_innermost(value) for value in values]
         backend = lowered[0].backend if lowered else _NOWHERE
-        return Memory(backend, int(found["step"]), [value.primitive for value in lowered], False)
+        return Memory(backend, _count(f"{path}.step", found["step"]), [value.primitive for value in lowered], False)
 
 
 #: Where nothing is remembered, any backend will do.
 _NOWHERE: Any = None
+
+
+def _count(name: str, steps: Any) -> int:
+    """A number of steps; also of an array, as files have them."""
+    try:
+        return index(steps)
+    except TypeError:
+        raise DTypeError(f"load_state_dict: {name} is an integer, not {steps!r}") from None
 
 
 def _tensor(x: Any) -> Any:
