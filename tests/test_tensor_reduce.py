@@ -213,3 +213,7 @@ def test_reductions_of_nothing() -> None:
     assert math.isnan(bb.mean(nothing).item())
     assert bb.logsumexp(nothing).item() == -math.inf
     assert bb.vector_norm(nothing).item() == 0.0
+    for order in (0, 1, 2, 3, math.inf):
+        assert bb.vector_norm(nothing, axis=0, ord=order).tolist() == [0.0, 0.0]
+    with pytest.raises(ShapeError, match="vector_norm: no elements have no smallest absolute value"):
+        bb.vector_norm(nothing, ord=-math.inf)

@@ -287,7 +287,8 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The vector norm ``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
 
         ``ord`` may be any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the
-        smallest absolute value. Squares and powers neither overflow nor vanish where the norm itself does not.
+        smallest absolute value. The norm of no elements is 0, and has no smallest value. Squares and powers neither
+        overflow nor vanish where the norm itself does not.
         """
         size = widened(self, self.abs(x))
         root = self.reshape(_norm(self, size, axis, ord), result_shape(x, axis, keepdims))
@@ -311,13 +312,15 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
 def _norm(k: Any, size: Any, axis: Axes, ord: float) -> Any:
     """The norm of the absolute values ``size``, with the reduced axes kept."""
-    if ord == math.inf:
+    if ord == math.inf and count(size, axis) > 0:
         return k.max(size, axis, True)
     if ord == -math.inf:
+        if not count(size, axis):
+            raise ShapeError("no elements have no smallest absolute value")
         return k.min(size, axis, True)
     if ord == 0:
         size = k.cast(k.not_equal(size, 0.0), k.dtype(size))
-    if ord in (0, 1) or 0 in size.shape:
+    if ord in (0, 1, math.inf) or 0 in size.shape:
         return k.sum(size, axis, True)
     # Powers of what is divided by the element that counts most lie between 0 and 1.
     scale = k.max(size, axis, True) if ord > 0 else k.min(size, axis, True)
