@@ -268,11 +268,17 @@ def test_a_failure_of_the_library_is_ours(k: Any, monkeypatch: pytest.MonkeyPatc
 def test_a_library_of_another_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
     from backburn_cupy import cublaslt
 
-    old = SimpleNamespace(cublasLtGetVersion=type("Function", (), {"__call__": lambda self: 110901})())
-    for found in (None, SimpleNamespace(), old):
-        monkeypatch.setattr(cublaslt, "_loaded", lambda found=found: found)
+    def of_version(number: int) -> Any:
+        return SimpleNamespace(cublasLtGetVersion=type("Function", (), {"__call__": lambda self: number})())
+
+    for found in ([], [SimpleNamespace()], [of_version(110901), of_version(130100)]):
+        monkeypatch.setattr(cublaslt, "_candidates", lambda _, found=found: iter(found))
         cublaslt.library.cache_clear()
         assert cublaslt.library() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(cupy.cuda.runtime, "runtimeGetVersion", lambda: 14010)
+    cublaslt.library.cache_clear()
+    assert cublaslt.library() is None
     monkeypatch.undo()
     cublaslt.library.cache_clear()
     assert cublaslt.library() is not None
@@ -374,7 +380,9 @@ def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.M
     found = sorted(lib for folder in headers() for lib in folder.parent.glob("lib/libcublasLt.so.1*"))
     if not found:
         pytest.skip("cuBLASLt is not installed")
-    monkeypatch.setattr(cublaslt, "_loaded", lambda: ctypes.CDLL(str(found[0])))
+    version = int(found[0].name.rpartition(".")[2])
+    monkeypatch.setattr(cublaslt, "_candidates", lambda _: iter([ctypes.CDLL(str(found[0]))]))
+    monkeypatch.setattr(cupy.cuda.runtime, "runtimeGetVersion", lambda: 1000 * version)
     monkeypatch.setattr(cublaslt, "handle", lambda device: 0)
     taken: list[None] = []
     assign = cublaslt._set

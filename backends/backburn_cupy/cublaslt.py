@@ -7,10 +7,11 @@ with the header where that is installed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cupy
@@ -20,7 +21,7 @@ import numpy as np
 WORKSPACE = 32 << 20
 #: The alignment of memory, in bytes, beyond which it makes no difference.
 ALIGNMENT = 256
-#: The versions whose interface this is.
+#: The versions of CUDA whose interface this is.
 VERSIONS = (12, 13)
 
 SUCCESS, NOT_SUPPORTED = 0, 15
@@ -71,33 +72,30 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def library() -> Any:
-    """The library, or None where it is not installed or of a version that is not known here."""
-    found = _loaded()
-    if found is None or not hasattr(found, "cublasLtGetVersion"):
-        return None
-    found.cublasLtGetVersion.restype = _S
-    if found.cublasLtGetVersion() // 10000 not in VERSIONS:
-        return None
-    for name, arguments in _SIGNATURES.items():
-        function = getattr(found, name)
-        function.argtypes, function.restype = arguments, _I
-    return found
+    """The library, or None where none of CuPy's version of CUDA is installed, or its interface is not known here."""
+    wanted = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    for found in _candidates(wanted) if wanted in VERSIONS else ():
+        if hasattr(found, "cublasLtGetVersion"):
+            found.cublasLtGetVersion.restype = _S
+            if found.cublasLtGetVersion() // 10000 == wanted:
+                for name, arguments in _SIGNATURES.items():
+                    function = getattr(found, name)
+                    function.argtypes, function.restype = arguments, _I
+                return found
+    return None
 
 
-def _loaded() -> Any:
-    """The library, found as CuPy finds those that it uses."""
+def _candidates(version: int) -> Iterator[Any]:
+    """The library as CuPy finds those that it uses, and as the system does."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
-        return ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+        yield ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
     except (ImportError, OSError, RuntimeError):  # which is also what its own errors are
         pass
-    for name in ("libcublasLt.so.13", "libcublasLt.so.12", "cublasLt64_13.dll", "cublasLt64_12.dll"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+    for name in (f"libcublasLt.so.{version}", f"cublasLt64_{version}.dll"):
+        with contextlib.suppress(OSError):
+            yield ctypes.CDLL(name)
 
 
 def call(name: str, *arguments: Any) -> None:

@@ -181,7 +181,7 @@ extern "C" {
 
 // ---- the interface of the real one ----
 
-size_t cublasLtGetVersion() { return 130100; }
+size_t cublasLtGetVersion() { return 120901; }
 
 int cublasLtCreate(void** place) { return make(place, Handle()); }
 
