@@ -18,6 +18,7 @@ from tests.test_capture import OPTIMIZERS, counting, losses
 
 import backburn as bb
 from backburn import nn, optim
+from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.base.errors import BackendMismatchError, CaptureError, DeviceError, OutOfRangeError
@@ -405,3 +406,29 @@ def test_a_replay_after_a_fork_says_why_it_fails(cupy: Any, k: Any, monkeypatch:
     monkeypatch.setattr(k, "process", os.getpid() + 1)
     with pytest.raises(DeviceError, match="before this process was forked"):
         made([], [])
+
+
+def test_derivatives_of_derivatives_and_several_devices(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_cupy import CupyBackend
+
+    monkeypatch.setattr(CupyBackend, "_made", {})
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 2)
+    k = CupyBackend()
+    backend, guarded = Autodiff(Autodiff(k)), vars(k)["add"]
+
+    def step(w: Any, x: Any) -> Any:
+        loss = ((w * x) ** 3.0).sum()
+        slope = w.grad(loss.backward())
+        return (w.inner() - 0.01 * slope).to(w.backend).require_grad(), slope
+
+    results = []
+    for wrap in (lambda f: f, bb.capture):
+        w, found = bb.asarray([1.0, -2.0], backend=backend).require_grad(), []
+        run = wrap(step)
+        for value in (1.0, 2.0, 3.0, 4.0):
+            w, slope = run(w, bb.asarray(value, backend=backend))
+            found.append(slope.tolist())
+        results.append(found)
+    assert run.reason == ""
+    assert results[0] == results[1]
+    assert vars(k)["add"] is guarded
