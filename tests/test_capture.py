@@ -234,3 +234,57 @@ def test_misuse_is_explained() -> None:
         bb.capture(lambda s: (s, s))(3)
     with pytest.raises(ArgumentError, match=r"use bb\.asarray"):
         bb.capture(lambda s, x: (s, x))(x, np.ones(2))
+
+
+def _numbers(generator: Any = None) -> Any:
+    return bb.random.uniform((2,), backend=TAPING, generator=generator)
+
+
+def _forked(state: Any) -> Any:
+    with bb.random.fork(3):
+        return state, _numbers()
+
+
+def _forked_from_here(state: Any) -> Any:
+    with bb.random.fork():
+        first = _numbers()
+    return state, bb.stack([first, _numbers(), _numbers()])
+
+
+def _checkpointed(state: Any) -> Any:
+    x = (_numbers() + 1.0).require_grad()
+    loss = bb.checkpoint(lambda x: x * _numbers())(x).sum()
+    return state, x.grad(loss.backward())
+
+
+def _seeded(state: Any) -> Any:
+    bb.random.seed(4)
+    return state, _numbers()
+
+
+@pytest.mark.parametrize("step", [
+    _forked, _forked_from_here, _checkpointed, _seeded,
+    lambda state: (state, _numbers()),
+    lambda state: (state, _numbers(bb.random.Generator(9))),
+])  # fmt: skip
+def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
+    def run(step: Any) -> list[Any]:
+        bb.random.seed(0)
+        state, found = {"a": bb.asarray(1.0, backend=TAPING)}, []
+        for number in range(9):
+            if number == 4:
+                bb.random.seed(7)
+            with bb.random.fork(5) if number == 6 else bb.random.fork(bb.random.default_generator()):
+                state, out = step(state)
+            found.append(out.tolist())
+        return [*found, bb.random.get_state()]
+
+    assert run(bb.capture(step, on_fallback="error")) == run(step)
+
+
+def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
+    step = bb.capture(lambda state: (state, _numbers(bb.random.Generator())), on_fallback="error")
+    state = {"a": bb.asarray(1.0, backend=TAPING)}
+    state, _ = step(state)
+    with pytest.raises(CaptureError, match="without a seed"):
+        step(state)

@@ -40,6 +40,9 @@ class Recording:
         self._numbers: list[tuple[int, type]] = []
         #: The places of the numbers that the backend has bound.
         self.bound: set[int] = set()
+        self._assumed: list[Callable[[], bool]] = []
+        #: Objects whose state this recording sets or has assumed.
+        self.known: list[object] = []
 
     def number(self, advance: Callable[[], Any], undo: Callable[[], Any] | None = None) -> Any:
         """What ``advance()`` returns now, as a number that it is asked for again before each replay.
@@ -58,6 +61,15 @@ class Recording:
         """Run ``advance()`` now and before each replay, in order with the numbers."""
         advance()
         self._remember(advance, undo)
+
+    def assume(self, holds: Callable[[], bool]) -> None:
+        """What must be so for the recording to stand for the step: ``holds()``, before a replay."""
+        self._assumed.append(holds)
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is so that was assumed while it was made."""
+        return all(holds() for holds in self._assumed)
 
     def _remember(self, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
         self._advance.append(advance)

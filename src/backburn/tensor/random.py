@@ -32,8 +32,8 @@ from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.elsewhere import missing_name
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.base.replay import REPLAY
+from backburn.base.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
@@ -83,19 +83,39 @@ class Generator:
     def __init__(self, seed: int | None = None, offset: int = 0) -> None:
         """A generator at the beginning of the stream of ``seed``, or at ``offset`` in it."""
         self._lock = threading.Lock()
+        self.key = self.offset = 0
+        if seed is None and REPLAY.get() is not None:
+            raise CaptureError("a Generator without a seed, whose key would stay as it is")
         self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:
         """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for what is no key."""
         key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
+        recording = REPLAY.get()
+        if recording is None:
+            self._put(key, first)
+            return
+        before = self.key, self.offset
+        recording.host(lambda: self._put(key, getattr(offset, "now", first)), lambda: self._put(*before))
+        recording.known.append(self)
+
+    def _put(self, key: int, offset: int) -> None:
         with self._lock:
-            self.key, self.offset = key, first
+            self.key, self.offset = key, offset
+
+    def _assumed_by(self, recording: Recording) -> None:
+        """A recording that has not set the key assumes that it stays as it is."""
+        if not any(x is self for x in recording.known):
+            key = self.key
+            recording.assume(lambda: self.key == key)
+            recording.known.append(self)
 
     def take(self, count: int) -> tuple[int, int]:
         """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them."""
         recording = REPLAY.get()
         if recording is None:
             return self.key, self._advance(count)
+        self._assumed_by(recording)
         return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
 
     def _advance(self, count: int) -> int:
@@ -118,8 +138,14 @@ class Generator:
 
     def state(self) -> dict[str, int]:
         """The state as a plain tree of two integers, to be saved."""
-        with self._lock:
-            return {"key": self.key, "offset": self.offset}
+        recording = REPLAY.get()
+        if recording is None:
+            with self._lock:
+                return {"key": self.key, "offset": self.offset}
+        self._assumed_by(recording)
+        offset = _RecordedOffset(self.offset)
+        recording.host(lambda: setattr(offset, "now", self.offset), lambda: None)
+        return {"key": self.key, "offset": offset}
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go back to a saved state. Raises :class:`ArgumentError` for what is none."""
@@ -134,6 +160,12 @@ class Generator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Generator, (self.key, self.offset))
+
+
+class _RecordedOffset(int):
+    """An offset that was asked for while a step is recorded; ``now`` is what it is at the latest replay."""
+
+    now: int
 
 
 def _below(end: int, name: str, number: Any) -> int:
@@ -215,9 +247,7 @@ def _generator(name: str, generator: Generator | None) -> Generator:
     return source
 
 
-def _draw(
-    name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any
-) -> Any:
+def _draw(name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any) -> Any:
     """A draw of ``size`` numbers, which is a shape, from the next words of a generator."""
     k = _where_drawn(as_backend(backend))
     key, offset = _generator(name, generator).take(_words(name, k, size, dtype))

@@ -13,6 +13,7 @@ from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
 from backburn.base.replay import REPLAY, Carrier, Recording
 from backburn.base.trees import Structure, flatten, unflatten
+from backburn.tensor import random
 from backburn.tensor.classes import Tensor
 from backburn.tensor.dispatch import describe, inner_of, one_of
 from backburn.transforms.levels import check_function
@@ -95,7 +96,7 @@ class Captured:
             self._plans += [(key, None), ((_Slots(state).key(), *key[1:]), None)]
             return state, out
         plan = self._plans[index][1]
-        if plan is None:
+        if plan is None or (isinstance(plan, _Plan) and not plan.recording.holds):
             plan = self._record(base, slots, inputs)
             self._plans[index] = (key, plan)
         if isinstance(plan, str):
@@ -116,7 +117,8 @@ class Captured:
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs) -> _Plan | str:
         """The recorded program, or why there is none; then everything is as it was."""
-        recording, before = Recording(), slots.tensors
+        recording, before, generator = Recording(), slots.tensors, random.default_generator()
+        recording.assume(lambda: random.default_generator() is generator)
         plan = _Plan(recording, inputs)
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
