@@ -288,3 +288,31 @@ def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
     state, _ = step(state)
     with pytest.raises(CaptureError, match="without a seed"):
         step(state)
+
+
+@pytest.mark.parametrize(("make", "options"), [
+    (lambda: optim.SGD(0.1, momentum=0.9), {"momentum": 0.1, "weight_decay": 0.5, "nesterov": True}),
+    (lambda: optim.Adam(0.1), {"betas": (0.1, 0.2), "eps": 0.5, "weight_decay": 0.5}),
+    (lambda: optim.SGD(0.1), {"lr": 0.5}),
+    (lambda: optim.SGD(lambda step: 0.1 / (1 + step)), {"steps": 50}),
+])  # fmt: skip
+def test_options_of_an_optimizer_may_change_between_replays(make: Any, options: dict[str, Any]) -> None:
+    def run(step: Any) -> list[float]:
+        state, found = (model_on(TAPING), make()), []
+        for number, (x, y) in enumerate(batches(7, TAPING)):
+            if number == 4:
+                vars(state[1]).update(options)
+            state, loss = step(state, x, y)
+            found.append(loss.item())
+        return found
+
+    assert run(bb.capture(train_step, on_fallback="error")) == run(train_step)
+
+
+def test_another_default_dtype_is_another_recording() -> None:
+    step = bb.capture(lambda state: (state, bb.zeros((2,), backend=TAPING)), on_fallback="error")
+    state = {"a": bb.asarray(1.0, backend=TAPING)}
+    for dtype in ("float32", "float32", "float32", "float64", "float64", "float64", "float32"):
+        with bb.use_dtype(dtype):
+            state, out = step(state)
+        assert out.dtype == dtype

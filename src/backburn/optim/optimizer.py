@@ -87,7 +87,11 @@ class Optimizer(Carrier):
         leaves = self._leaves(model)
         given = by_leaf(leaves, gradients) if isinstance(gradients, Mapping) else None
         recording = REPLAY.get()
-        lr = self._rate() if recording is None else recording.number(self._rate)
+        if recording is None:
+            lr = self._rate()
+        else:
+            lr, options = recording.number(self._rate), self._options()
+            recording.assume(lambda: self._options() == options)
         work = []
         for i, leaf in enumerate(leaves):
             outer = leaf.value.backend
@@ -134,6 +138,11 @@ class Optimizer(Carrier):
         lr = float(self.lr(self.steps))
         check(type(self).__name__, f"lr({self.steps})", lr)
         return lr
+
+    def _options(self) -> dict[str, Any]:
+        """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
+        plain = (int, float, str, tuple)
+        return {n: v for n, v in vars(self).items() if n not in ("lr", "steps", "_foreign") and isinstance(v, plain)}
 
     def _new(self, x: FloatTensor, inner: Any, gradient: Any, memory: Memory, lr: float) -> FloatTensor:
         """The tensor that takes the place of ``x``; ``inner`` is None on a backend that does not differentiate."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from backburn.backend.capture import Replay
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.contexts import RECORDING, scoped
+from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
 from backburn.base.replay import REPLAY, Carrier, Recording
@@ -87,7 +87,7 @@ class Captured:
         if not base.capabilities.capture:
             self.reason = f"{base.spec} does not record"
             return self._run(slots, batch)
-        key = (slots.key(), inputs.key, RECORDING.get())
+        key = (slots.key(), inputs.key, RECORDING.get(), DEFAULT_FLOAT.get())
         index = next((i for i, (known, _) in enumerate(self._plans) if known == key), None)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
