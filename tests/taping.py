@@ -65,9 +65,10 @@ class TapeReplay:
             for held, x in zip(results, again if isinstance(again, tuple) else (again,), strict=True):
                 if held is not x and held.flags.writeable:  # what is not is a view of what was renewed
                     np.copyto(held, x)
+        out = [x.copy() for x in self.out]  # some may be views of the state that is about to be written over
         for held, x in zip(self.state, [x.copy() for x in self.new], strict=True):
             np.copyto(held, x)
-        return [x.copy() for x in self.out]
+        return out
 
 
 def _taped(name: str, function: Any) -> Any:

@@ -316,3 +316,12 @@ def test_another_default_dtype_is_another_recording() -> None:
         with bb.use_dtype(dtype):
             state, out = step(state)
         assert out.dtype == dtype
+
+
+def test_an_output_that_is_a_part_of_the_old_state() -> None:
+    step = bb.capture(lambda state, x: ({"a": bb.flip(state["a"]) + x}, state["a"][1:]), on_fallback="error")
+    state, found = {"a": bb.asarray([1.0, 2.0, 3.0], backend=TAPING)}, []
+    for number in range(4):
+        state, out = step(state, bb.asarray(float(number), backend=TAPING))
+        found.append(out.tolist())
+    assert found == [[2.0, 3.0], [2.0, 1.0], [3.0, 4.0], [5.0, 4.0]]
