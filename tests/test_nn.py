@@ -403,7 +403,8 @@ def test_first_values() -> None:
     assert abs(init.kaiming_normal(shape, fan=1200).numpy().std() / (2 / 1200) ** 0.5 - 1) < 0.02
     assert init.ones((2,)).tolist() == [1.0, 1.0]
     assert init.zeros((2,), dtype="float64").dtype == "float64"
-    with pytest.raises(ArgumentError, match=r"xavier_normal: the weight of a layer has two axes or more, not the shape \[3\]"):
+    words = r"xavier_normal: the weight of a layer has two axes or more, not the shape \[3\]"
+    with pytest.raises(ArgumentError, match=words):
         init.xavier_normal((3,))
 
 

@@ -130,7 +130,8 @@ def test_what_a_backend_does_not_take(spec: str, words: str) -> None:
 @pytest.mark.parametrize("spec", ["cupy", "cupy:1", "autodiff(cupy:0)"])
 def test_a_cuda_backend_that_cannot_be_used_says_why_and_what_to_do(spec: str, monkeypatch) -> None:
     monkeypatch.setattr("backburn_cupy.detect.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BackendUnavailableError, match=r"CuPy is not installed.*pip install 'backburn\[cuda12\]'.*'numpy'"):
+    words = r"CuPy is not installed.*pip install 'backburn\[cuda12\]'.*'numpy'"
+    with pytest.raises(BackendUnavailableError, match=words):
         load_backend(spec)
 
 
