@@ -10,7 +10,7 @@ from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ExportError
+from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import cast, describe, inner_of, is_tensor, levels_between, lift, wrap
 
@@ -100,6 +100,8 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         raise ArgumentError("asarray: a tensor has no mask, and this array has; obj.filled(value) leaves it behind")
     try:
         array = np.asarray(_untensored(obj))
+    except BackburnError:
+        raise
     except ValueError as cause:
         raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
     if array.dtype.kind == "O" and _integers(array):
