@@ -240,11 +240,40 @@ def test_recorded_memory_counts_and_is_given_back(k: Any, cupy: Any) -> None:
     made, _ = recorded(k, lambda _, state, __: (state, []), [k.ones((2,), dtypes.float32)], [])
     after = k.memory_stats()
     assert after["used"] - before["used"] == after["held"] - before["held"] == made.held > 0
-    gone = weakref.ref(made)
+    gone, pool = weakref.ref(made), id(made._pool)
+    assert pool not in cupy.cuda.MemoryPool.FREED  # what is free in it the graph may use
     del made
     gc.collect()
     assert gone() is None
+    assert pool in cupy.cuda.MemoryPool.FREED
     assert k.memory_stats() == before
+
+
+def test_a_recording_gives_no_memory_back_that_its_graph_may_use(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pools do when one of CUDA's errors says that there is no more."""
+    from backburn_cupy.capture import allocated
+
+    free, words = [0], "cudaErrorMemoryAllocation: out of memory"
+
+    class Memory:
+        def __init__(self, size: int) -> None:
+            if size > free[0]:
+                raise cupy.cuda.runtime.CUDARuntimeError(words)
+            self.size = size
+
+    class Pool:
+        def free_all_blocks(self) -> None:
+            free[0] += 100
+
+    monkeypatch.setattr(cupy.cuda, "Memory", Memory)
+    monkeypatch.setattr(cupy, "get_default_memory_pool", Pool)
+    assert allocated(100).mem.size == 100
+    with pytest.raises(MemoryError, match="1000 bytes cannot be allocated for a recording") as caught:
+        allocated(1000)
+    assert not isinstance(caught.value, RuntimeError)
+    words = "cudaErrorIllegalAddress: an illegal memory access was encountered"
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="IllegalAddress"):
+        allocated(1000)
 
 
 # ---- what is not recorded ----

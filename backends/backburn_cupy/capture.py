@@ -38,7 +38,8 @@ class Recorded:
         self._k = k
         with k.errors("capture"):
             self._numbers = Numbers(k)
-            self._pool = cupy.cuda.MemoryPool()
+            self._pool = cupy.cuda.MemoryPool(allocated)
+            self._pool.set_limit(size=0)  # at one it would give back what the graph uses
             self._stream = cupy.cuda.Stream(non_blocking=True)
             pending = k.faults.pending
             k.faults.record()  # made now, it is no part of the recording
@@ -56,6 +57,14 @@ class Recorded:
                 self._outputs = self._kept(out)
                 self._renew(new)
         self.launches = nodes(self._graph) or len(calls)
+
+    def __del__(self) -> None:
+        # A pool that is forgotten keeps its memory: the arrays go back to it, and then all of it to the device.
+        pool = vars(self).pop("_pool", None)
+        vars(self).clear()
+        if pool is not None:
+            with contextlib.suppress(Exception):  # CUDA may have ended before
+                pool.free_all_blocks()
 
     @contextlib.contextmanager
     def _within(self) -> Iterator[None]:
@@ -116,6 +125,23 @@ class Recorded:
             self._graph.launch()
             self._k.faults.pending |= self._may_fail
             return [x.copy() for x in self._outputs]
+
+
+def allocated(size: int, again: bool = True) -> Any:
+    """New memory of the device for a pool whose free memory a graph may use.
+
+    CuPy's pools give all that is free back to the device when CUDA says that there is no more, and ask again. So this
+    one is told so in other words, after the memory that eager operations do not use has been given back.
+    """
+    try:
+        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if "cudaErrorMemoryAllocation" not in str(error):
+            raise
+        if not again:
+            raise MemoryError(f"{size} bytes cannot be allocated for a recording ({error})") from error
+    cupy.get_default_memory_pool().free_all_blocks()
+    return allocated(size, again=False)
 
 
 def _check_plain(*arrays: Array) -> None:

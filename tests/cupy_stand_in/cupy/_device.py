@@ -131,11 +131,34 @@ def alloc_pinned_memory(size: int) -> Any:
     return bytearray(size)
 
 
+class Memory:
+    """Memory of the device."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class MemoryPointer:
+    """A place in it."""
+
+    def __init__(self, mem: Memory, offset: int) -> None:
+        self.mem, self.offset = mem, offset
+
+
 class Pool:
     """The memory that CuPy holds."""
 
+    #: The pools that gave their memory back.
+    FREED: ClassVar[list[int]] = []
+
+    def __init__(self, allocator: Any = None) -> None:
+        self.allocator = allocator
+
     def malloc(self, size: int) -> Any:
-        raise NotImplementedError
+        return self.allocator(size)
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        assert size == 0
 
     def used_bytes(self) -> int:
         return 3 << 30
@@ -144,7 +167,7 @@ class Pool:
         return 4 << 30
 
     def free_all_blocks(self) -> None:
-        return None
+        self.FREED.append(id(self))
 
 
 def get_default_memory_pool() -> Pool:
@@ -159,7 +182,8 @@ class cuda(Namespace):  # noqa: N801 - a module of CuPy's
 
     #: Whenever the host waited for the device.
     READS: list[Any] = []  # noqa: RUF012
-    Device, Event, Graph, Stream, MemoryPool = Device, Event, Graph, Stream, Pool
+    Device, Event, Graph, Stream = Device, Event, Graph, Stream
+    Memory, MemoryPointer, MemoryPool = Memory, MemoryPointer, Pool
     using_allocator, get_current_stream = staticmethod(using_allocator), staticmethod(get_current_stream)
     alloc_pinned_memory = staticmethod(alloc_pinned_memory)
     device = Namespace(get_cublas_handle=lambda: 1, get_cusolver_handle=lambda: 2)
