@@ -231,7 +231,7 @@ def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     def placed(x: Any) -> Any:
         is_number = isinstance(x, (ReplayedFloat, ReplayedInt))
         place = k.runner.bound(x) if is_number and like is not None and k.runner is not None else None
-        return x if place is None else converted(place.reshape(()), like.dtype)
+        return x if place is None or like is None else converted(place.reshape(()), like.dtype)
 
     return tuple(placed(x) for x in operands[:count]) + operands[count:]
 

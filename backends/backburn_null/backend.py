@@ -81,9 +81,10 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     conformance_kinds = ("dtype", "shape", "signature", "errors", "capabilities", "release")
 
     def __new__(cls) -> NullBackend:  # one object for all
-        if type(cls._instance) is not cls:  # a subclass has its own
-            cls._instance = super().__new__(cls)
-        return cls._instance
+        known = cls._instance
+        if known is None or type(known) is not cls:  # a subclass has its own
+            known = cls._instance = super().__new__(cls)
+        return known
 
     @property
     def spec(self) -> str:

@@ -85,7 +85,8 @@ def ssm_scan_backward(
     if len(out):
         np.multiply(states[0], 0.0 if h0 is None else h0, out=of_a[0, ...])
         np.multiply(states[0], a[0], out=of_h0)
-    return tuple(v.astype(dtype, copy=False) for v in (*results, of_h0))
+    final = [v.astype(dtype, copy=False) for v in (*results, of_h0)]
+    return final[0], final[1], final[2], final[3]
 
 
 def _steps(v: Array, shape: tuple[int, ...], axis: int, reverse: bool) -> Array:

@@ -63,12 +63,21 @@ class Page:
 
 
 def modules_of(root: str) -> Iterator[ModuleType]:
-    """Yield a package and all modules below it, but not `__main__`: to import it is to run it."""
+    """Yield a package and all modules below it, but not `__main__`: to import it is to run it.
+
+    Nor what needs an optional package that is not there, such as the operations of a backend.
+    """
     package = importlib.import_module(root)
     yield package
     for info in pkgutil.walk_packages(package.__path__, f"{root}."):
-        if not info.name.endswith(".__main__"):
+        if info.name.endswith(".__main__"):
+            continue
+        try:
             yield importlib.import_module(info.name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] == root:
+                raise
+            logger.info("%s is not documented: it needs %s", info.name, error.name)
 
 
 def is_public(module: ModuleType) -> bool:

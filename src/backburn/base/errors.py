@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable
 from types import FrameType
+from typing import Any
 
 
 class BackburnError(Exception):
@@ -173,6 +174,7 @@ def _public_name(frame: FrameType) -> str | None:
     maker, inside, _ = path.partition(".<locals>")
     owner, _, name = path.rpartition(".")
     own = {n: home.get(n) for n in home.get("__all__", ())}
+    public: dict[str, Any]
     for public in (own, *(vars(sys.modules.get(n, sys)) for n in _NAMESPACES)):
         if inside:
             if maker in public.get("__all__", public) and public[maker].__module__ == home["__name__"]:

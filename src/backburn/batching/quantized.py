@@ -33,12 +33,13 @@ def as_channels(level: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Quantiz
     if dtype.block is not None:
         return value, dtype, lambda y: y
     scheme = QuantizedDType(dtype.storage, dtype.scale, dtype.mode, "channel", axis=0)
-    if dtype.axis is None:
+    axis = dtype.axis
+    if axis is None:
         return value, scheme, lambda y: y
-    apart = moved(k, value, dtype.axis + 1, 1)
+    apart = moved(k, value, axis + 1, 1)
     channels, *rest = apart.shape[1:]
     lines = k.reshape(apart, (level.size * channels, *rest))
-    return lines, scheme, lambda y: moved(k, k.reshape(y, apart.shape), 1, dtype.axis + 1)
+    return lines, scheme, lambda y: moved(k, k.reshape(y, apart.shape), 1, axis + 1)
 
 
 batching("fake_quantize", fake_quantize)

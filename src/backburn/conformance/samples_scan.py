@@ -149,7 +149,8 @@ def ssm_gradients(
 
 def _backward_case(scan: Any) -> Any:
     """A case of the gradients from one of the scan; ``out`` is any array."""
-    a, b, x, h0 = (*scan.operands, None)[:4]
+    a, b, x, *rest = scan.operands
+    h0 = rest[0] if rest else None
     states = np.broadcast_shapes(a.shape, b.shape, x.shape)
     operands = (real(*states, seed=5), a, b, x, real(*states, seed=6), h0)
     return case(*operands, smooth=scan.smooth, **scan.attributes)

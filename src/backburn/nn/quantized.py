@@ -30,6 +30,7 @@ class Ranges(Protocol):
 
     def weight_range(self, x: Tensor, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         """The ends of the ranges, of the shape of the steps."""
+        ...
 
 
 class InputRange(Protocol):
@@ -37,6 +38,7 @@ class InputRange(Protocol):
 
     def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         """The ends of the range, 0-d."""
+        ...
 
 
 class QuantizedLinear(Module):

@@ -256,9 +256,10 @@ def _draw(name: str, size: Any, dtype: DType, backend: Place, generator: Generat
 
 def _where_drawn(backend: AnyBackend) -> AnyBackend:
     """``backend``; inside ``vmap``, where draws may be each example's own, the transform that runs."""
-    running = ACTIVE.get()
-    inside = running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None
-    return running if inside else backend
+    running: AnyBackend | None = ACTIVE.get()
+    if running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None:
+        return running
+    return backend
 
 
 def _words(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
