@@ -334,6 +334,9 @@ def test_bad_options() -> None:
         (lambda: Adam(model_of((2,)), 0.1), r"Adam: lr comes first.*Adam\(0.01\).step\(model, gradients\)"),  # type: ignore[arg-type]
         (lambda: SGD(-0.1), "SGD: lr is a number from 0 on, not -0.1"),
         (lambda: SGD(float("nan")), "SGD: lr"),
+        (lambda: SGD(True), "SGD: lr"),
+        (lambda: Adam(betas=(0.9,)), "Adam: betas are two numbers"),  # type: ignore[arg-type]
+        (lambda: Adam(betas=0.9), "Adam: betas are two numbers"),  # type: ignore[arg-type]
         (lambda: SGD(0.1, momentum=-1), "SGD: momentum"),
         (lambda: SGD(0.1, nesterov=True), "momentum with nesterov"),
         (lambda: Adam("fast"), "Adam: lr is a number from 0 on, not 'fast'"),  # type: ignore[arg-type]
@@ -451,3 +454,11 @@ def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) 
         threads.for_parts(lambda start, stop: done.append(stop - start), 10, worth=2)
         os._exit(0 if sum(done) == 10 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_options_may_be_numbers_of_numpy() -> None:
+    model = {"w": bb.asarray([1.0]).require_grad()}
+    optimizer = SGD(lr=np.float32(0.5), momentum=np.float64(0.5))  # type: ignore[arg-type]
+    optimizer.step(model, (model["w"] * 1.0).sum().backward())
+    assert model["w"].tolist() == [0.5]
+    assert type(optimizer.lr) is float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.optim.optimizer import Memory, Optimizer, Rate, check
+from backburn.optim.optimizer import Memory, Optimizer, Rate, checked
 
 
 class SGD(Optimizer):
@@ -27,13 +27,11 @@ class SGD(Optimizer):
 
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
-        check("SGD", "momentum", momentum, below=1.0)
-        check("SGD", "weight_decay", weight_decay)
+        self.momentum = checked("SGD", "momentum", momentum, below=1.0)
+        self.weight_decay = checked("SGD", "weight_decay", weight_decay)
         if nesterov:
-            check("SGD", "momentum with nesterov", momentum, low=1e-12)
-        self.momentum = momentum
+            checked("SGD", "momentum with nesterov", momentum, low=1e-12)
         self.nesterov = nesterov
-        self.weight_decay = weight_decay
         self.remembers = ("velocity",) if momentum else ()
 
     def __repr__(self) -> str:
@@ -84,13 +82,13 @@ class Adam(Optimizer):
         given: Any = betas
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
-        check(name, "betas[0]", betas[0], below=1.0)
-        check(name, "betas[1]", betas[1], below=1.0)
-        check(name, "eps", eps)
-        check(name, "weight_decay", weight_decay)
-        self.betas = betas
-        self.eps = eps
-        self.weight_decay = weight_decay
+        try:
+            first, second = betas
+        except (TypeError, ValueError):
+            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}") from None
+        self.betas = checked(name, "betas[0]", first, below=1.0), checked(name, "betas[1]", second, below=1.0)
+        self.eps = checked(name, "eps", eps)
+        self.weight_decay = checked(name, "weight_decay", weight_decay)
 
     def __repr__(self) -> str:
         options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from math import inf
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -61,9 +63,7 @@ class Optimizer(Carrier):
         if isinstance(lr, (list, tuple, dict)):
             name = type(self).__name__
             raise ArgumentError(f"{name}: lr comes first, and no parameters: {name}(0.01).step(model, gradients)")
-        if not callable(lr):
-            check(type(self).__name__, "lr", lr)
-        self.lr = lr
+        self.lr: Rate = lr if callable(lr) else checked(type(self).__name__, "lr", lr)
         #: The number of steps done.
         self.steps = 0
         self._memories: dict[str, Memory] = {}
@@ -135,9 +135,7 @@ class Optimizer(Carrier):
         """The learning rate of the next step."""
         if not callable(self.lr):
             return self.lr
-        lr = float(self.lr(self.steps))
-        check(type(self).__name__, f"lr({self.steps})", lr)
-        return lr
+        return checked(type(self).__name__, f"lr({self.steps})", float(self.lr(self.steps)))
 
     def _options(self) -> dict[str, Any]:
         """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
@@ -305,10 +303,11 @@ def _gradient(x: FloatTensor, gradients: Any) -> Any:
     return k.grad(x.primitive, gradients)
 
 
-def check(optimizer: str, name: str, value: float, low: float = 0.0, below: float | None = None) -> None:
-    """Refuse an option that is no number from ``low`` up to, and without, ``below``."""
-    number: Any = value
-    fits = isinstance(number, (int, float)) and number >= low and (below is None or number < below)
-    if not fits or number == float("inf"):
-        bounds = f"from {low:g} on" if below is None else f"from {low:g} up to and without {below:g}"
-        raise ArgumentError(f"{optimizer}: {name} is a number {bounds}, not {value!r}")
+def checked(optimizer: str, name: str, value: Any, low: float = 0.0, below: float | None = None) -> float:
+    """An option as a float; raises unless it is a number from ``low`` up to, and without, ``below``."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(value)
+        if low <= number < (inf if below is None else below):
+            return number
+    bounds = f"from {low:g} on" if below is None else f"from {low:g} up to and without {below:g}"
+    raise ArgumentError(f"{optimizer}: {name} is a number {bounds}, not {value!r}")
