@@ -155,10 +155,16 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
-    """Run the epochs that are left and save the run after each; how many are saved, and what cut the run short.
+#: Seconds from one save of a run to the next: what a kill may cost, besides an epoch.
+PAUSE = 1.0
 
-    A save waits for the disk, and so has a thread of its own beside the next epoch: tensors never change.
+
+def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
+    """Run the epochs that are left and save the run; how many are saved, and what cut the run short.
+
+    It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
+    also where a signal ends it. A save waits for the disk, and so has a thread of its own beside the next epoch:
+    tensors never change.
     """
     from tqdm import tqdm
 
@@ -168,7 +174,8 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
     epochs = trainer.config.train.epochs
     signalled: KeyboardInterrupt | None = None
     saving: Future[int] | None = None
-    started = time.perf_counter()
+    waiting: dict[str, Any] | None = None
+    started = due = time.perf_counter()
 
     def save(state: dict[str, Any]) -> int:
         outputs.save(folder, state, __version__, trainer.backend)
@@ -181,8 +188,11 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
                 shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
                 # Where standard error is no terminal, there is no bar.
                 epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
-                saved = saving.result() if saving else saved
-                saving = writer.submit(save, trainer.state())
+                waiting = trainer.state()
+                if time.perf_counter() >= due:
+                    saved = saving.result() if saving else saved
+                    saving, waiting = writer.submit(save, waiting), None
+                    due = time.perf_counter() + PAUSE
                 print(
                     f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
                     f"accuracy {epoch.accuracy:7.2%}  {trainer.unseen_name} {epoch.unseen:7.2%}",
@@ -191,6 +201,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
         except KeyboardInterrupt as interrupt:  # what the unfinished epoch did to the model is left out
             signalled = interrupt
         saved = saving.result() if saving else saved
+        saved = save(waiting) if waiting else saved
     if signalled is None:
         print(f"time      {time.perf_counter() - started:.1f} s")
     return saved, signalled
