@@ -44,20 +44,17 @@ _MEMORY = _Memory()
 class Null:
     """A primitive of the null backend: a shape and a dtype. Its bytes count as in use while it lives."""
 
-    __slots__ = ("__weakref__", "dtype", "shape")
+    __slots__ = ("__weakref__", "dtype", "nbytes", "shape")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
         _MEMORY.add(self.nbytes)
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the values would take."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def __del__(self) -> None:
-        _MEMORY.add(-self.nbytes)
+    # The count is bound here: when Python ends, the module's names may be gone before its last objects.
+    def __del__(self, add: Callable[[int], None] = _MEMORY.add) -> None:
+        add(-self.nbytes)
 
     def __repr__(self) -> str:
         return f"<null {self.dtype}{list(self.shape)}>"

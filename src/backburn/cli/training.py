@@ -188,10 +188,10 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
                 shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
                 # Where standard error is no terminal, there is no bar.
                 epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
-                waiting = trainer.state()
+                waiting = state = trainer.state()
                 if time.perf_counter() >= due:
                     saved = saving.result() if saving else saved
-                    saving, waiting = writer.submit(save, waiting), None
+                    saving, waiting = writer.submit(save, state), None
                     due = time.perf_counter() + PAUSE
                 print(
                     f"epoch {epoch.number:>{len(str(epochs))}}/{epochs}  loss {epoch.loss:.4f}  "
@@ -201,7 +201,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
         except KeyboardInterrupt as interrupt:  # what the unfinished epoch did to the model is left out
             signalled = interrupt
         saved = saving.result() if saving else saved
-        saved = save(waiting) if waiting else saved
+        saved = writer.submit(save, waiting).result() if waiting else saved
     if signalled is None:
         print(f"time      {time.perf_counter() - started:.1f} s")
     return saved, signalled
