@@ -15,6 +15,9 @@ from backburn_numpy.quantize import QuantizedArray, dequantize, stored
 
 Array = Any
 
+#: Up to so many rows of ``x``, sums over the blocks of a weight are multiplied by its steps, not its values.
+FEW = 8
+
 
 def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, transposed: bool = False) -> Array:
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape, transposed=transposed)
@@ -24,11 +27,15 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
         out.fill(0)
     has_steps = not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transposed else 1))
     sums = _block_sums(rows, weight) if transposed else None
-    expanded = _Expanded(weight, rows.dtype, has_steps, sums is None)
+    by_block = transposed and len(rows) <= FEW and _has_whole_blocks(weight)
+    expanded = _Expanded(weight, rows.dtype, has_steps and not by_block, sums is None)
     for block in row_blocks(weight.shape):
         part = expanded.rows(block)
         if transposed:
-            np.matmul(rows, part.T, out=out[:, block])
+            if by_block:
+                out[:, block] = _sums_times_steps(rows, part, expanded.steps(weight.scale, block))
+            else:
+                np.matmul(rows, part.T, out=out[:, block])
             if sums is not None:
                 out[:, block] -= np.matmul(sums, _zeros_times_steps(weight, block, rows.dtype).T)
         else:
@@ -89,10 +96,10 @@ class _Expanded:
         part: Array = out[:, : q.shape[1]]
         for steps, ufunc in ((q.zero if self.has_zeros else None, np.subtract), (q.scale, np.multiply)):
             if steps is not None and (ufunc is np.subtract or self.has_steps):
-                _apply(ufunc, part, self._steps(steps, rows), q.dtype.block)
+                _apply(ufunc, part, self.steps(steps, rows), q.dtype.block)
         return part
 
-    def _steps(self, steps: Array, rows: slice) -> Array:
+    def steps(self, steps: Array, rows: slice) -> Array:
         """The steps or zero points of some rows, with two axes unless they are one."""
         if self.q.dtype.axis == 1 or self.q.dtype.granularity == "tensor":
             return steps.astype(self.dtype)
@@ -125,6 +132,20 @@ def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
     if weight.zero is None or weight.dtype.block is None or not x.size:
         return None
     return np.add.reduceat(x, np.arange(0, x.shape[1], weight.dtype.block), -1)
+
+
+def _has_whole_blocks(weight: QuantizedArray) -> bool:
+    block = weight.dtype.block
+    return block is not None and weight.shape[1] % block == 0 and weight.shape[1] > 0
+
+
+def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
+    """``x @ (part * steps).T`` for steps of whole blocks, which multiply the sums over their blocks."""
+    outputs, blocks = steps.shape
+    values, operands = part.reshape(outputs, blocks, -1), x.reshape(len(x), blocks, -1)
+    sums = np.matmul(values.transpose(1, 0, 2), operands.transpose(1, 2, 0))
+    sums *= steps.T[:, :, None]
+    return sums.sum(0).T
 
 
 def _zeros_times_steps(weight: QuantizedArray, rows: slice, dtype: Any) -> Array:
