@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
+from backburn import nn
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError, ShapeError
 from backburn.transforms import (
     check_grads,
@@ -213,6 +214,79 @@ def test_custom_vjp_at_both_orders() -> None:
     assert grad(log1pexp)(x).item() == 1.0
     check_grads(log1pexp, (tensor([0.3, -0.7]),), order=2)
     assert log1pexp(tensor(0.0)).item() == pytest.approx(math.log(2))
+
+
+def polar() -> Any:
+    """Of a point: its distance and angle, and integers; the derivative is twice the true one."""
+
+    @custom_vjp
+    def f(x: Any, y: Any) -> Any:
+        r = bb.sqrt(x * x + y * y)
+        return {"r": r, "angle": bb.atan2(y, x)}, bb.asarray([1, 2])
+
+    def backward(saved: Any, cotangents: Any) -> Any:
+        x, y, r = saved
+        of, of_integers = cotangents
+        assert of_integers is None
+        r_x, r_y, a_x, a_y = x / r, y / r, -y / (r * r), x / (r * r)
+        return 2.0 * (of["r"] * r_x + of["angle"] * a_x), 2.0 * (of["r"] * r_y + of["angle"] * a_y)
+
+    f.define(lambda x, y: (f(x, y), (x, y, bb.sqrt(x * x + y * y))), backward)
+    return f
+
+
+def test_custom_vjp_of_a_tree_of_values() -> None:
+    f, x, y = polar(), tensor([0.6, -0.3]), tensor([0.8, 0.4])
+
+    def plain(x: Any, y: Any) -> Any:
+        return {"r": bb.sqrt(x * x + y * y), "angle": bb.atan2(y, x)}
+
+    def loss(f: Any) -> Any:
+        return lambda x, y: (lambda out: (bb.exp(out["r"]) * out["angle"]).sum())(f(x, y))
+
+    ours = lambda x, y: f(x, y)[0]
+    for one, other in zip(grad(loss(ours), (0, 1))(x, y), grad(loss(plain), (0, 1))(x, y), strict=True):
+        np.testing.assert_allclose(one.numpy(), 2.0 * other.numpy(), rtol=1e-14)
+    only = grad(lambda x: ours(x, y)["r"].sum())(x)
+    np.testing.assert_allclose(only.numpy(), 2.0 * grad(lambda x: plain(x, y)["r"].sum())(x).numpy(), rtol=1e-14)
+    tangents = jvp(ours, (x, y), (y, x))[1], jvp(plain, (x, y), (y, x))[1]
+    for name in ("r", "angle"):
+        np.testing.assert_allclose(tangents[0][name].numpy(), 2.0 * tangents[1][name].numpy(), rtol=1e-14)
+        each = bb.vmap(grad(lambda x, y, name=name: ours(x, y)[name]))(x, y)
+        all_at_once = grad(lambda x, name=name: bb.vmap(ours)(x, y)[name].sum())(x)
+        alone = grad(lambda x, name=name: plain(x, y)[name].sum())(x)
+        np.testing.assert_allclose(each.numpy(), 2.0 * alone.numpy(), rtol=1e-14)
+        np.testing.assert_allclose(all_at_once.numpy(), each.numpy(), rtol=1e-14)
+    values, integers = f(x.require_grad(), y)
+    assert integers.tolist() == [1, 2]
+    assert values["r"].is_tracked
+
+
+def test_custom_vjp_of_a_method() -> None:
+    class Scale(nn.Module):
+        def __init__(self, factor: float) -> None:
+            self.factor = tensor(factor).require_grad()
+
+        @custom_vjp
+        def __call__(self, x: Any) -> Any:
+            """Multiply by the factor."""
+            return x * self.factor
+
+        def forward(self, x: Any) -> Any:
+            return x * self.factor, (self.factor, x)
+
+        def backward(saved: Any, g: Any) -> Any:  # noqa: N805 - a half of the derivative takes residuals first
+            factor, x = saved
+            return {"factor": (g * x).sum() * 10.0}, g * factor * 10.0
+
+        __call__.define(forward, backward)
+
+    module, x = Scale(3.0), tensor([1.0, 2.0])
+    assert Scale.__call__.__doc__ == "Multiply by the factor."
+    assert module(x).tolist() == [3.0, 6.0]
+    assert grad(lambda x: module(x).sum())(x).tolist() == [30.0, 30.0]
+    of_module = grad(lambda m: m(x).sum())(module)
+    assert of_module.factor.item() == 30.0
 
 
 def test_custom_vjp_refuses_what_does_not_fit() -> None:
@@ -487,6 +561,22 @@ def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> 
     f.define(lambda x: (x * w, None), lambda saved, g: (g * 2.0,))
     with pytest.raises(GraphError, match="forward function of f uses a tracked tensor that it was not given"):
         f(x)
+
+
+def test_a_derivative_by_hand_may_use_constants_of_the_default_backend() -> None:
+    x: Any = bb.asarray([1.0, 2.0]).require_grad()
+
+    @custom_vjp
+    def f(x: Any) -> Any:
+        return x * 2.0
+
+    f.define(lambda x: (x * bb.asarray(2.0), None), lambda saved, g: (g * bb.asarray([10.0, 20.0]),))
+    found = x.grad(f(x).sum().backward())
+    assert (found + 1.0).tolist() == [11.0, 21.0]
+    w = bb.asarray(2.0).require_grad()
+    f.define(lambda x: (x * 2.0, None), lambda saved, g: (g * w,))
+    with pytest.raises(GraphError, match="backward function of f uses a tracked tensor that it was not given"):
+        f(x).sum().backward()
 
 
 def test_check_grads_finds_a_wrong_derivative_beside_a_large_value() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.base.trees import flatten, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import common_backend, describe, levels_between, lift
+from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_between, lift
 from backburn.transforms.batching import vmap
 from backburn.transforms.levels import check_function, constant, running
 
@@ -35,9 +36,10 @@ class custom_vjp:  # noqa: N801 - a decorator
 
     ``forward(*args)`` returns the function's value and residuals, ``backward(residuals, cotangent)`` a tuple of the
     cotangents of ``args`` (None for those without one); both are ordinary functions of tensors and may be
-    differentiated in turn. Arguments that are given by name come in their places. The value is one float tensor.
-    Forward mode (:func:`jvp`) transposes ``backward``, which is linear in its cotangent; where it is not, it counts as
-    what it is near 0.
+    differentiated in turn. Arguments that are given by name come in their places. The value is a tree of tensors, and
+    the cotangent one of its form: zeros where nothing came, None for a tensor that is not of floats. Forward mode
+    (:func:`jvp`) transposes ``backward``, which is linear in its cotangent; where it is not, it counts as what it is
+    near 0.
 
         >>> import backburn as bb
         >>> @custom_vjp
@@ -55,6 +57,10 @@ class custom_vjp:  # noqa: N801 - a decorator
         self.forward: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         functools.update_wrapper(self, f)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method of ``instance``, which is then the first argument: that of both halves, too."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def define(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Attach the two halves of the derivative."""
@@ -81,38 +87,64 @@ class custom_vjp:  # noqa: N801 - a decorator
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
-        pair = self.forward(*unflatten(structure, inner))
-        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], FloatTensor):
-            what = type(pair).__name__ + (f" of {len(pair)}" if isinstance(pair, tuple) else "")
-            raise ArgumentError(
-                f"custom_vjp: the forward function of {self.f.__name__} must return a pair, a float tensor and the "
-                f"residuals (None if there are none), not {what}"
-            )
-        out, residuals = pair
-        if levels_between(out.backend, below) is None:
-            raise GraphError(
-                f"custom_vjp: the forward function of {self.f.__name__} uses a tracked tensor that it was not given, "
-                f"and whose gradient would be lost: {describe((out,))}. Pass it as an argument, or detach it"
-            )
+        out, residuals = _pair(self.f.__name__, self.forward(*unflatten(structure, inner)))
+        outputs, form = flatten(out)
+        is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
+        values = [_on_level(x, below, "forward", self.f.__name__) for x in outputs]
 
-        def pulled(cotangent: FloatTensor, onto: Any) -> list[Any]:
-            """The primitives on ``onto`` of the cotangents of the tracked arguments."""
-            found = _like_arguments(self.f.__name__, args, self.backward(residuals, cotangent))  # type: ignore[misc]
+        def pulled(cotangents: list[Any], onto: Any) -> list[Any]:
+            """The primitives on ``onto`` of the cotangents of the tracked arguments; None stands for zeros."""
+            given = [
+                _cotangent(x, value, c, onto) if of_float else None
+                for x, value, c, of_float in zip(outputs, values, cotangents, is_float, strict=True)
+            ]
+            back = self.backward(residuals, unflatten(form, given))  # type: ignore[misc]
+            found = _like_arguments(self.f.__name__, args, back)
             chosen: list[tuple[Any, Any]] = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
             return [_checked(self.f.__name__, x, c, onto) for x, c in chosen]
 
         with_notes = [x.primitive for x, t in zip(lifted, tracked, strict=True) if t]
-        value = lift(out, below)
         if isinstance(outer, Forward):
-            tangent = _transposed(below, pulled, out, value, [x.tangent for x in with_notes])
-            return FloatTensor(Dual(value, tangent), outer, out.dtype)
+            made = _transposed(below, pulled, outputs, values, [x.tangent for x in with_notes])
+        else:
 
-        def pull(k: Any, g: list[Any], node: Node) -> tuple[Any, ...]:
-            return tuple(pulled(FloatTensor(g[0], below, out.dtype), below))
+            def pull(k: Any, g: list[Any], node: Node) -> tuple[Any, ...]:
+                return tuple(pulled(g, below))
 
-        node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
-        (result,) = with_outputs(node, (value,), (True,))
-        return FloatTensor(result, outer, out.dtype)
+            node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
+            made = list(with_outputs(node, tuple(values), is_float))
+        return unflatten(form, [type(x)(v, outer, x.dtype) for x, v in zip(outputs, made, strict=True)])
+
+
+def _pair(name: str, pair: Any) -> tuple[Any, Any]:
+    """What a forward function returned: a tree of tensors, some of floats, and the residuals."""
+    if isinstance(pair, tuple) and len(pair) == 2:
+        leaves = flatten(pair[0])[0]
+        if all(isinstance(x, Tensor) for x in leaves) and any(isinstance(x, FloatTensor) for x in leaves):
+            return pair
+    what = type(pair).__name__ + (f" of {len(pair)}" if isinstance(pair, tuple) else "")
+    raise ArgumentError(
+        f"custom_vjp: the forward function of {name} must return a pair, its value (a float tensor, or a tree of "
+        f"tensors) and the residuals (None if there are none), not {what}"
+    )
+
+
+def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
+    """What a half of the derivative made, on the level below; what it made above with constants has no history."""
+    own = x
+    while levels_between(own.backend, below) is None:
+        if own.is_tracked or inner_of(own.backend) is None or isinstance(own.backend, Batched):
+            raise GraphError(
+                f"custom_vjp: the {half} function of {name} uses a tracked tensor that it was not given, and whose "
+                f"gradient would be lost: {describe((x,))}. Pass it as an argument, or detach it"
+            )
+        own = own.inner()
+    return lift(own, below)
+
+
+def _cotangent(x: FloatTensor, value: Any, cotangent: Any, k: Any) -> FloatTensor:
+    """The cotangent of an output as a tensor on ``k``: zeros where nothing came."""
+    return FloatTensor(k.zeros(tuple(value.shape), x.dtype) if cotangent is None else cotangent, k, x.dtype)
 
 
 def _by_position(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -125,20 +157,34 @@ def _by_position(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return bound.args
 
 
-def _transposed(below: Any, pulled: Callable[..., Any], out: FloatTensor, value: Any, tangents: list[Any]) -> Any:
-    """The tangent that a rule for cotangents implies: the derivative of ``tangents . rule(u)`` by ``u`` at 0."""
+def _transposed(
+    below: Any, pulled: Callable[..., Any], outputs: list[Any], values: list[Any], tangents: list[Any]
+) -> list[Any]:
+    """The outputs with the tangents that a rule for cotangents implies.
+
+    They are the derivatives of ``tangents . rule(u)`` by the outputs' cotangents ``u`` at 0.
+    """
     middle: Any = Autodiff(below)
-    u = middle.set_require_grad(middle.from_inner(below.zeros(value.shape, out.dtype)), True)
+    zeros = [
+        below.zeros(tuple(v.shape), x.dtype) if isinstance(x, FloatTensor) else None
+        for x, v in zip(outputs, values, strict=True)
+    ]
+    us = [None if z is None else middle.set_require_grad(middle.from_inner(z), True) for z in zeros]
     with running(middle):
-        cotangents = pulled(FloatTensor(u, middle, out.dtype), middle)
+        cotangents = pulled(us, middle)
+    dtype = next(x.dtype for x in outputs if isinstance(x, FloatTensor))
     total: Any = None
     for t, c in zip(tangents, cotangents, strict=True):
         if c is not None and middle.is_tracked(c):
             term = middle.sum(middle.mul(c, middle.from_inner(t)), tuple(range(len(t.shape))), False)
-            term = middle.cast(term, out.dtype)
+            term = middle.cast(term, dtype)
             total = term if total is None else middle.add(total, term)
-    found = None if total is None else middle.grad(u, middle.backward(total))
-    return below.zeros(value.shape, out.dtype) if found is None else found
+    gradients = None if total is None else middle.backward(total)
+    made: list[Any] = []
+    for value, zero, u in zip(values, zeros, us, strict=True):
+        found = None if gradients is None or u is None else middle.grad(u, gradients)
+        made.append(value if zero is None else Dual(value, zero if found is None else found))
+    return made
 
 
 def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], structure: Any) -> Any:
@@ -157,7 +203,7 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     kept: list[Any] = []
 
     def forward(*inputs: Any) -> Any:
-        out, residuals = rule.forward(*unflatten(structure, inputs))  # type: ignore[misc]
+        out, residuals = _pair(rule.f.__name__, rule.forward(*unflatten(structure, inputs)))  # type: ignore[misc]
         saved, form = flatten(residuals)
         kept[:] = [form, [None if isinstance(r, Tensor) else r for r in saved]]
         return out, [r for r in saved if isinstance(r, Tensor)]
@@ -175,8 +221,7 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     together = type(rule)(vmap(functools.wraps(rule.f)(lambda *a: rule.f(*unflatten(structure, a))), axes, **options))
     if rule.forward is not None:
         together.define(vmap(forward, axes, **options), pulled)
-    out = together(*inner)
-    return type(out)(level.mapped(lift(out, k)), level, out.dtype)
+    return tree_map(lambda x: type(x)(level.mapped(lift(x, k)), level, x.dtype), together(*inner))
 
 
 def _below(level: Batched, x: Tensor) -> Tensor:
@@ -208,4 +253,4 @@ def _checked(name: str, x: FloatTensor, cotangent: Any, below: Any) -> Any:
         raise ShapeError(
             f"custom_vjp: the backward function of {name} returned {what} as the cotangent of {describe((x,))}"
         )
-    return lift(cotangent, below)
+    return _on_level(cotangent, below, "backward", name)
