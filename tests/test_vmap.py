@@ -15,7 +15,7 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, OutOfRangeError, Unsupported
-from backburn.base.trees import flatten, tree_map
+from backburn.base.trees import flatten, tree_map, unflatten
 from backburn.batching import FallbackWarning, batching, broadcasting
 
 Function = Callable[..., Any]
@@ -278,6 +278,40 @@ def test_derivatives_by_hand_hold_inside_and_outside() -> None:
     same(parameter.grad(gradients), [x.sum().detach()])
     nested = bb.grad(lambda x: bb.vmap(lambda a: bb.vmap(lambda b: f(b, a))(x))(w).sum())(x)
     same(nested, [2.0 * w.sum() * bb.ones_like(x)])
+
+
+# ---- the reverse pass of a function that was run outside ----
+
+OUTSIDE: dict[str, Function] = {
+    "elementwise": lambda x: bb.sin(x) * x.sum(),
+    "products": lambda x: bb.einsum("i,j->ij", x, bb.exp(x)) @ x,
+    "layers": lambda x: model()(x).sum(),
+    "convolution": lambda x: bb.nn.functional.conv(x.reshape((1, 1, 4)), bb.ones((2, 1, 3), dtype="float64")).tanh(),
+    "normalized": lambda x: bb.nn.functional.log_softmax(x, axis=0),
+    "sorted": lambda x: bb.sort(x * x) * bb.cumulative_prod(x),
+    "picked": lambda x: x.at[bb.asarray([0, 2, 0])].add(x[:3] ** 2.0)[bb.asarray([2, 2, 1])],
+    "decomposed": lambda x: bb.linalg.cholesky(bb.linalg.outer(x, x) + bb.eye(4, dtype="float64") * 3.0),
+    "several": lambda x: (x.sum(), {"a": bb.exp(x)}),
+    "checkpointed": bb.checkpoint(lambda x: bb.sin(bb.exp(x)) * x),
+    "by hand": lambda x: clipped_identity()(x, x),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_pullbacks_are_mapped(name: str) -> None:
+    f, x = OUTSIDE[name], real(4)
+    out, pullback = bb.vjp(f, x)
+    leaves, structure = flatten(out)
+    cotangents = [bb.random.normal((5, *leaf.shape), dtype="float64") for leaf in leaves]
+    mapped = bb.vmap(pullback)(unflatten(structure, cotangents))[0]
+    alone = [pullback(unflatten(structure, [c[i] for c in cotangents]))[0] for i in range(5)]
+    same(mapped, [bb.stack(alone)])
+    of_cotangent = bb.grad(lambda c: (pullback(c)[0] ** 2.0).sum())(out)
+    units = bb.eye(4, dtype="float64")
+    columns = bb.vmap(bb.linearize(f, x)[1])(units)
+    (pulled,) = pullback(out)
+    for got, column in zip(flatten(of_cotangent)[0], flatten(columns)[0], strict=True):
+        same(got, [2.0 * bb.tensordot(pulled, column, axes=([0], [0]))])
 
 
 # ---- gradients of each example ----

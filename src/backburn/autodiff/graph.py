@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic
 
 from backburn.backend.contract import BK
@@ -56,6 +56,11 @@ class OutputNode(Node):
 
     __slots__ = ("index",)
     index: int
+
+
+def outputs_node(nodes: Iterable[Node], cotangents: Iterable[Any]) -> Node:
+    """A root from which a reverse pass starts at several outputs with these cotangents; its own is not looked at."""
+    return Node(lambda k, g, node: node.saved, tuple(nodes), tuple(cotangents), (), next_stamp())
 
 
 class Tracked(Generic[BK]):

@@ -89,9 +89,15 @@ _FROM_INNER = {
 def lift(x: Any, backend: AnyBackend) -> Any:
     """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
     primitive = x._primitive
-    if x.backend is not backend:
-        for level in levels_between(x.backend, backend) or ():
-            primitive = getattr(level, _FROM_INNER[x.dtype.kind])(primitive)
+    if x.backend is backend:
+        return primitive
+    return as_constant(primitive, x.dtype.kind, levels_between(x.backend, backend) or ())
+
+
+def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
+    """A primitive of this kind as a constant on the last of ``levels``, each of which wraps the one before."""
+    for level in levels:
+        primitive = getattr(level, _FROM_INNER[kind])(primitive)
     return primitive
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any
 
-from backburn.autodiff.graph import Node, next_stamp, reverse
+from backburn.autodiff.graph import Node, next_stamp, outputs_node, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING
@@ -18,7 +18,7 @@ from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import common_backend
-from backburn.transforms.levels import check_function
+from backburn.transforms.levels import check_function, raised
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,15 +113,17 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
     """Run the function once more, recorded, and go backward through what it recorded."""
     (again,) = node.saved
     since = next_stamp()
-    outputs = [x.primitive.node for x in again()]
+    recorded = again()
+    outputs = [x.primitive.node for x in recorded]
     if len(outputs) != len(g):
         raise GraphError(
             f"checkpoint: the function returned {len(g)} tracked tensors, and {len(outputs)} when it was called again "
             f"in the reverse pass: it must do the same both times"
         )
     reached = [(x, cotangent) for x, cotangent in zip(outputs, g, strict=True) if cotangent is not None]
-    root = Node(_cotangents, tuple(x for x, _ in reached), tuple(c for _, c in reached), (), next_stamp())
-    del outputs, reached
+    nodes = raised([x for x, _ in reached], recorded[0].backend.inner_backend, k)
+    root = outputs_node(nodes, [c for _, c in reached])
+    del recorded, outputs, reached, nodes
     gradients = reverse(k, root, None, retain_graph=False, since=since)
     if any(found.stamp < since and found not in node.parents for found in gradients):
         raise GraphError(
@@ -129,8 +131,3 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
             "not use before, such as a parameter that a step has replaced: call backward before the step"
         )
     return tuple(gradients.get(parent) for parent in node.parents)
-
-
-def _cotangents(k: Any, g: Any, node: Node) -> tuple[Any, ...]:
-    """The given cotangents, where a reverse pass from several outputs begins."""
-    return node.saved

@@ -109,7 +109,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         else:
 
             def pull(k: Any, g: list[Any], node: Node) -> tuple[Any, ...]:
-                return tuple(pulled(g, below))
+                return tuple(pulled(g, k))
 
             node = Node(pull, tuple(x.node for x in with_notes), (), (), next_stamp())
             made = list(with_outputs(node, tuple(values), is_float))

@@ -8,11 +8,11 @@ from operator import index
 from typing import Any
 
 from backburn.autodiff import Autodiff, Dual, Forward
-from backburn.base.contexts import RECORDING, scoped
+from backburn.autodiff.graph import Node, outputs_node, reverse
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, lift
+from backburn.tensor.dispatch import common_backend, describe, lift
 from backburn.transforms.levels import (
     as_recorded,
     check_function,
@@ -20,7 +20,7 @@ from backburn.transforms.levels import (
     float_leaves,
     level_below,
     lowered,
-    onto,
+    raised,
     running,
     scalar_output,
     taken_down,
@@ -72,35 +72,26 @@ def _value(outer: Any, x: Any, home: Any) -> Any:
 
 
 def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Any]) -> list[Any]:
-    """The gradients of the inputs, on the level below ``outer``, for cotangents of the outputs."""
+    """The gradients of the inputs for cotangents of the outputs, on the level of these or that below ``outer``."""
     below: Any = outer.inner_backend
     pairs = [
-        (x.primitive, onto("vjp", "cotangent", _like("vjp", "cotangent", x.inner(), c), below))
+        (x, lowered(_like("vjp", "cotangent", x.inner(), c), below))
         for x, c in zip(outputs, cotangents, strict=True)
         if isinstance(x, FloatTensor) and x.backend is outer and x.is_tracked
     ]
-    found: Any = None
-    with scoped(RECORDING, True):  # a pullback is no less one inside no_grad
-        if len(pairs) == 1:
-            found = outer.backward(*pairs[0], retain_graph=True)
-        elif pairs:
-            found = outer.backward(_weighted(outer, pairs), retain_graph=True)
+    # Where a cotangent stands on a higher level (of vmap, say), the pass runs there, and what was saved is constant.
+    k: Any = common_backend("vjp", [t for x, c in pairs for t in (x.inner(), c)]) if pairs else below
+    found: dict[Node, Any] = {}
     if pairs:
+        nodes = raised([x.primitive.node for x, _ in pairs], below, k)
+        root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
+        found = reverse(k, root, None, retain_graph=True)
         check_leaves_are_ours("vjp", outer, found, inputs)
     result = []
     for x in inputs:
-        g = outer.grad(x.primitive, found) if pairs else None
-        result.append(FloatTensor(below.zeros(x.shape, x.dtype) if g is None else g, below, x.dtype))
+        g = found.get(x.primitive.node)
+        result.append(FloatTensor(k.zeros(x.shape, x.dtype) if g is None else g, k, x.dtype))
     return result
-
-
-def _weighted(outer: Any, pairs: list[tuple[Any, Any]]) -> Any:
-    """The sum of several outputs times their cotangents, whose gradients are those wanted."""
-    total: Any = None
-    for x, c in pairs:
-        term = outer.sum(outer.mul(x, outer.from_inner(c)), tuple(range(len(x.shape))), False)
-        total = term if total is None else outer.add(total, outer.cast(term, outer.dtype(total)))
-    return total
 
 
 def positions(name: str, argnums: Any) -> tuple[int, ...]:

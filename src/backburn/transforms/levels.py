@@ -7,11 +7,13 @@ two variables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 from backburn.autodiff import Autodiff, Forward
+from backburn.autodiff.graph import Node
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
@@ -19,7 +21,7 @@ from backburn.base.trees import flatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_between, lift
+from backburn.tensor.dispatch import as_constant, common_backend, describe, inner_of, levels_between, lift
 from backburn.tensor.host import asarray
 
 
@@ -88,17 +90,40 @@ def _constant(k: Any, primitive: Any) -> Any:
     return k.from_inner(_constant(k.inner_backend, k.inner(primitive)))
 
 
-def onto(name: str, what: str, x: FloatTensor, below: AnyBackend) -> Any:
-    """The primitive of ``x`` on the level ``below``, which must not stand under its own."""
-    x = lowered(x, below)
-    if levels_between(x.backend, below) is None:
-        if levels_between(below, x.backend) is not None:
-            raise GraphError(
-                f"{name}: the {what} {describe((x,))} stands on a level above {below.spec}, where the function was "
-                f"differentiated. Call {name} inside the transform that tracks the {what}, or detach it"
-            )
-        common_backend(name, [x, FloatTensor(x.primitive, below, x.dtype)])  # raises: they are different backends
-    return lift(x, below)
+def raised(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
+    """``nodes``, recorded above ``below``, with what they and those behind them saved as constants of ``k``.
+
+    ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves stay what they are.
+    """
+    nodes = list(nodes)
+    path = levels_between(below, k)
+    if not path:
+        return nodes
+    found: dict[Node, Node] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found[node] = node if node.backward is None else copy.copy(node)
+        waiting.extend(p for p in node.parents if p is not None)
+
+    def lifted(x: Any) -> Any:
+        if x.__class__ in (list, tuple):
+            return x.__class__(map(lifted, x))
+        if x is None or isinstance(x, (bool, int, float, str)):
+            return x
+        try:
+            kind = below.dtype(x).kind
+        except Exception:  # what is no primitive: a dtype, an operation
+            return x
+        return as_constant(x, kind, path)
+
+    for made in found.values():
+        if made.backward is not None:
+            made.saved = lifted(made.saved)
+            made.parents = tuple(None if p is None else found[p] for p in made.parents)
+    return [found[node] for node in nodes]
 
 
 def variables(outer: Autodiff[Any], tensors: list[FloatTensor]) -> list[FloatTensor]:
@@ -128,10 +153,10 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def check_leaves_are_ours(name: str, outer: Any, gradients: Any, inputs: list[FloatTensor]) -> None:
+def check_leaves_are_ours(name: str, outer: Any, gradients: Collection[Node], inputs: list[FloatTensor]) -> None:
     """Refuse a function that captured somebody else's variable of its own level: its gradient would be lost."""
     ours = {x.primitive.node for x in inputs}
-    if any(node not in ours for node in gradients._by_node):
+    if any(node not in ours for node in gradients):
         raise GraphError(
             f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
             f"Pass the tensor as an argument, or detach it"
