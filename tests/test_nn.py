@@ -326,6 +326,28 @@ def test_normalizing_layers() -> None:
         layer(normal(2, 5))
 
 
+def test_norms_of_groups_and_instances() -> None:
+    x = normal(6, 4, 3, 2, dtype="float64")
+    a = x.numpy()
+    with bb.use_dtype("float64"):
+        groups, instances, plain = nn.GroupNorm(2, 4), nn.InstanceNorm(4, affine=True), nn.InstanceNorm(4)
+    assert groups.num_parameters == instances.num_parameters == 8
+    assert plain.parameters() == []
+    scale, shape = np.arange(4.0), (1, 4, 1, 1)
+    for layer, count in ((groups, 2), (instances, 4)):
+        layer.load_state_dict({"weight": scale, "bias": np.ones(4)})
+        parts = a.reshape(6, count, -1)
+        expected = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
+        expected = expected.reshape(a.shape) * scale.reshape(shape) + 1
+        np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose((plain(x).numpy() * scale.reshape(shape) + 1), expected, rtol=1e-10)
+    with pytest.raises(ArgumentError, match="GroupNorm: 4 channels do not form 3 groups"):
+        nn.GroupNorm(3, 4)
+    for layer in (groups, plain):
+        with pytest.raises(ShapeError, match=r"Norm: made for inputs of shape \[N, 4, ...\], not float32\[2,5,3\]"):
+            layer(normal(2, 5, 3))
+
+
 def test_batch_norm() -> None:
     with bb.use_dtype("float64"):
         layer = nn.BatchNorm(3, momentum=0.25)

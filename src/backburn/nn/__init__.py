@@ -35,7 +35,7 @@ from backburn.nn.conv import (
 )
 from backburn.nn.linear import Embedding, Linear
 from backburn.nn.module import Module, parameter
-from backburn.nn.normalization import BatchNorm, LayerNorm, RMSNorm
+from backburn.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from backburn.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -65,7 +65,7 @@ __all__ = [
     "Linear", "Embedding",
     "Identity", "Flatten", "Dropout",
     "ReLU", "LeakyReLU", "ELU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax",
-    "LayerNorm", "RMSNorm", "BatchNorm",
+    "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",

@@ -113,6 +113,62 @@ class BatchNorm(Module):
         return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)  # type: ignore[no-any-return]
 
 
+class GroupNorm(Module):
+    """:class:`LayerNorm` of each example over ``groups`` groups of the ``channels``, which are axis 1.
+
+    ``weight`` and ``bias`` have one value for each channel. After Wu and He (2018).
+
+    >>> import backburn as bb
+    >>> GroupNorm(2, 6)(bb.zeros((8, 6, 5, 5))).shape
+    (8, 6, 5, 5)
+    """
+
+    weight: FloatTensor | None
+    bias: FloatTensor | None
+
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        sizes("GroupNorm", groups=groups, channels=channels)
+        if channels % groups:
+            raise ArgumentError(f"GroupNorm: {channels} channels do not form {groups} groups of equal size")
+        self.groups = groups
+        self.channels = channels
+        self.eps = eps
+        self.weight = parameter(init.ones((channels,))) if affine else None
+        self.bias = parameter(init.zeros((channels,))) if affine else None
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized examples, of the shape of ``x``."""
+        check_channels("GroupNorm", x, self.channels)
+        return functional.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)
+
+
+class InstanceNorm(Module):
+    """Each channel of each example minus its mean over all axes from 2 on, over its standard deviation there.
+
+    With ``affine``, times ``weight`` plus ``bias``, of one value for each of the ``channels``. After Ulyanov, Vedaldi
+    and Lempitsky (2016).
+
+    >>> import backburn as bb
+    >>> InstanceNorm(2)(bb.asarray([[[1.0, -1.0], [5.0, 5.0]]])).numpy().round(2).tolist()
+    [[[1.0, -1.0], [0.0, 0.0]]]
+    """
+
+    weight: FloatTensor | None
+    bias: FloatTensor | None
+
+    def __init__(self, channels: int, eps: float = 1e-5, affine: bool = False) -> None:
+        sizes("InstanceNorm", channels=channels)
+        self.channels = channels
+        self.eps = eps
+        self.weight = parameter(init.ones((channels,))) if affine else None
+        self.bias = parameter(init.zeros((channels,))) if affine else None
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized examples, of the shape of ``x``."""
+        check_channels("InstanceNorm", x, self.channels)
+        return functional.instance_norm(x, self.weight, self.bias, eps=self.eps)
+
+
 def lowered(x: Tensor, backend: AnyBackend) -> Tensor:
     """``x`` without history on ``backend``, which is its own or one further in."""
     while x.backend is not backend and inner_of(x.backend) is not None:
@@ -124,3 +180,9 @@ def check_last_axes(layer: str, x: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse an input whose last axes are not those that the layer was made for."""
     if x.shape[len(x.shape) - len(shape) :] != shape:
         raise ShapeError(f"{layer}: made for inputs of shape [..., {str(list(shape))[1:-1]}], not {describe((x,))}")
+
+
+def check_channels(layer: str, x: Tensor, channels: int) -> None:
+    """Refuse an input whose axis 1 is not that of the channels that the layer was made for."""
+    if x.ndim < 2 or x.shape[1] != channels:
+        raise ShapeError(f"{layer}: made for inputs of shape [N, {channels}, ...], not {describe((x,))}")
