@@ -21,7 +21,7 @@ RANDOM = np.random.default_rng(0)
 SCHEMES = [
     f"q{storage}_{granularity}_float32"
     for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine")
-    for granularity in ("tensor", "channel0", "channel1", "block5")
+    for granularity in ("tensor", "channel0", "channel1", "block4", "block5")
 ]
 
 
@@ -36,7 +36,7 @@ def test_linear_is_the_product_with_the_dequantized(
     q = k.quantize(w, as_dtype(name))
     exact = k.dequantize(q, float64).T if transposed else k.dequantize(q, float64)
     bias = RANDOM.standard_normal(exact.shape[1])
-    for shape in ((), (3,), (2, 3), (0, 3)):
+    for shape in ((), (3,), (2, 3), (0,), (0, 3)):
         x = RANDOM.standard_normal((*shape, exact.shape[0]))
         np.testing.assert_allclose(k.q_linear(x, q, bias, transposed), x @ exact + bias, rtol=1e-12, atol=1e-12)
         for dtype in (float32, float16):

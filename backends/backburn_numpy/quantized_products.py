@@ -142,7 +142,8 @@ def _has_whole_blocks(weight: QuantizedArray) -> bool:
 def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
     """``x @ (part * steps).T`` for steps of whole blocks, which multiply the sums over their blocks."""
     outputs, blocks = steps.shape
-    values, operands = part.reshape(outputs, blocks, -1), x.reshape(len(x), blocks, -1)
+    size = x.shape[1] // blocks
+    values, operands = part.reshape(outputs, blocks, size), x.reshape(len(x), blocks, size)
     sums = np.matmul(values.transpose(1, 0, 2), operands.transpose(1, 2, 0))
     sums *= steps.T[:, :, None]
     return sums.sum(0).T
