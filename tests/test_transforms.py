@@ -633,3 +633,63 @@ def test_errors_name_the_function_that_was_called(name: str, call: Any) -> None:
 def test_no_arguments_give_no_gradients() -> None:
     assert grad(lambda p: tensor(1.0))({}) == {}
     assert vjp(lambda: tensor(1.0))[1](1.0) == ()
+
+
+# ---- tensors that leave a function in another way than being returned ----
+
+INSIDE: dict[str, Any] = {
+    "grad": lambda f: grad(f),
+    "jvp": lambda f: lambda a: jvp(f, (a,), (1.0,))[1],
+    "vjp": lambda f: lambda a: vjp(f, a)[1](1.0)[0],
+    "linearize": lambda f: lambda a: linearize(f, a)[1](1.0),
+    "jacobian": lambda f: jacobian(f),
+    "reverse over forward": lambda f: lambda a: jvp(grad(f), (a,), (1.0,))[1],
+}
+OUTSIDE: dict[str, Any] = {
+    "grad": lambda f: grad(f)(3.0),
+    "jvp": lambda f: jvp(f, (3.0,), (1.0,)),
+    "vjp": lambda f: vjp(f, 3.0)[1](1.0),
+}
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("kept", [lambda v: v, lambda v: v * 2.0], ids=["argument", "result"])
+def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, kept: Any) -> None:
+    """What was computed from them would be a constant to the transform outside, silently."""
+    box: list[Any] = []
+
+    def f(a: Any) -> Any:
+        INSIDE[inside](lambda v: (box.append(kept(v)), v * v)[1])(a)
+        return a * box[-1]
+
+    with pytest.raises(GraphError, match=r"kept beyond it|the transform has ended"):
+        OUTSIDE[outside](f)
+
+
+def test_an_argument_kept_beyond_a_transform_is_of_no_use() -> None:
+    box: list[Any] = []
+    x = tensor([1.0, 2.0])
+    uses: list[Any] = [
+        lambda v: v + 1.0, lambda v: v.numpy(), lambda v: x * v, bb.sin, lambda v: v[0], lambda v: bb.stack([v, x]),
+    ]  # fmt: skip
+    for run in (lambda f: grad(f)(x), lambda f: jvp(f, (x,), (x,)), lambda f: jacobian(f)(x)):
+        run(lambda v: (box.append(v), v.sum())[1])
+        for use in uses:
+            with pytest.raises(GraphError, match="the transform has ended"):
+                use(box[-1])
+        assert repr(box[-1]) == "<a tensor of a transform that has ended>"
+    assert vjp(lambda v: v, x)[0].tolist() == [1.0, 2.0]
+    assert grad(lambda v: (v.sum(), {"v": v}), has_aux=True)(x)[1]["v"].tolist() == [1.0, 2.0]
+
+
+def test_backward_inside_a_transform_is_refused() -> None:
+    for f in (lambda a: a.require_grad() * 2.0, lambda a: (a * a).backward() and a):
+        with pytest.raises(GraphError, match=r"inside of a transform.*a constant.*bb\.grad"):
+            grad(f)(2.0)
+
+    def with_a_leaf_of_its_own(a: Any) -> Any:
+        w = tensor(3.0).require_grad()
+        return a * w.grad((w * w).backward())
+
+    assert grad(with_a_leaf_of_its_own)(tensor(2.0)).item() == 6.0

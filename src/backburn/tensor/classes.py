@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
 from backburn.base.elsewhere import tell_methods
 from backburn.base.errors import (
@@ -162,6 +163,7 @@ class Tensor:
             >>> w.grad((w * w).sum().backward())
             Tensor([2., 4.], dtype=float32, backend=numpy)
         """
+        self._check_outside("require_grad")
         return self._tracking("require_grad", lambda k: k.set_require_grad(self._primitive, True))
 
     def detach(self) -> FloatTensor:
@@ -186,6 +188,14 @@ class Tensor:
             )
         return FloatTensor(function(self.backend), self.backend, self.dtype)
 
+    def _check_outside(self, name: str) -> None:
+        """Refuse what a transform gave to its function: a gradient taken there would be a constant to the transform."""
+        if ACTIVE.get() is self.backend:
+            raise GraphError(
+                f"{name}: the tensor is on {self.backend.spec}, inside of a transform, to which its gradient would be "
+                f"a constant: differentiate there with bb.grad or bb.vjp"
+            )
+
     def _check_float(self, name: str) -> None:
         if self.dtype.kind != "float":
             raise NotDifferentiableError(
@@ -202,6 +212,7 @@ class Tensor:
         """
         self._check_float("backward")
         k = self._autodiff("backward")
+        self._check_outside("backward")
         options: dict[str, Any] = {}
         if cotangent is not None:
             options["cotangent"] = lift(self._inner_tensor("backward", cotangent), k.inner_backend)

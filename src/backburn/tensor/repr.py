@@ -7,6 +7,7 @@ from typing import Any
 from backburn.base.errors import GraphError
 from backburn.batching import NeedsValues
 from backburn.tensor.host import host_text
+from backburn.tensor.spent import Spent
 
 #: Tensors of more elements are summarised by their edges, and only the edges are brought to the host.
 THRESHOLD = 1000
@@ -15,6 +16,8 @@ EDGE = 3
 
 def tensor_repr(x: Any) -> str:
     """``Tensor([1., 2.], dtype=float32, backend=numpy)``, with ``requires_grad`` or ``recorded`` where it is so."""
+    if x.primitive.__class__ is Spent:
+        return "<a tensor of a transform that has ended>"
     state = ""
     if x.is_require_grad:
         state = ", requires_grad"

@@ -13,7 +13,9 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import common_backend, describe, lift
+from backburn.tensor.spent import spend
 from backburn.transforms.levels import (
+    as_output,
     as_recorded,
     check_function,
     check_leaves_are_ours,
@@ -44,24 +46,34 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...
         [2.0, 40.0]
     """
     check_function("vjp", f)
+    value, pullback, _ = pulled_back(f, primals)
+    return value, pullback
+
+
+def pulled_back(
+    f: Function, primals: tuple[Any, ...]
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]], list[FloatTensor]]:
+    """What :func:`vjp` returns, and the tensors that ``f`` was given."""
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
     outer = Autodiff(below)
     inputs = variables(outer, leaves)
+    nodes = [x.primitive.node for x in inputs]
     with running(outer):
         out = f(*unflatten(structure, inputs))
     outputs, out_structure = flatten(out)
+    outputs = [as_output("vjp", x, outer) for x in outputs]
     home = [x.backend for x in leaves]
 
     def pullback(cotangent: Any) -> tuple[Any, ...]:
         given = flatten_like(out_structure, cotangent, "vjp")
-        gradients = _pull(outer, outputs, given, inputs)
+        gradients = _pull(outer, outputs, given, nodes, leaves)
         moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
         result: tuple[Any, ...] = unflatten(structure, moved)
         return result
 
     value = unflatten(out_structure, [_value(outer, x, home[0] if home else below) for x in outputs])
-    return value, pullback
+    return value, pullback, inputs
 
 
 def _value(outer: Any, x: Any, home: Any) -> Any:
@@ -71,8 +83,13 @@ def _value(outer: Any, x: Any, home: Any) -> Any:
     return lowered(as_recorded(x), home)
 
 
-def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Any]) -> list[Any]:
-    """The gradients of the inputs for cotangents of the outputs, on the level of these or that below ``outer``."""
+def _pull(
+    outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], inputs: list[Node], like: list[FloatTensor]
+) -> list[Any]:
+    """The gradients of the ``inputs``, which are like the tensors ``like``, for cotangents of the outputs.
+
+    They are on the level of the cotangents, or that below ``outer``.
+    """
     below: Any = outer.inner_backend
     pairs = [
         (x, lowered(_like("vjp", "cotangent", x.inner(), c), below))
@@ -88,8 +105,8 @@ def _pull(outer: Autodiff[Any], outputs: list[Any], cotangents: list[Any], input
         found = reverse(k, root, None, retain_graph=True)
         check_leaves_are_ours("vjp", outer, found, inputs)
     result = []
-    for x in inputs:
-        g = found.get(x.primitive.node)
+    for node, x in zip(inputs, like, strict=True):
+        g = found.get(node)
         result.append(FloatTensor(k.zeros(x.shape, x.dtype) if g is None else g, k, x.dtype))
     return result
 
@@ -152,11 +169,13 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
                 aux.append(extra)
             return scalar_output("grad", out)
 
-        value, pullback = vjp(scalar, *primals)
+        value, pullback, inputs = pulled_back(scalar, tuple(primals))
         gradients = pullback(1.0)
+        aux = [tree_map(lambda x: taken_down(x, value.backend), extra) for extra in aux]
+        spend(inputs)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
         if has_aux:
-            return (value, tree_map(lambda x: taken_down(x, value.backend), aux[0])), gradient
+            return (value, aux[0]), gradient
         return value, gradient
 
     return differentiated
@@ -210,7 +229,7 @@ def linearize(f: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:
     def tangent_map(*tangents: Any) -> Any:
         given = flatten_like(structure, tangents, "linearize")
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
-        found = iter(_pull(middle, pulled, given, start))
+        found = iter(_pull(middle, pulled, given, [x.primitive.node for x in start], start))
         moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else x for x in outputs]
         return unflatten(out_structure, moved)
 
@@ -243,10 +262,14 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tup
     home = leaves[0].backend if leaves else below
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
     with running(level):
-        out = f(*unflatten(structure, [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]))
+        inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
+        out = f(*unflatten(structure, inputs))
     outputs, out_structure = flatten(out)
+    outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
-    return unflatten(out_structure, [_value(level, x, home) for x in outputs]), unflatten(out_structure, moved)
+    values = [_value(level, x, home) for x in outputs]
+    spend(inputs)
+    return unflatten(out_structure, values), unflatten(out_structure, moved)
 
 
 def _tangent(level: Forward[Any], x: Any) -> Any:

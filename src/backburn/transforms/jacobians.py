@@ -10,8 +10,9 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import levels_between, lift, one_of
+from backburn.tensor.spent import spend
 from backburn.transforms.batching import vmap
-from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, of_chosen, positions, vjp
+from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, of_chosen, positions, pulled_back
 from backburn.transforms.levels import check_function, float_leaves
 
 #: How many cotangents or tangents are taken through the function together.
@@ -116,8 +117,10 @@ class _Derivative:
 
             def pulled(unit: Any, place: int = place) -> list[Any]:
                 with random.fork(self.state):  # each part draws what the first run drew
-                    pullback = vjp(self.f, *self.primals)[1]
-                return flatten(pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]])))[0]
+                    _, pullback, inputs = pulled_back(self.f, self.primals)
+                found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
+                spend(inputs)
+                return flatten(found)[0]
 
             rows = _for_each_unit(pulled, zeros[place], self.leaves)
             blocks.append([self.block(r, out.shape + x.shape) for r, x in zip(rows, self.leaves, strict=True)])

@@ -8,7 +8,7 @@ two variables.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -146,6 +146,23 @@ def lowered(x: Any, target: AnyBackend) -> Any:
     return x
 
 
+def as_output(name: str, x: Any, level: AnyBackend) -> Any:
+    """An output of a function that ran on ``level``, on that level or one below.
+
+    One with a history elsewhere is refused, which would be lost: it was computed from a tensor that a transform inside
+    gave to its function and that left it in another way than being returned.
+    """
+    x = lowered(x, level)
+    if isinstance(x, FloatTensor) and levels_between(x.backend, level) is None and x.is_tracked:
+        raise GraphError(
+            f"{name}: the function returned {describe((x,))}, whose history is not on {level.spec}, the level of the "
+            f"transform: it was computed from a tensor that another transform gave to its function, and that was "
+            f"kept beyond it, or it was moved to another backend. Return what is needed from the function "
+            f"(has_aux=True lets grad do so), or detach it"
+        )
+    return x
+
+
 def taken_down(x: Any, target: AnyBackend) -> Any:
     """A tensor of a level above ``target`` as its value there; anything else as it is."""
     while isinstance(x, Tensor) and x.backend is not target and levels_between(target, x.backend):
@@ -153,9 +170,9 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def check_leaves_are_ours(name: str, outer: Any, gradients: Collection[Node], inputs: list[FloatTensor]) -> None:
+def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
     """Refuse a function that captured somebody else's variable of its own level: its gradient would be lost."""
-    ours = {x.primitive.node for x in inputs}
+    ours = set(inputs)
     if any(node not in ours for node in gradients):
         raise GraphError(
             f"{name}: the function uses a tensor that is tracked on {outer.spec}, the level of the transform itself. "
