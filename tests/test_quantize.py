@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from backburn.autodiff import Autodiff
+from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.backend.registry import load_backend
 from backburn.base.dtypes import float16, float32, float64, qint8
-from backburn.base.errors import NumericalInstabilityError
+from backburn.base.errors import NotDifferentiableError, NumericalInstabilityError
+from backburn.tensor.defaults import no_grad
 from backburn_numpy.quantize import BLOCK, QuantizedArray
 
 K: Any = load_backend("numpy")
@@ -145,11 +146,35 @@ def test_shape_operations_stay_quantized() -> None:
 
 def test_autodiff_leaves_the_quantized_kind_alone() -> None:
     outer: Any = Autodiff(K)
-    x = outer.set_require_grad(outer.from_inner(np.array([1.0, 2.0])), True)
-    q = outer.quantize(x)
+    q = outer.quantize(outer.from_inner(np.array([1.0, 2.0])))
     assert type(q) is QuantizedArray
     assert outer.q_inner(q) is q
     assert outer.q_from_inner(q) is q
     back = outer.dequantize(outer.reshape(q, (2, 1)))
     assert not outer.is_tracked(back)
     np.testing.assert_array_equal(outer.inner(back), K.dequantize(K.reshape(q, (2, 1))))
+
+
+@pytest.mark.parametrize("level", [Autodiff, Forward])
+def test_nothing_is_detached_without_a_word(level: Any) -> None:
+    """Of a tensor that is being differentiated, at whatever level, no quantized one is made outside of no_grad."""
+    outer: Any = level(K)
+    value = np.array([1.0, 2.0], np.float32)
+    x = outer.from_inner(value)
+    low, high = (outer.from_inner(np.array(end, np.float32)) for end in (-1.0, 1.0))
+    if level is Autodiff:
+        leaf, end = outer.set_require_grad(x, True), outer.set_require_grad(high, True)
+        leaf = outer.mul(leaf, leaf)
+    else:
+        leaf, end = Dual(value, np.ones_like(value)), Dual(high.value, np.float32(1.0))
+    for k, primitive in ((outer, leaf), (Autodiff(outer), Autodiff(outer).from_inner(leaf))):
+        with pytest.raises(NotDifferentiableError, match=r"quantize: x, float32\[2\].*detach.*fake_quantize"):
+            k.quantize(primitive)
+    for operands, name in (((leaf, low, high), "x"), ((x, low, end), "high")):
+        with pytest.raises(NotDifferentiableError, match=f"quantize_between: {name}, .*detach"):
+            outer.quantize_between(*operands)
+        with no_grad():
+            assert type(outer.quantize_between(*operands)) is QuantizedArray
+    with no_grad():
+        assert type(outer.quantize(leaf)) is QuantizedArray
+    np.testing.assert_array_equal(outer.fake_quantize(leaf).value, K.dequantize(K.quantize(leaf.value)))

@@ -97,3 +97,16 @@ def test_a_given_range() -> None:
     ):
         with pytest.raises(error, match=words):
             x.quantize(**options)
+
+
+def test_what_is_being_differentiated_is_not_rounded_without_a_word() -> None:
+    leaf = X.require_grad()
+    for bad in (lambda: leaf.quantize(), lambda: bb.grad(lambda x: x.quantize().dequantize().sum())(X)):
+        with pytest.raises(NotDifferentiableError, match=r"quantize: x, float32\[6,8\].*detach"):
+            bad()
+    with pytest.raises(NotDifferentiableError, match="tangent"):
+        bb.jvp(lambda x: x.quantize().dequantize(), (X,), (X,))
+    with bb.no_grad():
+        np.testing.assert_array_equal(leaf.quantize().numpy(), X.quantize().numpy())
+        q = leaf.quantize(low=-1.0, high=leaf.max())
+    assert q.dequantize().max().item() == pytest.approx(X.max().item())

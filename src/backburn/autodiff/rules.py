@@ -44,6 +44,10 @@ class GradientRule:
 RULES: dict[str, list[GradientRule]] = {}
 ATTACHED.append(RULES)
 
+#: The operands that an operation takes only where nothing is recorded for them, each with what to do instead.
+CONSTANTS: dict[str, dict[str, str]] = {}
+ATTACHED.append(CONSTANTS)
+
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
     """The entry of an operation, which is given as ``Backend.name`` or by its name."""
@@ -88,3 +92,16 @@ def gradient(
         known.append(GradientRule(names, function, takes, grouped))
     for changed in LISTENERS:
         changed(name)
+
+
+def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
+    """Let an operation refuse operands that are on the graph or have a tangent: it would lose them without a word.
+
+    ``advice`` says for each what to do instead. Inside of ``no_grad()``, where nothing is recorded, they are taken.
+    """
+    entry = entry_of("constant", operation)
+    if unknown := set(advice) - set(entry.operands):
+        raise ArgumentError(f"{entry.name} has no operand {min(unknown)!r}")
+    CONSTANTS.setdefault(entry.name, {}).update(advice)
+    for changed in LISTENERS:
+        changed(entry.name)

@@ -10,9 +10,10 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-from backburn.autodiff.rules import RULES, GradientRule
+from backburn.autodiff.rules import CONSTANTS, RULES, GradientRule
 from backburn.backend.table import Operation
 from backburn.base.contexts import RECORDING
+from backburn.base.errors import NotDifferentiableError
 
 
 class Source:
@@ -69,6 +70,9 @@ class Source:
                 self.emit(2, f"{operand}_{self.note} = {operand}.{self.note}; {operand} = {operand}.value{flag}")
                 self.emit(1, "else:")
                 self.emit(2, f"{operand}_{self.note} = None")
+        for operand in CONSTANTS.get(self.operation.name, ()):
+            self.emit(1, f"if {self.noted(operand)} and recording():")
+            self.emit(2, f"refuse(k, {self.operation.name!r}, {operand!r}, {operand})")
 
     def noted(self, operand: str) -> str:
         """An expression that tells whether an operand is on the graph, or has a tangent."""
@@ -128,6 +132,7 @@ def compiled(operation: Operation, text: str, decorator: str, names: dict[str, A
     namespace: dict[str, Any] = {
         "recording": RECORDING.get,
         "dtype_of": dtype_of,
+        "refuse": refuse,
         "body": operation.body,
         "defaults": tuple(operation.parameters[n].default for n in operation.parameters),
         **{f"rule_{i}": r.function for i, r in enumerate(RULES.get(operation.name, []))},
@@ -141,6 +146,14 @@ def compiled(operation: Operation, text: str, decorator: str, names: dict[str, A
     function.__qualname__ = f"{decorator}.{operation.name}"
     function.__module__ = "backburn.autodiff"
     return function
+
+
+def refuse(k: Any, operation: str, operand: str, value: Any) -> None:
+    """Refuse an operand that must be a constant."""
+    what = f"{operand}, {k.dtype(value)}[{','.join(map(str, value.shape))}],"
+    raise NotDifferentiableError(
+        f"{operation}: {what} is on the graph or has a tangent, which would be lost. {CONSTANTS[operation][operand]}"
+    )
 
 
 def dtype_of(k: Any, operand: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
-from backburn.base.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import (
     Scalar,
@@ -349,7 +349,7 @@ def quantize(
     :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError`
     for other than float tensors and for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError`
     for a scheme or a range that does not fit the shape, and :class:`NotDifferentiableError` for a tracked tensor,
-    through which no gradient would flow. With ``straight_through`` the result is the float tensor of the rounded values
+    through which no gradient would flow, outside of ``no_grad()``. With ``straight_through`` the result is the float tensor of the rounded values
     (:func:`fake_quantize`), whose gradient passes as if nothing had been rounded.
 
         >>> import backburn as bb
@@ -367,11 +367,6 @@ def quantize(
         raise DTypeError(f"quantize: takes float tensors, not {describe((x,))}")
     if straight_through:
         return fake_quantize(y, dtype=scheme, low=low, high=high)
-    if y.is_tracked:
-        raise NotDifferentiableError(
-            f"quantize: rounding has no gradient, and the tensor is on the graph: {describe((x,))}. Quantize "
-            "x.detach(); straight_through=True passes the gradient as if nothing had been rounded"
-        )
     ends = range_for("quantize", y, scheme, low, high)
     return call("quantize_between" if ends else "quantize", y, *ends, dtype=scheme)  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.quantized import scale_shape
 from backburn.backend.quantized_products import linear_shape, product_shape
 from backburn.backend.shapes import broadcast_to
+from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import (
@@ -50,7 +51,7 @@ def range_for(name: str, x: Tensor, scheme: QuantizedDType, low: Any, high: Any)
 
 def _end(name: str, x: Tensor, value: Any, steps: tuple[int, ...]) -> Any:
     if is_tensor(value):
-        if value.is_tracked:
+        if value.is_tracked and RECORDING.get():
             raise NotDifferentiableError(f"{name}: the range has no gradient: detach {describe((value,))} first")
         end = cast(float_operand(name, value), x.dtype)
     else:
