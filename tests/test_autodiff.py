@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -459,3 +461,62 @@ def test_primitives_print_their_state() -> None:
     assert isinstance(x, Tracked)
     assert OUTER.dtype(x) is float64
     assert "1 tensor" in repr(OUTER.backward(OUTER.mul(x, x)))
+
+
+def test_primitives_of_other_levels_have_no_answer() -> None:
+    """None says that no gradient flowed, and only of the level's own primitives."""
+    k, outer = OUTER, TWICE
+    x = k.set_require_grad(k.from_inner(np.ones(2)), flag=True)
+    y = outer.set_require_grad(outer.from_inner(k.from_inner(np.ones(2))), True)
+    of_x, of_y = k.backward(k.mul(x, x)), outer.backward(outer.mul(y, y))
+    questions: list[tuple[Any, Any, Any]] = [
+        (outer, x, of_y), (k, y, of_x), (k, np.ones(2), of_x), (k, 3, of_x), (outer, np.ones(2), of_y),
+    ]  # fmt: skip
+    for backend, primitive, gradients in questions:
+        for name in ("grad", "grad_remove"):
+            with pytest.raises(BackendMismatchError, match=f"^{name}: expected a primitive of autodiff"):
+                getattr(backend, name)(primitive, gradients)
+    assert k.grad(k.from_inner(np.ones(2)), of_x) is None
+    assert outer.grad(outer.from_inner(k.from_inner(np.ones(2))), of_y) is None
+    assert k.grad(np.arange(2), of_x) is None
+
+
+def test_copies_of_gradients() -> None:
+    k = OUTER
+    x = k.set_require_grad(k.from_inner(np.ones(2)), True)
+    gradients = k.backward(k.mul(x, x))
+    for copied in (copy.copy(gradients), copy.deepcopy(gradients)):
+        np.testing.assert_array_equal(k.grad_remove(x, copied), [2.0, 2.0])
+        assert k.grad(x, copied) is None
+    np.testing.assert_array_equal(k.grad(x, gradients), [2.0, 2.0])
+    with pytest.raises(GraphError, match="cannot be pickled"):
+        pickle.dumps(gradients)
+
+
+def test_only_floats_are_tracked() -> None:
+    k = OUTER
+    with pytest.raises(NotDifferentiableError, match="set_require_grad: only float tensors have gradients, not int64"):
+        k.set_require_grad(k.from_inner(np.array([1])), True)
+
+
+def test_one_object_around_a_backend_in_all_threads() -> None:
+    class Derived(Autodiff[Any]):
+        """A decorator of somebody else's."""
+
+    assert Derived(BASE) is Derived(BASE)
+    assert Derived(BASE) is not Autodiff(BASE)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            own: Any = type("Own", (NumpyBackend,), {"_instance": None})  # which is one object, too
+            inner: Any = own()
+            made: list[Any] = []
+            threads = [threading.Thread(target=lambda: made.append(Autodiff(inner))) for _ in range(8)]  # noqa: B023
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(set(map(id, made))) == 1
+    finally:
+        sys.setswitchinterval(before)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic
+from typing import Any, Generic, NoReturn
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
@@ -23,7 +22,7 @@ from backburn.backend.contract import (
     QuantizedsOf,
     is_backend,
 )  # fmt: skip
-from backburn.backend.decorating import Decorating, make_operations
+from backburn.backend.decorating import Decorating, make_operations, shared
 from backburn.backend.registry import check_autodiff_backend
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
@@ -65,6 +64,21 @@ class Gradients(Generic[BK]):
         """Whether a tensor of ``backend`` may have a gradient here: of the own one, or one that was moved from."""
         return backend is self.backend or backend == self.backend or backend.inner_backend in self._others
 
+    def __copy__(self) -> Gradients[BK]:
+        """The same gradients, from which others may be removed."""
+        return Gradients(dict(self._by_node), self.backend, self._others)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Gradients[BK]:
+        """As a copy: gradients are never changed, and belong to the very leaves of the graph."""
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: they belong to leaves of a graph, which is not stored."""
+        raise GraphError(
+            "gradients belong to the leaves of a graph and cannot be pickled: store the tensors that w.grad(gradients) "
+            "gives"
+        )
+
     def __len__(self) -> int:
         return len(self._by_node)
 
@@ -90,19 +104,19 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     """
 
     _inner: BK
-    _instances: ClassVar[weakref.WeakValueDictionary[int, Autodiff[Any]]] = weakref.WeakValueDictionary()
 
     def __new__(cls, inner: BK) -> Autodiff[BK]:
         """The one object around ``inner``."""
         if not is_backend(inner):
             raise DTypeError(f"Autodiff wraps a backend, not {inner!r}. Write Autodiff(NumpyBackend()), for example")
-        known = cls._instances.get(id(inner))
-        if known is None:
-            check_autodiff_backend(inner)
-            known = super().__new__(cls)
-            known._inner = inner
-            cls._instances[id(inner)] = known
-        return known
+        return shared(cls, inner, lambda: cls._around(inner))
+
+    @classmethod
+    def _around(cls, inner: BK) -> Autodiff[BK]:
+        check_autodiff_backend(inner)
+        made = super().__new__(cls)
+        made._inner = inner
+        return made
 
     def __init__(self, inner: BK) -> None:
         """``__new__`` has done it: the object may be one that exists already."""
@@ -134,8 +148,10 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
 
     # ---- tracking ----
 
-    def set_require_grad(self, x: Tracked[BK], flag: bool, /) -> Tracked[BK]:
-        """``x`` as a new leaf whose gradient is wanted (or, with False, as an untracked tensor).
+    def set_require_grad(self, x: Tracked[BK], /, flag: bool) -> Tracked[BK]:
+        """``x`` as a leaf whose gradient is wanted (or, with False, as an untracked tensor); ``x`` is not changed.
+
+        A leaf whose gradient is wanted already is returned as it is.
 
         Raises :class:`GraphError` for a tensor that was computed from tracked ones, and
         :class:`NotDifferentiableError` for an int, bool or quantized one.
@@ -145,6 +161,9 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
             advice = "retain_grad() keeps its gradient too" if flag else "detach() gives an untracked tensor"
             raise GraphError(f"set_require_grad: the tensor was computed from tracked tensors and is no leaf; {advice}")
         if flag:
+            dtype = self.dtype(x)
+            if dtype.kind != "float":  # from_inner takes what it is given
+                raise NotDifferentiableError(f"set_require_grad: only float tensors have gradients, not {dtype}")
             return x if node is not None else Tracked(x.value, leaf(x.shape))
         return Tracked(x.value)
 
@@ -199,13 +218,19 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
 
     def grad(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor`` as an inner primitive, or None where none flowed; changes nothing."""
-        node = _node(tensor)
-        return None if node is None else _entries(self, "grad", grads).get(node)
+        entries: dict[Any, FI] = _entries(self, "grad", grads)
+        found = entries.get(tensor.node) if tensor.__class__ is Tracked else None
+        if found is None:
+            _check_own(self, "grad", tensor)
+        return found
 
     def grad_remove(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
         """The gradient of ``tensor``, which ``grads`` then no longer holds."""
-        node = _node(tensor)
-        return None if node is None else _entries(self, "grad_remove", grads).pop(node, None)
+        entries: dict[Any, FI] = _entries(self, "grad_remove", grads)
+        found = entries.pop(tensor.node, None) if tensor.__class__ is Tracked else None
+        if found is None:
+            _check_own(self, "grad_remove", tensor)
+        return found
 
     def grad_replace(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK], grad: FI) -> None:
         """Make ``grad`` the gradient of ``tensor``; register it where there was none.
@@ -262,8 +287,17 @@ def _float(backend: Any, operation: str, tensor: Any) -> Any:
     return tensor
 
 
-def _node(tensor: Any) -> Node | None:
-    return tensor.node if tensor.__class__ is Tracked else None
+def _check_own(backend: Any, operation: str, tensor: Any) -> None:
+    """Refuse what is no primitive of ``backend``: that no gradient flowed to it would be no answer."""
+    value = tensor.value if tensor.__class__ is Tracked else None
+    try:
+        backend.dtype(tensor)
+        known = value.__class__ is not Tracked or hasattr(backend.inner_backend, "inner_backend")
+    except Exception:
+        known = False
+    if not known:
+        what = "a primitive of another level" if value is not None else f"{type(tensor).__name__}"
+        raise BackendMismatchError(f"{operation}: expected a primitive of {backend.spec}, not {what}")
 
 
 def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
@@ -280,18 +314,24 @@ def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
 def _check_gradient(backend: Any, operation: str, tensor: Any, gradient: Any) -> None:
     """Refuse a gradient that could not be one of ``tensor``'s."""
     k = backend.inner_backend
+    what = "cotangent" if operation == "backward" else "gradient"
     try:
         dtype = k.dtype(gradient)
     except Exception as cause:
         raise BackendMismatchError(
-            f"{operation}: the gradient must be a float primitive of {k.spec}, not {type(gradient).__name__}"
+            f"{operation}: the {what} must be a float primitive of {k.spec}, not {type(gradient).__name__}"
         ) from cause
     if dtype is not k.dtype(tensor.value):
-        raise DTypeError(f"{operation}: the gradient is {dtype} and the tensor {k.dtype(tensor.value)}")
+        raise DTypeError(f"{operation}: {_both(backend, what, tensor, gradient)}")
     if tuple(gradient.shape) != tuple(tensor.shape):
-        raise ShapeError(
-            f"{operation}: the gradient has shape {list(gradient.shape)} and the tensor {list(tensor.shape)}"
-        )
+        raise ShapeError(f"{operation}: {_both(backend, what, tensor, gradient)}")
+
+
+def _both(backend: Any, what: str, tensor: Any, gradient: Any) -> str:
+    """A gradient and the tensor that it does not fit, in words."""
+    k = backend.inner_backend
+    one, other = ([str(k.dtype(x)), ",".join(map(str, x.shape))] for x in (gradient, tensor.value))
+    return f"the {what} is {one[0]}[{one[1]}] ({k.spec}) and the tensor {other[0]}[{other[1]}] ({backend.spec})"
 
 
 def _identity(k: Any, g: Any, node: Node) -> tuple[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
 from backburn.autodiff.rules import RULES
 from backburn.backend.contract import BK, Backend, is_backend
-from backburn.backend.decorating import Decorating, make_operations
+from backburn.backend.decorating import Decorating, make_operations, shared
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
 
@@ -34,14 +33,9 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     """
 
     _inner: BK
-    _instances: ClassVar[weakref.WeakValueDictionary[int, Forward[Any]]] = weakref.WeakValueDictionary()
-
     def __new__(cls, inner: BK) -> Forward[BK]:
         """The one object around ``inner``."""
-        known = cls._instances.get(id(inner))
-        if known is None:
-            known = cls._instances[id(inner)] = cls.level(inner)
-        return known
+        return shared(cls, inner, lambda: cls.level(inner))
 
     def __init__(self, inner: BK) -> None:
         """``__new__`` has done it: the object may be one that exists already."""

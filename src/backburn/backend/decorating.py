@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from backburn.backend.contract import Capabilities
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
 from backburn.base.dtypes import FloatDType, IntDType
+
+D = TypeVar("D")
+
+_SHARED: weakref.WeakValueDictionary[tuple[type, int], Any] = weakref.WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
+    """The one object of a decorator around ``inner``, which ``make`` makes where there is none, in any thread."""
+    key = (decorator, id(inner))
+    known = _SHARED.get(key)
+    if known is None:
+        with _lock:
+            known = _SHARED.get(key)
+            if known is None:
+                known = _SHARED[key] = make()
+    return known
 
 
 class Decorating:

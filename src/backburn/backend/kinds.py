@@ -36,7 +36,7 @@ def between(x: Shape, low: Shape, high: Shape, *, dtype: QuantizedDType = qint8)
 class Kinds(Protocol[F, I, B, Q]):
     """What every family knows of the four kinds."""
 
-    def set_require_grad(self, x: F, flag: bool, /) -> F:
+    def set_require_grad(self, x: F, /, flag: bool) -> F:
         """``x`` as a leaf whose gradient is wanted, or not; a plain backend tracks nothing and returns ``x``."""
         return x
 

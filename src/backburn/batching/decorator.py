@@ -116,7 +116,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
 
     # ---- tracking: that of the level below, for this one has no graph ----
 
-    def set_require_grad(self, x: Any, flag: bool, /) -> Any:
+    def set_require_grad(self, x: Any, /, flag: bool) -> Any:
         """Refused with True: a leaf of the inner graph would be that of all examples."""
         if flag:
             raise GraphError("require_grad: inside vmap, bb.grad and bb.vjp differentiate for each example")
