@@ -40,6 +40,10 @@ def test_patterns() -> None:
     assert [type(layer) for layer in quantize_model(model(), pattern="2")] == [Linear, ReLU, QuantizedLinear]
     with pytest.raises(ArgumentError, match=r"matches 'x'. Layers: 0, 2"):
         quantize_model(model(), pattern="x")
+    assert [type(layer) for layer in quantize_model(model(), skip=("0",))] == [Linear, ReLU, QuantizedLinear]
+    for skip in ("head", ("0", "head"), "1"):
+        with pytest.raises(ArgumentError, match=r"no layer's path matches '(head|1)', .*skipped. Layers: 0, 2"):
+            quantize_model(model(), skip=skip)
     with pytest.raises(ArgumentError, match="float32 is no scheme"):
         quantize_model(model(), "float32")
 

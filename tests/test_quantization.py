@@ -17,6 +17,7 @@ from backburn.nn import (
     Dropout,
     Flatten,
     Linear,
+    Module,
     MultiHeadAttention,
     QuantizedConv,
     QuantizedLinear,
@@ -391,3 +392,40 @@ def test_a_model_that_a_state_fits() -> None:
     made.load_state_dict(state)
     assert [type(layer).__name__ for layer in made] == ["QuantizedLinear", "ReLU", "QuantizedConv", "Linear"]
     assert made[0].weight.dtype == INT4
+
+
+def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
+    """The layer inside of a quantized convolution, whose weight is gone, is none of the model's."""
+    bb.random.seed(0)
+    m: Any = Sequential(Conv2d(1, 2, 3), Flatten(), Linear(8, 4))
+    x = tensor(5, 1, 4, 4)
+    part: Any = quantize_model(m, "qint8_symmetric_tensor_float32", "0")
+    both: Any = quantize_model(part, "qint8_symmetric_tensor_float32")
+    assert [type(layer) for layer in both] == [QuantizedConv, Flatten, QuantizedLinear]
+    np.testing.assert_array_equal(both(x).numpy(), quantize_model(m, "qint8_symmetric_tensor_float32")(x).numpy())
+    assert [layer.path for layer in sensitivity(part, [x], INT4).layers] == ["2"]
+    assert list(calibrate(part, [x])) == ["2"]
+    assert isinstance(gptq(part, [x], INT4)[2], QuantizedLinear)
+    quantize_model(part, skip="0")
+    with pytest.raises(ArgumentError, match="Layers: there is none"):
+        quantize_model(both)
+
+
+def test_errors_name_the_layer() -> None:
+    class Unused(Module):
+        def __init__(self) -> None:
+            self.used, self.unused = Linear(3, 2), Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.used(x)
+
+    m, activations = Unused(), "quint8_affine_tensor_float32"
+    found = calibrate(m, [tensor(4, 3)])
+    for make in (quantize_model, fake_quantize_model):
+        with pytest.raises(ArgumentError, match="'unused'.*nothing was observed.*skip"):
+            make(m, "qint8_symmetric_tensor_float32", activations=activations, inputs=found)
+        made = make(m, "qint8_symmetric_tensor_float32", skip="unused", activations=activations, inputs=found)
+        assert type(made.unused) is Linear
+    m.unused.weight = bb.full((3, 2), float("nan"))
+    with pytest.raises(NumericalInstabilityError, match="'unused'.*finite"):
+        quantize_model(m)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, TypeVar
 
 from backburn.base.dtypes import QuantizedDType, as_dtype, qint8
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, BackburnError
 from backburn.base.places import Places
 from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
@@ -244,8 +244,8 @@ def quantize_model(
     :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
     With a scheme for ``activations``, linear layers quantize their inputs too: for the ranges that ``inputs`` has by
     path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
-    :class:`ArgumentError` when no layer matches, or one has no range in ``inputs``, and :class:`DTypeError` for what is
-    no scheme.
+    :class:`ArgumentError` when no layer matches, a pattern of ``skip`` matches none, or a layer has no range in
+    ``inputs``, and :class:`DTypeError` for what is no scheme.
 
         >>> from backburn.nn import ReLU, Sequential
         >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
@@ -257,10 +257,21 @@ def quantize_model(
     for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
         if isinstance(layer, Linear):
             known = _known_range("quantize_model", path, activations, inputs)
-            changed[path] = QuantizedLinear(layer, chosen, weights=weights, activations=activations, inputs=known)
+            options: dict[str, Any] = {"weights": weights, "activations": activations, "inputs": known}
+            changed[path] = _made("quantize_model", path, QuantizedLinear, layer, chosen, **options)
         else:
-            changed[path] = QuantizedConv(layer, chosen, weights=weights)
+            changed[path] = _made("quantize_model", path, QuantizedConv, layer, chosen, weights=weights)
     return replaced(model, changed)
+
+
+def _made(
+    name: str, path: str, kind: Callable[..., Module], layer: Module, scheme: QuantizedDType, **options: Any
+) -> Module:
+    """What is to stand in the place of a layer; an error names the layer's path."""
+    try:
+        return kind(layer, scheme, **options)
+    except BackburnError as error:
+        raise type(error)(f"{name}: the layer {path!r}: {error}") from error
 
 
 def fake_quantize_model(
@@ -282,7 +293,8 @@ def fake_quantize_model(
     changed: dict[str, Module] = {}
     for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip, (Linear,)):
         known = _known_range("fake_quantize_model", path, activations, inputs)
-        changed[path] = FakeQuantizedLinear(copy.deepcopy(layer), chosen, activations=activations, inputs=known)
+        options: dict[str, Any] = {"activations": activations, "inputs": known}
+        changed[path] = _made("fake_quantize_model", path, FakeQuantizedLinear, copy.deepcopy(layer), chosen, **options)
     return replaced(model, changed)
 
 
@@ -345,14 +357,24 @@ def quantizable_layers(
     """The layers of ``kinds`` that match, each once, by their first paths. Raises :class:`ArgumentError` for none."""
     if isinstance(model, kinds):
         raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
-    layers = [(path, module) for path, module in model.named_modules() if isinstance(module, kinds)]
+    modules = list(model.named_modules())
+    done = {id(module.layer) for _, module in modules if isinstance(module, QuantizedConv)}  # without a weight
+    layers = [(path, module) for path, module in modules if isinstance(module, kinds) and id(module) not in done]
     wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
+    all_kinds = (Linear, Convolution, QuantizedLinear, QuantizedConv)
+    for p in without:
+        if not any(isinstance(module, all_kinds) and _matches(path, (p,)) for path, module in modules):
+            known = _listed(layers)
+            raise ArgumentError(f"{name}: no layer's path matches {p!r}, which is to be skipped. Layers: {known}")
     chosen = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
     if not chosen:
-        known = ", ".join(path for path, _ in layers) or "there is none"
         what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
-        raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {known}")
+        raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {_listed(layers)}")
     return chosen
+
+
+def _listed(layers: list[tuple[str, Any]]) -> str:
+    return ", ".join(path for path, _ in layers) or "there is none"
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:

@@ -57,7 +57,10 @@ class Observer:
         Raises :class:`ArgumentError` when nothing was observed.
         """
         if not self.count:
-            raise ArgumentError(f"{type(self).__name__}.range: nothing was observed, so that there is no range")
+            raise ArgumentError(
+                f"{type(self).__name__}.range: nothing was observed, so that there is no range: no data reached the "
+                "layer, which skip leaves out"
+            )
         low, high = self._range(scheme)
         return (low, high) if self.axis is not None else (low.reshape(()), high.reshape(()))
 
