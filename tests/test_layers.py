@@ -467,6 +467,8 @@ def test_dropout_of_attention() -> None:
     np.testing.assert_allclose(out * 200 * 0.75, np.round(out * 200 * 0.75), atol=1e-3)
     with pytest.raises(ArgumentError, match="dropout is a probability"):
         layers.scaled_dot_product_attention(q, k, k, dropout=1.5)
+    with pytest.raises(DTypeError, match="a mask is of truth values .* or of floats"):
+        layers.scaled_dot_product_attention(q, k, k, bb.ones((200,), dtype="int64"))
     with pytest.raises(ShapeError, match="must agree in all but the last two axes"):
         layers.scaled_dot_product_attention(q, k[:1], k[:1])
     with pytest.raises(ShapeError, match="scaled_dot_product_attention: there are 200 keys and 100 values"):

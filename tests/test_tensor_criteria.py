@@ -120,6 +120,8 @@ def test_the_ends_of_the_range(dtype: str) -> None:
     assert (loss[:2] == 0).all()
     assert (loss[2:] > 80).all()
     assert np.isfinite(gradient).all()
+    assert gradient[2] < -1e4 and gradient[3] > 1e4  # a saturated wrong prediction learns
+    assert np.isnan(both(layers.binary_cross_entropy, [-0.5, 1.5], [1.0, 0.0])[0]).all()
     loss, gradient = both(layers.huber_loss, [300.0, 0.0, 1.0], [-300.0, 0.0, 0.0])
     np.testing.assert_allclose(loss, [599.5, 0, 0.5], rtol=1e-3)
     np.testing.assert_allclose(gradient, [1, 0, 1])
@@ -201,6 +203,11 @@ def test_ctc_that_is_refused() -> None:
     for label in (CLASSES, -1):
         with pytest.raises(OutOfRangeError, match="ctc"):
             layers.ctc_loss(x, bb.asarray(np.where(TARGETS == 1, label, TARGETS)), *lengths)
+    for wrong, lower, upper in ((0, -3, 13), (1, -1, 5)):
+        for length in (lower, upper):
+            others = [bb.where(bb.arange(3) == 1, length, n) if i == wrong else n for i, n in enumerate(lengths)]
+            with pytest.raises(OutOfRangeError, match="ctc_loss: input lengths are from 0 to 12, target lengths from"):
+                layers.ctc_loss(x, bb.asarray(TARGETS), *others)
     with pytest.raises(DTypeError, match="ctc_loss: targets and lengths are integers"):
         layers.ctc_loss(x, bb.asarray(TARGETS * 1.0), *lengths)
     with pytest.raises(ArgumentError, match="ctc_loss: the blank is one of 5 classes, not 5"):

@@ -82,6 +82,8 @@ def test_dtypes() -> None:
     assert cross_entropy(bb.asarray(X, dtype="float16"), bb.asarray(LABELS)).dtype is bb.float16
     assert cross_entropy(bb.asarray(X), bb.asarray(PROBABILITIES, dtype="float64")).dtype is bb.float64
     assert cross_entropy(bb.asarray([[1, 2]]), bb.asarray([0])).dtype is bb.float32
+    many = cross_entropy(bb.zeros((1, 8000), dtype="float16"), bb.asarray([0]), label_smoothing=0.1)
+    np.testing.assert_allclose(many.item(), np.log(8000), rtol=1e-3)
 
 
 def test_what_is_refused() -> None:
@@ -105,6 +107,9 @@ def test_what_is_refused() -> None:
         cross_entropy(x, bb.asarray(LABELS), axis=2)
     with pytest.raises(ArgumentError, match="cross_entropy: the reduction is one of none, mean, sum, not 'avg'"):
         cross_entropy(x, bb.asarray(LABELS), reduction="avg")
+    for smoothing in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ArgumentError, match=f"cross_entropy: label_smoothing is from 0 to 1, not {smoothing}"):
+            cross_entropy(x, bb.asarray(LABELS), label_smoothing=smoothing)
     with pytest.raises(ArgumentError, match="cross_entropy: ignore_index is for integer targets"):
         cross_entropy(x, bb.asarray(PROBABILITIES), ignore_index=1)
     with pytest.raises(DTypeError, match=r"cross_entropy: labels are integers.*bool\[4\]"):

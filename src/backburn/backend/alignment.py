@@ -127,6 +127,12 @@ class _Lattice:
         return self.k.logsumexp(self.k.add(last, self.ends), (1,), False)
 
 
+def _within(k: Any, lengths: Any, most: int) -> Any:
+    """``lengths``, of which those below 0 or above ``most`` are out of range for a look-up."""
+    checked = k.where(k.less(lengths, 0), most + 1, lengths)
+    return k.take(k.arange(0, most + 1, 1, int64), checked, 0)
+
+
 def _during(k: Any, t: int, input_lengths: Any) -> Any:
     """Whether step ``t`` belongs to each example."""
     return k.reshape(k.less(t, input_lengths), (input_lengths.shape[0], 1))
@@ -142,9 +148,12 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``log_probs`` are logarithms of probabilities (steps, examples, classes) and ``targets`` labels (examples,
         labels), of which each example has as many as the lengths say. An alignment gives each step a label or
         ``blank``; with equal neighbours merged and blanks left out it reads as the target. The loss is infinite, with
-        gradient 0, where there is none.
+        gradient 0, where there is none. Lengths that are negative or more than the operands have raise, as labels do
+        that are no class.
         """
         _aligned(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
+        input_lengths = _within(self, input_lengths, shape_of(log_probs)[0])
+        target_lengths = _within(self, target_lengths, shape_of(targets)[1])
         lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
         total = lattice.total(lattice.forward(input_lengths)[-1])
         loss = self.where(self.less(total, IMPOSSIBLE / 2), math.inf, self.neg(total))

@@ -148,12 +148,17 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The cross entropy of the targets and ``softmax(x)``, whose classes are along ``axis``.
 
         Integer ``targets`` name the class of each example, float ones give every class a probability. ``weight``
-        multiplies the term of each class. ``label_smoothing`` mixes that much of the uniform distribution into the
-        targets. Examples labelled ``ignore_index`` count for nothing. The mean over labels is weighted by ``weight``,
+        multiplies the term of each class. ``label_smoothing``, from 0 to 1, mixes that much of the uniform distribution
+        into the targets. Examples labelled ``ignore_index`` count for nothing. The mean over labels is weighted by ``weight``,
         the mean over probabilities divides by the number of examples. A label outside 0 to classes - 1 raises.
         """
         _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]
+        if not 0 <= label_smoothing <= 1:  # NaN is neither
+            raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
+        if label_smoothing or weight is not None:  # 16-bit terms of many classes would overflow or vanish
+            x, weight = widened(self, x), None if weight is None else widened(self, weight)
+            targets = widened(self, targets) if self.dtype(targets).kind == "float" else targets
         if self.dtype(targets).kind == "float":
             if targets.shape != x.shape:  # broadcast, labels given as floats would be taken for probabilities
                 raise ShapeError(
@@ -174,7 +179,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         if weights is not None:
             losses = self.mul(losses, weights)
         if label_smoothing:
-            every = self.ones((classes,), dtype) if weight is None else weight
+            every = self.ones((classes,), self.dtype(x)) if weight is None else weight
             every = self.broadcast_to(self.reshape(every, channel_shape(x.shape, axis)), x.shape)
             smooth = self.mul(self.softmax_cross_entropy(x, every, axis), label_smoothing / classes)
             losses = self.add(self.mul(losses, 1.0 - label_smoothing), smooth)

@@ -102,6 +102,7 @@ samples(
     case(real(4, 3), labels(2, -100, 1, 0), positive(3), ignore_index=-100),
     case(real(4, 3), NAMES, label_smoothing=0.1),
     case(real(4, 3), NAMES, positive(3), label_smoothing=0.25, ignore_index=0),
+    case(real(1, 2000), labels(3), 40.0 + positive(2000), label_smoothing=0.1, smooth=1, note="large sums of terms"),
     case(real(3), np.array(1), axis=0),
     case(real(3, 4), NAMES, axis=0),
     case(real(2, 3, 2), labels([0, 2], [1, 1]), axis=1),

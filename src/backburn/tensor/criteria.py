@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import DType, float32, int64
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.dtypes import DType, float16, float32, int64
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import axis_of, call, cast, describe, integer, number, one_of, promoted, tensor_operand
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ __all__ = [
     "smooth_l1_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
-#: Probabilities and variances below count as this: their logarithms and quotients stay finite in float32.
+#: Probabilities below count as this: their logarithms stay finite in float32.
 TINY = 1e-37
+#: Below, the logarithm of a probability has the derivative that it has here, whose square is a float32 still; in
+#: float16, where it is a float16 itself.
+STEEP, STEEP_HALF = 1e-12, 2.0**-14
 
 
 def _operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
@@ -55,9 +58,12 @@ def _relu(x: Any) -> Any:
     return call("relu", x)
 
 
-def _log(x: Any) -> Any:
-    """The logarithm, of :data:`TINY` for what is smaller."""
-    return call("log", call("clamp", x, TINY, None))
+def _log(x: Any, steep: float) -> Any:
+    """The logarithm, of :data:`TINY` for what is smaller; its derivative is ``1 / steep`` at most, not 0 there."""
+    small = x < steep
+    line = x * (1.0 / steep)
+    value = call("stop_gradient", call("log", call("clamp", x, TINY, None)) - line) + line
+    return call("where", small, value, call("log", call("where", small, steep, x)))
 
 
 # ---- distances ----
@@ -204,7 +210,9 @@ def binary_cross_entropy(
 ) -> FloatTensor:
     """``-target * log(x) - (1 - target) * log(1 - x)`` of probabilities, times ``weight``.
 
-    Probabilities nearer to 0 than 1e-37 count as that. :func:`binary_cross_entropy_with_logits` is exact everywhere.
+    Probabilities nearer to 0 than 1e-37 count as that, and the derivative of a logarithm is 1e12 at most (16384 in
+    float16), so that a saturated wrong prediction has a finite loss and a finite gradient that is not 0. What is no
+    probability, below 0 or above 1, has the loss NaN. :func:`binary_cross_entropy_with_logits` is exact everywhere.
 
         >>> import backburn as bb
         >>> losses = binary_cross_entropy(bb.asarray([0.5, 1.0]), bb.asarray([1.0, 1.0]), reduction="none")
@@ -214,10 +222,11 @@ def binary_cross_entropy(
     name = "binary_cross_entropy"
     (x, targets, weight), dtype = _operands(name, x, targets, weights=(weight,))
     _same_shape(name, x, targets)
-    small = x < 0.5
+    x = call("where", call("logical_or", x < 0.0, x > 1.0), math.nan, x)
+    small, steep = x < 0.5, STEEP_HALF if dtype is float16 else STEEP
     # log1p is exact for small x; for large ones the difference from 1 is.
-    other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x))
-    losses = targets * -_log(x) + (1.0 - targets) * -other
+    other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x, steep))
+    losses = targets * -_log(x, steep) + (1.0 - targets) * -other
     return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)  # type: ignore[no-any-return]
 
 
@@ -349,7 +358,8 @@ def ctc_loss(
     of which each example has as many as its length says. An alignment gives each step a label or ``blank``; with equal
     neighbours merged and blanks left out it reads as the target. One loss for each example; the mean is over losses
     divided by their number of labels. Where there is no alignment the loss is infinite, or 0 with ``zero_infinity``,
-    and the gradient 0. Raises :class:`OutOfRangeError` for labels that are no class. After Graves et al., Connectionist
+    and the gradient 0. Raises :class:`OutOfRangeError` for labels that are no class and for lengths below 0
+    or above what there is. After Graves et al., Connectionist
     temporal classification, 2006.
 
         >>> import backburn as bb
@@ -364,7 +374,14 @@ def ctc_loss(
         raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
     targets, input_lengths, target_lengths = (cast(t, int64) for t in integers)
     (log_probs,), dtype = _operands(name, log_probs)
-    losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=integer(name, "blank", blank))
+    try:
+        losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=integer(name, "blank", blank))
+    except OutOfRangeError as cause:
+        (steps, _, classes), labels = log_probs.shape, targets.shape[1]
+        raise OutOfRangeError(
+            f"{name}: input lengths are from 0 to {steps}, target lengths from 0 to {labels}, and labels from 0 to "
+            f"{classes - 1}; here one is not. Operands: {describe((log_probs, *integers))}"
+        ) from cause
     if zero_infinity:
         losses = call("where", losses == math.inf, 0.0, losses)
     if one_of(name, "the reduction", reduction, ("none", "mean", "sum")) == "mean":

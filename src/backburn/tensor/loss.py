@@ -70,7 +70,7 @@ def cross_entropy(
 
     Integer ``targets``, of the shape of ``x`` without ``axis``, name the class of each example; float ones, of the
     shape of ``x``, give every class a probability. ``weight`` multiplies the term of each class. ``label_smoothing``
-    mixes that much of the uniform distribution into the targets. Examples labelled ``ignore_index`` count for
+    mixes that much of the uniform distribution into the targets, from 0 to 1. Examples labelled ``ignore_index`` count for
     nothing. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
     examples. Raises :class:`OutOfRangeError` for a label outside 0 to classes - 1.
 
