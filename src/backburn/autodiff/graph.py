@@ -15,6 +15,7 @@ from typing import Any, Generic
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
+from backburn.base.quiet import silence
 
 next_stamp = itertools.count().__next__
 
@@ -148,7 +149,12 @@ def reverse(
                 if k is not first:
                     homes.update((parent, k) for parent in node.parents if parent is not None)
             g = gradients[node] if node.keep or (keep and node in keep) else gradients.pop(node)
-            for parent, gradient in zip(node.parents, backward(k, g, node)):  # noqa: B905 - one for each parent
+            try:
+                found = backward(k, g, node)
+            except RuntimeWarning as warning:
+                silence(warning, k)
+                found = backward(k, g, node)
+            for parent, gradient in zip(node.parents, found):  # noqa: B905 - one for each parent
                 if gradient is None or parent is None:
                     continue
                 if gradient.__class__ in _SPECIAL:
@@ -168,6 +174,7 @@ def reverse(
                 gradients[parent] = gradient
                 if known is None:
                     push(heap, (-parent.stamp, parent))
+            del found
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients

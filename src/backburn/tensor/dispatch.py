@@ -24,6 +24,7 @@ from backburn.base.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from backburn.base.quiet import silence
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -184,7 +185,12 @@ def cast(x: Any, dtype: DType) -> Any:
     if x.dtype is dtype:
         return x
     k = x.backend
-    return CLASSES[dtype.kind](k.cast(x._primitive, dtype), k, dtype)
+    try:
+        primitive = k.cast(x._primitive, dtype)
+    except RuntimeWarning as warning:
+        silence(warning, k)
+        primitive = k.cast(x._primitive, dtype)
+    return CLASSES[dtype.kind](primitive, k, dtype)
 
 
 def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
@@ -290,7 +296,11 @@ def call(name: str, *operands: Any, **attributes: Any) -> Any:
         for x in operands
     ]
     try:
-        result = getattr(backend, name)(*primitives, **attributes)
+        try:
+            result = getattr(backend, name)(*primitives, **attributes)
+        except RuntimeWarning as warning:
+            silence(warning, backend)
+            result = getattr(backend, name)(*primitives, **attributes)
     except Exception as error:
         explain(name, operands, attributes, error)
     if result.__class__ is tuple:
@@ -304,6 +314,8 @@ def unary(name: str, x: Any) -> Any:
         k, dtype = x.backend, x.dtype
         if dtype.__class__ is FloatDType:
             return x.__class__(getattr(k, name)(x._primitive), k, dtype)
+    except RuntimeWarning:  # seen to by ``call``
+        pass
     except Exception as error:
         if is_tensor(x):
             explain(name, (x,), {}, error)
@@ -328,6 +340,8 @@ def binary(name: str, x: Any, y: Any) -> Any:
             elif is_plain_float(y) and (x.__class__ is float or x.__class__ is int):
                 k = y.backend
                 return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y.dtype)
+        except RuntimeWarning:  # seen to by ``call``
+            pass
         except Exception as error:
             explain(name, (x, y), {}, error)
     return call(name, *promoted(name, x, y))
