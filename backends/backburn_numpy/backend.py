@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ from backburn_numpy import (
     linalg,
     logic,
     loss,
+    memory,
     normalize,
     optimize,
     pool,
@@ -111,6 +113,18 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def capabilities(self) -> Capabilities:
         """Every dtype of backburn and every scheme; bfloat16 where ``ml_dtypes`` is installed."""
         return _CAPABILITIES[self._quantized]
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """``used`` by living large results, ``held`` for them and for reuse, ``peak``: the most held since a cleanup.
+
+        Results of 256 KiB and more stand on memory that is kept and used again; smaller ones, copies of the caller's
+        data and what NumPy makes on the way are not counted.
+        """
+        return memory.stats()
+
+    def memory_cleanup(self) -> None:
+        """Give what is held for reuse back to the system, and begin to count the peak anew."""
+        memory.cleanup()
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; what is no array is refused."""

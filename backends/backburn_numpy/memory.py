@@ -22,6 +22,9 @@ ALIGNMENT = 64
 
 _free: dict[int, list[_Raw]] = {}
 _held = 0
+#: Bytes of all blocks, in use or held, and the most there have been.
+_total = 0
+_peak = 0
 
 
 def _default_limit() -> int:
@@ -53,11 +56,13 @@ class Block(np.ndarray[Any, np.dtype[np.uint8]]):
     __slots__ = ()
 
     def __del__(self, free: dict[int, list[_Raw]] = _free) -> None:
-        global _held
+        global _held, _total
         size = self.size
         if _held + size <= LIMIT:
             _held += size
             free[size].append(self.base)  # type: ignore[arg-type]
+        else:
+            _total -= size
 
 
 def _rounded(size: int) -> int:
@@ -75,7 +80,7 @@ def aligned(size: int) -> Any:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """An uninitialised C-contiguous array of the shape and dtype, on a recycled block where there is one."""
-    global _held
+    global _held, _total, _peak
     size = dtype.itemsize
     for n in shape:
         size *= n
@@ -89,6 +94,8 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         raw = blocks.pop()
     except IndexError:
         raw = aligned(rounded).view(_Raw)
+        _total += rounded
+        _peak = max(_peak, _total)
     else:
         _held -= rounded
     return np.ndarray(shape, dtype, Block((rounded,), np.uint8, raw))
@@ -100,13 +107,18 @@ def empty_like(x: Any) -> Any:
 
 
 def stats() -> dict[str, int]:
-    """Bytes that are held for reuse."""
-    return {"held": _held}
+    """``used`` by living arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
+
+    Arrays below :data:`THRESHOLD`, and arrays that NumPy has made itself, are not counted.
+    """
+    return {"used": _total - _held, "held": _total, "peak": _peak}
 
 
 def cleanup() -> None:
-    """Give everything that is held back to the system."""
-    global _held
+    """Give all blocks that are not in use back to the system, and count the peak anew."""
+    global _held, _total, _peak
     for blocks in list(_free.values()):
         blocks.clear()
+    _total -= _held
     _held = 0
+    _peak = _total
