@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import deque
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,13 @@ def test_linspace_and_eye() -> None:
         (lambda: bb.full_like(3, 1), DTypeError, "full_like: takes a tensor, not int"),  # type: ignore[arg-type]
         (lambda: bb.zeros(2, dtype="float31"), DTypeError, "float31.*Did you mean"),
         (lambda: bb.zeros(2, dtype=bb.qint8), DTypeError, r"zeros: .*x\.quantize\(\)"),
+        (lambda: bb.asarray([1.0], dtype=bb.qint8), DTypeError, r"asarray: .*x\.quantize\(\)"),
+        (lambda: bb.asarray(np.ones(2), dtype=bb.qint8), DTypeError, r"asarray: .*x\.quantize\(\)"),
+        (lambda: bb.asarray(bb.ones(2), dtype=bb.qint8), DTypeError, r"asarray: .*x\.quantize\(\)"),
+        (lambda: bb.empty_like(bb.ones(2), dtype=bb.qint8), DTypeError, r"empty_like: .*x\.quantize\(\)"),
+        (lambda: bb.zeros(2, backend="numpy", device="null"), ArgumentError, "zeros: backend is numpy and device"),
+        (lambda: bb.asarray([1], backend="numpy", device="null"), ArgumentError, "asarray: backend is numpy"),
+        (lambda: bb.random.normal((2,), backend="numpy", device="null"), ArgumentError, "normal: backend is numpy and"),
         (lambda: bb.arange(0, 1, 0), ArgumentError, "arange: .*step not 0"),
         (lambda: bb.arange(0, 1.5, dtype="int64"), DTypeError, r"arange: int64 takes integers.*1\.5"),
         (lambda: bb.arange(3, dtype="bool"), DTypeError, "arange: makes float and int tensors, not bool"),
@@ -239,8 +248,66 @@ def test_numbers_from_python() -> None:
         bb.asarray([-1], dtype="uint8")
     with pytest.raises(ArgumentError, match="asarray: an integer is beyond the 64 bits"):
         bb.asarray([1, 2**64])
+    with pytest.raises(ArgumentError, match="asarray: the integers fit neither into int64 nor into uint64"):
+        bb.asarray([2**63, -1])
     with pytest.raises(DTypeError, match="asarray: objects of type NoneType"):
         bb.asarray([1, None])
+    with pytest.raises(DTypeError, match="asarray: objects of type Fraction"):
+        bb.asarray([np.int32(1), Fraction(1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        ([np.float64(1.1)], "float64"),
+        ([np.array([1.1]), np.array([2.2])], "float64"),
+        ([[np.float64(1.1), 2.0], (3, 4.5)], "float64"),
+        ([bb.asarray(1.1, dtype="float64"), 2.0], "float64"),
+        ([np.float32(1), np.float64(1)], "float64"),
+        ([np.float16(1), 2.5], "float16"),
+        ([bb.asarray(1.0, dtype="bfloat16"), 2.5], "bfloat16"),
+        ([np.array([1.5], dtype=">f8")], "float64"),
+        ([np.int32(1)], "int32"),
+        ([np.int32(1), 2], "int32"),
+        ([np.int32(1), 2.5], "float32"),
+        ([np.int32(1), np.int64(2)], "int64"),
+        ([np.float32(1), np.int64(2)], "float32"),
+        ([np.float32(1), np.uint64(2), np.int64(2)], "float32"),
+        ([np.int32(1), True], "int32"),
+        ([np.bool_(True), 2], "int64"),
+        ([np.bool_(True), deque([2.5])[0]], "float32"),
+        ([np.array([1, 2], dtype=np.int8), deque([1.5, 2.5])], "float32"),
+        (np.longdouble(1.1), "float64"),
+        ([np.longdouble(1.1), 2.0], "float64"),
+        ([1, True], "int64"),
+    ],
+)
+def test_arrays_in_lists_keep_their_dtype(data: Any, dtype: str) -> None:
+    x = bb.asarray(data)
+    assert x.dtype == dtype
+    expected = [v.tolist() if hasattr(v, "tolist") else v for v in data] if isinstance(data, list) else data
+    np.testing.assert_array_equal(x.astype("float64").numpy(), np.asarray(expected, dtype="float64"))
+
+
+def test_integers_in_lists_are_not_rounded() -> None:
+    x = bb.asarray([np.uint64(2**63 + 1), 3])
+    assert (x.dtype, x.tolist()) == (bb.uint64, [2**63 + 1, 3])
+    with pytest.raises(ArgumentError, match="asarray: int8, the dtype of the arrays, does not hold a number"):
+        bb.asarray([np.int8(1), 300])
+    with pytest.raises(DTypeError, match=r"asarray: u?int64 and u?int64 have no common integer type"):
+        bb.asarray([np.int64(1), np.uint64(1)])
+
+
+def test_asarray_dequantizes_where_another_dtype_is_named() -> None:
+    q = bb.asarray([1.0, -127.0]).quantize()
+    assert bb.asarray(q, dtype=bb.qint8) is q
+    assert bb.asarray(q, dtype="float64").tolist() == bb.asarray(q, dtype="int64").tolist() == [1, -127]
+    with pytest.raises(DTypeError, match="asarray: makes float and int and bool tensors, not qint4"):
+        bb.asarray(q, dtype=bb.QuantizedDType("int4"))
+
+
+def test_backend_and_device_may_name_the_same() -> None:
+    assert bb.zeros(2, backend="numpy", device=bb.load_backend("numpy")).backend.spec == "numpy"
 
 
 def test_one_element_takes_a_format() -> None:

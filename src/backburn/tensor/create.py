@@ -13,7 +13,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.defaults import as_backend
+from backburn.tensor.defaults import as_backend, place_of
 from backburn.tensor.dispatch import (
     Scalar,
     call,
@@ -29,7 +29,7 @@ from backburn.tensor.dispatch import (
     shape_of,
     tensor_operand,
 )
-from backburn.tensor.host import to
+from backburn.tensor.host import plain_dtype, to
 from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
 
 if TYPE_CHECKING:
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
 
 Place = AnyBackend | str | None
 Shape = int | tuple[int, ...]
-
-
-def _plain(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int", "bool")) -> DType:
-    """``dtype``, which must be of one of ``kinds``."""
-    if dtype.kind not in kinds:
-        advice = "x.quantize() makes a quantized tensor" if dtype.kind == "quantized" else "astype(...) casts a result"
-        raise DTypeError(f"{name}: makes {' and '.join(kinds)} tensors, not {dtype}; {advice}")
-    return dtype
 
 
 def fitted(name: str, value: Any, dtype: DType) -> Scalar:
@@ -93,19 +85,19 @@ def full(
         value = fill_value if dtype is None else astype(fill_value, dtype)
         if value.ndim:
             raise ShapeError(f"full: the value is a number or a 0-d tensor, not {describe((value,))}")
-        where = backend if backend is not None else device
+        where = place_of(backend, device)
         return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))  # type: ignore[no-any-return]
-    k = as_backend(backend if backend is not None else device)
+    k = as_backend(place_of(backend, device))
     scalar = scalar_of(fill_value)
     natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
-    chosen = _plain("full", dtype_or_default(dtype, natural))
+    chosen = plain_dtype("full", dtype_or_default(dtype, natural))
     return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)  # type: ignore[no-any-return]
 
 
 def _filled(name: str, shape: Any, dtype: Any, backend: Place, device: Place) -> Any:
     """What ``name`` (zeros, ones or empty) makes."""
-    chosen = _plain(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    return made(name, as_backend(backend if backend is not None else device), shape=shape_of(name, shape), dtype=chosen)
+    chosen = plain_dtype(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
+    return made(name, as_backend(place_of(backend, device)), shape=shape_of(name, shape), dtype=chosen)
 
 
 @overload
@@ -172,8 +164,8 @@ def empty(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Pla
 def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple[Any, DType, AnyBackend]:
     """A tensor, and the dtype and backend of one like it."""
     x = tensor_operand(name, x)
-    where = backend if backend is not None else device
-    return x, _plain(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
+    where = place_of(backend, device)
+    return x, plain_dtype(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
@@ -246,9 +238,9 @@ def arange(
     """
     bounds = [0, start, step] if stop is None else [start, stop, step]
     numbers = [scalar_of(n) for n in bounds]
-    k = as_backend(backend if backend is not None else device)
+    k = as_backend(place_of(backend, device))
     chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in map(type, numbers) else k.int_dtype)
-    chosen = _plain("arange", chosen, ("float", "int"))
+    chosen = plain_dtype("arange", chosen, ("float", "int"))
     if chosen.kind == "int" and float in map(type, numbers):
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
     first, last, by = (fitted("arange", n, chosen) for n in bounds)
@@ -274,10 +266,10 @@ def linspace(
         >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
         ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
     """
-    chosen = _plain("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    chosen = plain_dtype("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
     (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", n, chosen) for n in (start, stop))
-    k = as_backend(backend if backend is not None else device)
+    k = as_backend(place_of(backend, device))
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)  # type: ignore[no-any-return]
 
 
@@ -298,8 +290,8 @@ def eye(
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    chosen = _plain("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    place = as_backend(backend if backend is not None else device)
+    chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
+    place = as_backend(place_of(backend, device))
     return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)  # type: ignore[no-any-return]
 
 
@@ -326,7 +318,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
         ([-1, 0, 2], [False, True])
     """
     y = kind_operand("astype", x, "FIB")
-    y = cast(y, _plain("astype", as_dtype(dtype)))
+    y = cast(y, plain_dtype("astype", as_dtype(dtype)))
     return y if device is None else to(y, device)  # type: ignore[no-any-return]
 
 
@@ -349,8 +341,8 @@ def quantize(
     :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError`
     for other than float tensors and for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError`
     for a scheme or a range that does not fit the shape, and :class:`NotDifferentiableError` for a tracked tensor,
-    through which no gradient would flow, outside of ``no_grad()``. With ``straight_through`` the result is the float tensor of the rounded values
-    (:func:`fake_quantize`), whose gradient passes as if nothing had been rounded.
+    through which no gradient would flow, outside of ``no_grad()``. With ``straight_through`` the result is the float
+    tensor of the rounded values (:func:`fake_quantize`), whose gradient passes as if nothing had been rounded.
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
@@ -383,5 +375,5 @@ def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     y = tensor_operand("dequantize", x)
     if y.dtype.kind != "quantized":
         raise DTypeError(f"dequantize: takes quantized tensors, not {describe((x,))}; x.quantize() makes one")
-    chosen = _plain("dequantize", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    chosen = plain_dtype("dequantize", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
     return call("dequantize", y, dtype=chosen)  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from backburn.backend.contract import AnyBackend, is_backend
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Block, F, scoped
 from backburn.base.dtypes import DType, as_dtype
-from backburn.base.errors import BackburnError, DTypeError, SpecError
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, SpecError
 
 
 def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
@@ -24,6 +24,18 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'")
 
 
+def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) -> AnyBackend | str | None:
+    """Where a new tensor goes: ``backend``, or by the Array API's name ``device``; both only if they name the same."""
+    if backend is None or device is None:
+        return device if backend is None else backend
+    first, second = as_backend(backend), as_backend(device)
+    if first is not second and first != second:
+        raise ArgumentError(
+            f"backend is {first.spec} and device is {second.spec}: these are two names of one argument; give one"
+        )
+    return first
+
+
 def default_backend() -> AnyBackend:
     """The backend of new tensors.
 
@@ -35,7 +47,7 @@ def default_backend() -> AnyBackend:
     backend: AnyBackend | None = DEFAULT_BACKEND.get()
     if backend is not None:
         return backend
-    spec = os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")
+    spec = os.environ.get("BACKBURN_BACKEND") or "autodiff(numpy)"
     try:
         return load_backend(spec)
     except BackburnError as error:

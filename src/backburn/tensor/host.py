@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
-from backburn.tensor.defaults import as_backend
-from backburn.tensor.dispatch import cast, describe, inner_of, is_tensor, levels_between, lift, wrap
+from backburn.tensor.defaults import as_backend, place_of
+from backburn.tensor.dispatch import cast, describe, inner_of, is_tensor, kind_operand, levels_between, lift, wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -24,6 +25,14 @@ Place = AnyBackend | str | None
 def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
     """A host array as a primitive of ``backend``, through all of its levels."""
     return backend.from_numpy(array)
+
+
+def plain_dtype(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int", "bool")) -> DType:
+    """``dtype``, which must be of one of ``kinds``."""
+    if dtype.kind not in kinds:
+        advice = "x.quantize() makes a quantized tensor" if dtype.kind == "quantized" else "astype(...) casts a result"
+        raise DTypeError(f"{name}: makes {' and '.join(kinds)} tensors, not {dtype}; {advice}")
+    return dtype
 
 
 @overload
@@ -51,24 +60,30 @@ def asarray(
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
-    Python floats become the default float type and Python ints int64; NumPy arrays keep their dtype. Host data are
-    copied. A tensor on another level of the same backend is lifted, one on another backend is refused
-    with :class:`BackendMismatchError` (use ``to``).
-    ``device`` is the Array API's name for ``backend``. Raises :class:`DTypeError` for complex numbers, strings and
-    objects, :class:`ArgumentError` for ragged lists and for ``copy=False`` where a copy cannot be avoided.
+    Python floats become the default float type and Python ints int64. NumPy arrays and scalars and tensors keep their
+    dtype (longdouble becomes float64); several in a list are promoted, and Python numbers beside them are weak, as in
+    operations. Host data are copied. A tensor on another level of the same backend is lifted, one on another backend is
+    refused with :class:`BackendMismatchError` (use ``to``).
+    ``device`` is the Array API's name for ``backend``. Raises :class:`DTypeError` for complex numbers, strings, objects
+    and a quantized ``dtype`` (:func:`quantize` makes a quantized tensor), :class:`ArgumentError` for ragged lists,
+    numbers that the dtype does not hold, and ``copy=False``.
 
         >>> asarray([[1, 2], [3, 4]], dtype="float32", backend="numpy")
         Tensor([[1., 2.],
                 [3., 4.]], dtype=float32, backend=numpy)
     """
     wanted = None if dtype is None else as_dtype(dtype)
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     if is_tensor(obj):
         moved = obj if where is None else _on_level("asarray", obj, as_backend(where))
-        return moved if wanted is None else cast(moved, wanted)
+        if wanted is None or moved.dtype is wanted:
+            return moved
+        return cast(kind_operand("asarray", moved, "FIB"), plain_dtype("asarray", wanted))
     target = as_backend(where)
     if copy is False:
         raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
+    if wanted is not None:
+        plain_dtype("asarray", wanted)
     tensor = wrap(primitive_from_numpy(host_array(obj, wanted), target), target)
     return tensor if wanted is None else cast(tensor, wanted)
 
@@ -92,24 +107,32 @@ def _innermost(backend: AnyBackend) -> AnyBackend:
 def host_array(obj: Any, dtype: DType | None = None) -> Any:
     """``obj`` as a NumPy array of a dtype that backburn has.
 
-    Python numbers become that of ``dtype`` if they can without loss of range; without it floats have the default float
-    dtype, integers int64 (uint64 beyond it).
+    Python numbers become that of ``dtype`` if they can without loss of range. Without it arrays, NumPy scalars and
+    tensors keep theirs, several are promoted, and Python numbers beside them are weak, as in operations. Among
+    themselves floats have the default float dtype, integers int64 (uint64 beyond it).
     """
-    given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
-    if isinstance(obj, np.ma.MaskedArray):
-        raise ArgumentError("asarray: a tensor has no mask, and this array has; obj.filled(value) leaves it behind")
+    natural: DType | None = None
     try:
-        array = np.asarray(_untensored(obj))
+        dtypes: set[Any] = set()
+        numbers: set[type] = set()
+        data = obj if obj.__class__ in _NUMBERS or obj.__class__ is np.ndarray else _gathered(obj, dtypes, numbers)
+        natural = _promoted(dtypes, numbers) if dtypes and dtype is None else None
+        array = np.asarray(data, natural and natural.dtype)
     except BackburnError:
         raise
+    except OverflowError as cause:  # of Python integers beside arrays
+        raise ArgumentError(f"asarray: {natural}, the dtype of the arrays, does not hold a number ({cause})") from cause
     except ValueError as cause:
         raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
     if array.dtype.kind == "O" and _integers(array):
         raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
+    if array.dtype.kind == "f" and dtype is None and not dtypes and numbers and float not in numbers:
+        raise ArgumentError("asarray: the integers fit neither into int64 nor into uint64; dtype='float64' rounds them")
+    given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         what = f"data of type {array.dtype}" if given or array.dtype.kind != "O" else _words(obj)
         raise DTypeError(f"asarray: {what} have no dtype here; real numbers and truth values have")
-    if given and array.dtype.name != "longdouble" and array.dtype.itemsize <= 8:
+    if natural is not None or (given and array.dtype.type is not np.longdouble):
         return array
     if array.dtype.kind == "f" and dtype is not None and dtype.kind != "float":
         if dtype.kind == "int":
@@ -120,7 +143,7 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         return array.astype(np.float64, copy=False)
     if array.dtype.kind == "f":  # an empty list too
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype((dtype or DEFAULT_FLOAT.get()).dtype)
+            return array.astype((dtype or (float64 if given else DEFAULT_FLOAT.get())).dtype)
     if dtype is not None and dtype.kind == "int":
         fitted = array.astype(dtype.dtype)
         if (fitted != array).any():
@@ -129,11 +152,60 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
     return array
 
 
+_NUMBERS = frozenset((float, int, bool))
+
+
+def _gathered(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
+    """Nested lists with host arrays for tensors; adds NumPy's dtypes of the arrays, and the types of Python numbers."""
+    if isinstance(obj, (list, tuple)):
+        classes = set(map(type, obj))
+        if classes <= _NUMBERS:
+            numbers |= classes
+            return obj
+        if all(issubclass(c, np.generic) for c in classes):
+            dtypes.update(map(np.dtype, classes))
+            return obj
+        return [_gathered(o, dtypes, numbers) for o in obj]
+    if obj.__class__ in _NUMBERS:
+        numbers.add(obj.__class__)
+    elif is_tensor(obj):
+        if obj.is_tracked:
+            raise ArgumentError("asarray: a list of tracked tensors would lose their history; bb.stack(...) keeps it")
+        obj = to_host(obj)
+        dtypes.add(obj.dtype)
+    elif isinstance(obj, np.ma.MaskedArray):
+        raise ArgumentError("asarray: a tensor has no mask, and this array has; obj.filled(value) leaves it behind")
+    else:
+        is_array = hasattr(obj, "dtype") or hasattr(obj, "__array__")
+        obj = np.asarray(obj)
+        number = {"f": float, "i": int, "u": int, "b": bool}.get(obj.dtype.kind)
+        if is_array or number is None:
+            dtypes.add(obj.dtype)
+        else:  # other sequences of Python numbers
+            numbers.add(number)
+    return obj
+
+
+def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
+    """The dtype of arrays of these dtypes beside Python numbers of these types; None where one has no dtype here."""
+    if any(d.kind not in "fiub" and d.name != "bfloat16" for d in dtypes):
+        return None
+    found = [float64 if d.type is np.longdouble else as_dtype(d) for d in dtypes]
+    found.sort(key=lambda d: ("float", "int", "bool").index(d.kind))  # beside a float, any integers are together
+    try:
+        result = functools.reduce(promote, found)
+    except DTypeError as error:
+        raise DTypeError(f"asarray: {error}") from None
+    for number in numbers:
+        result = promote_scalar(result, number(), DEFAULT_FLOAT.get())
+    return result
+
+
 def _words(obj: Any) -> str:
     """What a thing is that is no array, for messages."""
     inside = obj
     while isinstance(inside, list | tuple) and inside:
-        inside = next((x for x in inside if isinstance(x, list | tuple) or not isinstance(x, int | float)), inside[0])
+        inside = next((x for x in inside if not isinstance(x, int | float | np.generic)), inside[0])
     return f"objects of type {type(inside).__name__}"
 
 
@@ -144,17 +216,6 @@ def _integers(array: Any) -> bool:
 
 def _no_tensor(name: str, value: Any) -> DTypeError:
     return DTypeError(f"{name}: takes a tensor, not {type(value).__name__}. bb.asarray(...) makes one")
-
-
-def _untensored(obj: Any) -> Any:
-    """Nested lists of 0-d tensors and numbers, as nested lists of numbers."""
-    if is_tensor(obj):
-        if obj.is_tracked:
-            raise ArgumentError("asarray: a list of tracked tensors would lose their history; bb.stack(...) keeps it")
-        return to_host(obj)
-    if isinstance(obj, (list, tuple)):
-        return [_untensored(o) for o in obj]
-    return obj
 
 
 def quantized_parts(x: Any) -> tuple[Any, Any, Any]:

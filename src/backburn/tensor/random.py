@@ -35,7 +35,7 @@ from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError, CaptureError, DTypeError, ShapeError
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
-from backburn.tensor.defaults import as_backend
+from backburn.tensor.defaults import as_backend, place_of
 from backburn.tensor.dispatch import (
     axis_of,
     binary,
@@ -297,7 +297,7 @@ def uniform(
         True
     """
     found, lengths = _float("uniform", dtype), shape_of("uniform", shape)
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
         return binary("add", binary("mul", x, binary("sub", high, low)), low)  # type: ignore[no-any-return]
@@ -329,7 +329,7 @@ def normal(
         float64
     """
     found, lengths = _float("normal", dtype), shape_of("normal", shape)
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
     if not is_tensor(std) and _number("normal", std) < 0.0:
         raise ArgumentError(f"normal: std is a number from 0 on, not {std!r}")
@@ -380,7 +380,7 @@ def integers(
         check_range(first, last, found)
     except ArgumentError as error:
         raise ArgumentError(f"integers: {error}") from None
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     return _draw(  # type: ignore[no-any-return]
         "integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found
     )
@@ -403,7 +403,7 @@ def bernoulli(
         >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
         ([True, True, True], [False, True])
     """
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     if is_tensor(p):
         chances = float_operand("bernoulli", p)
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
@@ -439,7 +439,7 @@ def permutation(
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
         return call("take", y, order, axis=place)  # type: ignore[no-any-return]
     (n,) = shape_of("permutation", integer("permutation", "x", x))
-    where = backend if backend is not None else device
+    where = place_of(backend, device)
     return _draw("permutation", (n,), int64, where, generator, n=n)  # type: ignore[no-any-return]
 
 
