@@ -253,8 +253,17 @@ def test_inputs_are_tensors_primitives_arrays_and_floats() -> None:
         tape.input(2)
     with pytest.raises(DTypeError, match="int64"):
         tape.input(np.array([1, 2]))
-    with pytest.raises(BackendMismatchError, match="expected a tensor"):
-        tape.input([1.0, 2.0])
+    listed = tape.value(tape.input([[1.0, 2.0], (3, 4.5)]))
+    np.testing.assert_array_equal(listed, np.array([[1.0, 2.0], [3.0, 4.5]], "float32"), strict=True)
+    assert tape.value(tape.input([])).shape == (0,)
+    np.testing.assert_array_equal(tape.value(tape.input([1e300, -1.0])), [np.inf, -1.0])
+    with pytest.raises(DTypeError, match="int64"):
+        tape.input([1, 2])
+    with pytest.raises(ArgumentError, match="do not form an array"):
+        tape.input([[1.0, 2.0], [3.0]])
+    for nothing in (None, ["a"], [np.ones(2)]):
+        with pytest.raises(BackendMismatchError, match="expected a tensor"):
+            tape.input(nothing)
 
 
 @pytest.mark.parametrize(
@@ -593,11 +602,209 @@ def test_a_hundred_thousand_slots() -> None:
 def test_what_cannot_be_recorded_is_explained() -> None:
     tape = GradientTape()
     for name, words in {
-        "record_sotfmax": r"record_sotfmax: there is no such operation\. Did you mean 'softmax'",
+        "record_sotfmax": "no attribute 'record_sotfmax'",
         "record_argmax": "record_argmax: it has no gradient",
         "foo": "no attribute 'foo'",
     }.items():
         with pytest.raises(AttributeError, match=words):
             getattr(tape, name)
-    with pytest.raises(ShapeError, match="integers from 0 on"):
-        tape.alloc("a")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"no operation 'sotfmax'\. Did you mean 'softmax'"):
+        tape.record("sotfmax", 0)
+    for shape in ("a", 2.5, True, [2, None]):
+        with pytest.raises(ShapeError, match="integers from 0 on"):
+            tape.alloc(shape)  # type: ignore[arg-type]
+    assert tape.shape(tape.alloc(np.array([2, 3]))) == (2, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: t.record_add(True, 0),
+        lambda t: t.record_mul(0, True),
+        lambda t: t.record_mul(False, None, 0, None),
+        lambda t: t.record_matmul(False, 0),
+        lambda t: t.record_silu(True),
+        lambda t: t.record_div(0, True),
+        lambda t: t.record_layer_norm(False),
+        lambda t: t.record_layer_norm(0, None, None, True),
+        lambda t: t.record_ssm_scan(0, True, 1.0),
+        lambda t: t.value(True),
+        lambda t: t.shape(False),
+        lambda t: t.backward(1.0, output=True),
+    ],
+)
+def test_truth_values_are_no_slots(use: Any) -> None:
+    tape = GradientTape()
+    tape.input(np.ones((2, 2)))
+    tape.input(np.ones((2, 2)))
+    with pytest.raises(DTypeError, match=r"not bool|write 1\.0"):
+        use(tape)
+    assert tape.num_tensors == 2
+
+
+def test_options_follow_the_operands_in_the_declared_order() -> None:
+    tape, x = GradientTape(), normal(2, 3)
+    a = tape.input(x)
+    for recorded, expected in (
+        (tape.record_reshape(a, (3, 2)), x.reshape(3, 2)),
+        (tape.record_reshape(a, 6), x.reshape(6)),
+        (tape.record_sum(a, 0), x.sum(0)),
+        (tape.record_sum(a, (0, 1), True), x.sum(keepdims=True)),
+        (tape.record_sum(a), x.sum()),
+        (tape.record_softmax(a, -1), np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        (tape.record_concat([a, a], 1), np.concatenate([x, x], 1)),
+        (tape.record_clamp(a, min=0.25), np.maximum(x, 0.25)),
+        (tape.record_pow(a, 2.0), x**2),
+    ):
+        np.testing.assert_allclose(tape.value(recorded), expected)
+    for wrong, match in (
+        (lambda: tape.record_softmax(a), r"record_softmax: softmax takes x, axis, and axis is lacking\. Write axis="),
+        (lambda: tape.record_softmax(a, dim=1), "no option 'dim': softmax takes x, axis"),
+        (lambda: tape.record_softmax(a, 1, axis=1), "axis is given twice"),
+        (lambda: tape.record_softmax(a, 1, 2), "3 arguments were given"),
+        (lambda: tape.record("sub", a), "sub takes x, y, and y is lacking"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            wrong()
+    with pytest.raises(DTypeError, match="tensors is a list of slots"):
+        tape.record_concat(a, 0)
+    with pytest.raises(DTypeError, match="the result is int64"):
+        tape.record_cast(a, "int64")
+    assert "2.0 for 2" in (tape.record_pow.__doc__ or "")
+
+
+def test_a_scan_needs_its_coefficients() -> None:
+    tape = GradientTape()
+    tape.input(np.ones(3))
+    with pytest.raises(ArgumentError, match="record_ssm_scan: a_vals is lacking"):
+        tape.record_ssm_scan(0, None, np.ones(3))
+    with pytest.raises(ArgumentError, match="b_vals is lacking"):
+        tape.record_ssm_scan(0, np.ones(3), None)
+
+
+# ---- slots without values ----
+
+THIRDS = np.array([1 / 3, 2 / 3, 1.0])
+
+
+def test_a_slot_without_a_dtype_takes_that_of_its_first_data() -> None:
+    for dtype in ("float64", "float32", "float16"):
+        tape, x = GradientTape(), THIRDS.astype(dtype)
+        a, b = tape.alloc(3), tape.alloc(3)
+        product = tape.record_mul(a, x, b, x)
+        np.testing.assert_array_equal(tape.value(product), x * x, strict=True)
+        assert all(g.dtype == dtype for g in tape.backward(np.ones(3)))
+        tape.record_mul(a, b)
+    tape = GradientTape()
+    a, b = tape.alloc(3), tape.input(THIRDS)
+    np.testing.assert_array_equal(tape.value(tape.record_mul(a, THIRDS, b, None)), THIRDS**2)
+    tape = GradientTape()
+    tape.record_add(tape.alloc(3), tape.input(THIRDS))
+    assert [g.dtype.name for g in tape.backward(np.ones(3))] == ["float64"] * 3
+    tape = GradientTape()
+    tape.record_add(tape.alloc(3), tape.alloc(3))  # never given any data
+    assert [g.dtype.name for g in tape.backward(np.ones(3))] == ["float32"] * 3
+
+
+def test_data_of_another_dtype_than_an_allocated_slot_are_refused() -> None:
+    tape = GradientTape()
+    a, b = tape.alloc(3, "float32"), tape.alloc((), "float64")
+    with pytest.raises(DTypeError, match="the data of slot 0 are float64, and the slot is float32: cast them"):
+        tape.record_silu(a, THIRDS)
+    assert tape.value(tape.record_silu(b, 0.5)).dtype == "float64"  # a Python number has no dtype
+    tape.record_silu(a, THIRDS.astype("float32"))
+
+
+def test_an_operation_that_fails_gives_no_slot_a_value() -> None:
+    tape = GradientTape()
+    a, b, c = tape.alloc(3), tape.alloc(4), tape.input(THIRDS)
+    for wrong in (
+        lambda: tape.record_mul(a, THIRDS, b, THIRDS),
+        lambda: tape.record_mul(a, THIRDS.astype("float32"), c, None),
+        lambda: tape.record_matmul(a, THIRDS.reshape(1, 3), b, np.ones((2, 2))),
+    ):
+        with pytest.raises((ShapeError, DTypeError)):
+            wrong()
+        with pytest.raises(ArgumentError, match="slot 0 has no value"):
+            tape.record_silu(a)
+    assert tape.num_tensors == 3
+    np.testing.assert_array_equal(tape.value(tape.record_mul(a, THIRDS, c, THIRDS)), THIRDS**2)
+
+
+def test_a_sum_has_a_value_as_soon_as_its_slots_have() -> None:
+    tape = GradientTape()
+    u, v = tape.alloc(3), tape.alloc(3)
+    w = tape.record_add(u, v)
+    twice = tape.record_add(w, w)
+    tape.record_silu(u, THIRDS)
+    with pytest.raises(ArgumentError, match="slot 2 has no value"):
+        tape.value(w)
+    with pytest.raises(DTypeError, match="the data of slot 1 are float32, and the slot is float64"):
+        tape.record_silu(v, THIRDS.astype("float32"))
+    tape.record_silu(v, 2 * THIRDS)
+    np.testing.assert_allclose(tape.value(w), 3 * THIRDS)
+    np.testing.assert_allclose(tape.value(twice), 6 * THIRDS)
+    assert tape.value(tape.record_mul(twice, u)).dtype == "float64"
+
+
+def test_data_of_a_sum_and_of_its_slots_must_agree() -> None:
+    tape = GradientTape()
+    u, v = tape.alloc(3), tape.alloc(3)
+    w = tape.record_add(u, v)
+    tape.record_silu(w, THIRDS)
+    tape.record_silu(u, 1e6 * THIRDS)
+    with pytest.raises(ArgumentError, match="slot 2 is the sum of slots 0 and 1, and the data it was given are not"):
+        tape.record_silu(v, THIRDS)
+    with pytest.raises(ArgumentError, match="slot 1 has no value"):
+        tape.value(v)
+    tape.record_silu(v, THIRDS - 1e6 * THIRDS)
+    np.testing.assert_array_equal(tape.value(w), THIRDS)
+
+
+# ---- buffers that share memory ----
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda m: (m[0], m[0][:]),
+        lambda m: (m[0, :4], m[0, 3:7]),
+        lambda m: (m[0, :4], m[1, 3::-1], m[0, 3::-1]),
+        lambda m: (m[:, 1], m[1]),
+        lambda m: (m[:, ::2], m[:, 2:4]),
+        lambda m: (m, m[2, 3]),
+    ],
+)
+def test_buffers_that_share_memory_are_refused(views: Any) -> None:
+    found = views(np.zeros((4, 8)))
+    tape = GradientTape()
+    for x in found:
+        tape.input(np.zeros(x.shape))
+    slot = tape.input(np.zeros(()))
+    buffers = [np.asarray(x) for x in found] + [np.zeros(())]
+    if any(not b.shape for b in buffers[:-1]):
+        buffers = [m := np.zeros((4, 8)), m[2, 3:4].reshape(()), np.zeros(())]
+    with pytest.raises(ArgumentError, match=r"the buffers of slots 0 and \d share memory"):
+        tape.backward(1.0, buffers, output=slot)
+    assert not any(b.any() for b in buffers)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        lambda m: (m[0], m[1]),
+        lambda m: tuple(m.T),
+        lambda m: (m[:, ::2], m[:, 1::2]),
+        lambda m: (m[:, :3], m[:, 3:5], m[:, 5:]),
+        lambda m: (m[::2, 1], m[1::2], m[::2, 2:]),
+        lambda m: (m[0, :0], m[0], m[1:, ::-1]),
+    ],
+)
+def test_parts_of_one_array_are_buffers_when_they_lie_apart(views: Any) -> None:
+    buffers = list(views(np.zeros((4, 8))))
+    tape = GradientTape()
+    for x in buffers:
+        tape.input(np.ones(x.shape))
+    for slot, x in enumerate(buffers):
+        tape.backward(np.ones(x.shape), buffers, output=slot)
+    assert all((x == 1.0).all() for x in buffers)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backburn.autodiff.graph import Tracked
+from backburn.autodiff.tape.overlap import first_overlap
 from backburn.autodiff.tape.values import all_finite, as_float, is_host, primitive_of, shown
 from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
 
@@ -40,6 +41,7 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
     if len(tensors) < len(values):
         raise ArgumentError(f"backward: tensors holds {len(tensors)} buffers, and the tape has {len(values)} slots")
     seen: dict[int, int] = {}
+    arrays: dict[int, Any] = {}
     found = []
     for slot, value in enumerate(values):
         buffer, shape, where = tensors[slot], tuple(value.shape), f"backward: the buffer of slot {slot}"
@@ -48,11 +50,16 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
                 raise ArgumentError(f"{where} is that of slot {seen[id(buffer)]}, too: each needs an array of its own")
             if not buffer.flags.writeable:
                 raise ArgumentError(f"{where} is read-only, and gradients are added in place")
-            seen[id(buffer)] = slot
+            seen[id(buffer)], arrays[slot] = slot, buffer
         made = as_float(k, buffer, where)
         if tuple(made.shape) != shape and not is_flat(tuple(made.shape), shape):
             raise ShapeError(f"{where} has shape {list(made.shape)}, and the slot {list(shape)}")
         found.append(made)
+    if (shared := first_overlap(arrays)) is not None:
+        raise ArgumentError(
+            f"backward: the buffers of slots {shared[0]} and {shared[1]} share memory, and gradients are added in "
+            f"place: each needs memory of its own"
+        )
     return found
 
 

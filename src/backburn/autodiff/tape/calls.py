@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from backburn.autodiff.graph import Tracked
+from backburn.autodiff.tape.values import index_of
 from backburn.backend.shapes import broadcast, check_axes, check_axis
 from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, OutOfRangeError, ShapeError, hint_for
 
 
@@ -20,6 +22,29 @@ def differentiable(where: str, name: str) -> Operation:
     if not entry.differentiable:
         raise ArgumentError(f"{where}: {name} has no gradient")
     return entry
+
+
+def bound(
+    where: str, entry: Operation, given: Sequence[Any], named: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The operands and the options of a call, each given by position in the declared order, or by name."""
+    names = list(entry.parameters)
+    what = f"{entry.name} takes {', '.join(names)}"
+    if len(given) > len(names):
+        raise ArgumentError(f"{where}: {what}, and {len(given)} arguments were given")
+    found = dict(zip(names, given, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise ArgumentError(f"{where}: there is no option {name!r}: {what}")
+        if name in found:
+            raise ArgumentError(f"{where}: {name} is given twice, by position and by name")
+        found[name] = value
+    for name, parameter in entry.parameters.items():
+        all_axes = name == "axis" and parameter.annotation != "int"
+        if name not in found and parameter.default is parameter.empty and not all_axes:
+            raise ArgumentError(f"{where}: {what}, and {name} is lacking. Write {name}=...")
+    operands = [found.get(name) for name in entry.operands]
+    return operands, {name: found[name] for name in entry.attributes if name in found}
 
 
 def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +61,10 @@ def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, A
     for name in ("shape", "axes"):
         if isinstance(options.get(name), list):
             options[name] = tuple(options[name])
+    if "shape" in options and index_of(options["shape"]) is not None:
+        options["shape"] = (index_of(options["shape"]),)
+    if "dtype" in options:
+        options["dtype"] = as_dtype(options["dtype"])
     return options
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from backburn.autodiff.graph import Tracked, reverse
 from backburn.autodiff.tape import accumulation
-from backburn.autodiff.tape.calls import differentiable
+from backburn.autodiff.tape.calls import bound, differentiable
 from backburn.autodiff.tape.slots import Slots
 from backburn.autodiff.tape.values import as_float, axes_of, index_of, is_close
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError, hint_for
+from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
 
 ABSENT: Any = object()
 
@@ -51,15 +51,21 @@ class GradientTape(Slots):
     def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
         """Record any differentiable operation of the contract by name; the new slot's index.
 
-        An integer operand is a slot; an array, a tensor, a primitive or a Python float is a constant; a list is a list
-        of such. An operation with several results gives a tuple: a slot for each float one, the others as they are.
-        Options may be given by name, ``axis`` counting from either end.
+        An integer operand is a slot, also where the operation takes a number: in ``record("pow", x, 2)`` the exponent
+        is slot 2, and in ``record("pow", x, 2.0)`` the number. An array, a tensor, a primitive, nested lists of floats
+        or a Python float is a constant; an operation on many tensors takes a list of such. An operation with several
+        results gives a tuple: a slot for each float one, the others as they are. Options follow the operands, in the
+        declared order or by name: ``record("sum", x, 0)`` or ``record("sum", x, axis=0)``; axes count from either end.
         """
         where = f"record_{operation}"
         entry = differentiable(where, operation)
-        listed = [list(o) if isinstance(o, (list, tuple)) else o for o in operands]
+        given, attributes = bound(where, entry, operands, attributes)
+        many = [name in entry.lists for name in entry.operands]
+        for name, several, x in zip(entry.operands, many, given, strict=True):
+            if several and not isinstance(x, (list, tuple)):
+                raise DTypeError(f"{where}: {name} is a list of slots and arrays, not {type(x).__name__}")
         slots: tuple[Any, ...] = tuple(
-            [index_of(x) for x in o] if isinstance(o, list) else index_of(o) for o in listed
+            [index_of(each) for each in x] if several else index_of(x) for several, x in zip(many, given, strict=True)
         )
         flat = [i for s in slots for i in (s if isinstance(s, list) else [s]) if i is not None]
         if not flat:
@@ -69,29 +75,33 @@ class GradientTape(Slots):
         def primitive(x: Any) -> Any:
             return self._slot_or_constant(where, x, like)
 
-        made = [[*map(primitive, o)] if isinstance(o, list) else primitive(o) for o in listed]
+        made = [[*map(primitive, x)] if several else primitive(x) for several, x in zip(many, given, strict=True)]
         out = self._run(operation, made, slots, attributes)
         if len(entry.results) == 1:
+            if out.__class__ is not Tracked:
+                kind = self.backend.dtype(out)
+                raise DTypeError(f"{where}: a slot holds floats, and the result is {kind}: value(slot) computes on")
             return self._appended(out, operation, slots)
         return tuple(self._appended(o, operation, slots) if o.__class__ is Tracked else o for o in out)
 
     def record_add(self, a: int, b: int) -> int:
-        """Record an elementwise add: ``out = tensors[a] + tensors[b]``. Slots without a value may be added, too."""
+        """Record an elementwise add: ``out = tensors[a] + tensors[b]``.
+
+        Slots without a value may be added, too. Their sum has a value as soon as both of them have; data that it was
+        given before must then be that sum.
+        """
         values = self._values
         try:
-            out = self._fast.add(values[a], values[b])
-            if out.node is not None:
-                slot = len(values)
-                values[slot] = out
-                self._made.append("add")
-                return slot
+            if type(a) is int and type(b) is int:  # True would be slot 1
+                out = self._fast.add(values[a], values[b])
+                if out.node is not None:
+                    slot = len(values)
+                    values[slot] = out
+                    self._made.append("add")
+                    return slot
         except Exception:  # what was wrong is found out below
             pass
-        a, b = self._slot("record_add", a), self._slot("record_add", b)
-        slot = self._appended(self._run("add", [values[a], values[b]], (a, b), {}), "add", (a, b))
-        if a in self._unknown or b in self._unknown:
-            self._without_value(slot)
-        return slot
+        return self._whole(self._sum_of, self._slot("record_add", a), self._slot("record_add", b))
 
     @overload
     def record_mul(self, a: int, b: int, /) -> int: ...
@@ -104,7 +114,7 @@ class GradientTape(Slots):
         """
         values = self._values
         try:
-            if b is ABSENT:
+            if b is ABSENT and type(a) is int and type(a_data) is int:
                 out = self._fast.mul(values[a], values[a_data])
                 if out.node is not None:
                     slot = len(values)
@@ -113,7 +123,9 @@ class GradientTape(Slots):
                     return slot
         except Exception:  # what was wrong is found out below
             pass
-        a_data, b, b_data = _pairs("record_mul", a_data, b, b_data)
+        return self._whole(self._product, a, *_pairs("record_mul", a_data, b, b_data))
+
+    def _product(self, a: Any, a_data: Any, b: Any, b_data: Any) -> int:
         x, y = self._operand("record_mul", a, a_data), self._operand("record_mul", b, b_data)
         a, b = self._slot("record_mul", a), self._slot("record_mul", b)
         return self._appended(self._run("mul", [x, y], (a, b), {}), "mul", (a, b))
@@ -135,6 +147,9 @@ class GradientTape(Slots):
         if flat is None:
             flat = b is not ABSENT
         a_mat, b, b_mat = _pairs("record_matmul", a_mat, b, b_mat)
+        return self._whole(self._matrix_product, a, a_mat, b, b_mat, flat)
+
+    def _matrix_product(self, a: Any, a_mat: Any, b: Any, b_mat: Any, flat: bool) -> int:
         x, y = self._matrix(a, a_mat), self._matrix(b, b_mat)
         slots = (self._slot("record_matmul", a), self._slot("record_matmul", b))
         out = self._run("matmul", [x, y], slots, {})
@@ -175,7 +190,7 @@ class GradientTape(Slots):
         """Record a SiLU activation: ``out = x * sigmoid(x)``."""
         values = self._values
         try:
-            if input_data is None:
+            if input_data is None and type(input) is int:
                 out = self._fast.silu(values[input])
                 if out.node is not None:
                     slot = len(values)
@@ -240,21 +255,20 @@ class GradientTape(Slots):
         """
         where = "record_ssm_scan"
         x = self._operand(where, input)
+        for name, values in (("a_vals", a_vals), ("b_vals", b_vals)):
+            if values is None:
+                raise ArgumentError(f"{where}: {name} is lacking: an array or a slot; 1.0 leaves everything as it is")
         operands = [self._slot_or_array(where, o, x) for o in (a_vals, b_vals, h_0)]
         slots = (index_of(a_vals), index_of(b_vals), self._slot(where, input), index_of(h_0))
         a, b, first = operands
         out = self._run("ssm_scan", [a, b, x, first], slots, {"axis": axis})
         return self._appended(out, "ssm_scan", slots)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """``record_<operation>`` is made below, for every operation that has a gradient; here is what has none."""
-        operation = name.removeprefix("record_")
-        if operation == name:
-            raise AttributeError(f"a GradientTape has no attribute {name!r}")
-        entry = OPERATIONS.get(operation)
-        known = [n for n, e in OPERATIONS.items() if e.differentiable]
-        why = "it has no gradient" if entry else f"there is no such operation. {hint_for(operation, known)}"
-        raise AttributeError(f"{name}: {why}")
+    if TYPE_CHECKING:  # at run time, a look-up of any attribute would cost more with it
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """``record_<operation>`` for every operation that has a gradient; made below."""
+            ...
 
     # ---- backward ----
 
@@ -320,17 +334,24 @@ class GradientTape(Slots):
         )
 
 
+#: What the docstring of a recorded operation with several operands adds.
+NUMBERS = """
+
+An integer is a slot, for each of the operands: a number is written as a float, 2.0 for 2.
+"""
+
 #: ``record_<operation>`` where there are no options: a short way for slots, and otherwise :meth:`GradientTape.record`.
 SHORT = """
 def record_{name}(tape, {operands}):
     values = tape._values
     try:
-        out = tape._fast.{name}({picked})
-        if out.node is not None and {new}:
-            slot = len(values)
-            values[slot] = out
-            tape._made.append({name!r})
-            return slot
+        if {slots}:
+            out = tape._fast.{name}({picked})
+            if out.node is not None and {new}:
+                slot = len(values)
+                values[slot] = out
+                tape._made.append({name!r})
+                return slot
     except Exception:  # what was wrong is found out below
         pass
     return tape.record({name!r}, {operands})
@@ -348,7 +369,9 @@ def _recorder(entry: Operation) -> Callable[..., Any]:
     namespace: dict[str, Any] = {}
     picked = [f"values[{o}]" for o in entry.operands]
     new = " and ".join(f"out is not {p}" for p in picked)
-    text = SHORT.format(name=entry.name, operands=", ".join(entry.operands), picked=", ".join(picked), new=new)
+    slots = " and ".join(f"type({o}) is int" for o in entry.operands)
+    operands = ", ".join(entry.operands)
+    text = SHORT.format(name=entry.name, operands=operands, picked=", ".join(picked), slots=slots, new=new)
     exec(text, namespace)
     return namespace[f"record_{entry.name}"]  # type: ignore[no-any-return]
 
@@ -364,14 +387,28 @@ def _install(entry: Operation) -> None:
 
     def _described(method: Callable[..., Any]) -> Callable[..., Any]:
         method.__name__, method.__qualname__ = name, f"GradientTape.{name}"
-        method.__doc__ = f"Record ``{entry.name}``: {entry.doc}"
+        method.__doc__ = f"Record ``{entry.name}``: {entry.doc}" + (NUMBERS if len(entry.operands) > 1 else "")
         return method
 
     setattr(GradientTape, name, _described(first_call))
 
 
+class _NoGradient:
+    """Stands where a method would be for an operation that has no gradient."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tape: object, owner: type | None = None) -> NoReturn:
+        raise AttributeError(f"{self.name}: it has no gradient")
+
+
 for _entry in OPERATIONS.values():
-    if _entry.differentiable and not hasattr(GradientTape, f"record_{_entry.name}"):
+    if not _entry.differentiable:
+        _absent = _NoGradient()
+        _absent.__set_name__(GradientTape, f"record_{_entry.name}")
+        setattr(GradientTape, f"record_{_entry.name}", _absent)
+    elif not hasattr(GradientTape, f"record_{_entry.name}"):
         _install(_entry)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp
 from backburn.autodiff.tape.accumulation import is_flat
 from backburn.autodiff.tape.calls import call, differentiable
-from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, index_of, is_close, shown
+from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, index_of, is_close, largest, shown
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.dtypes import as_dtype
@@ -35,7 +35,14 @@ class Slots:
         self._fast: Any = self._level
         self._dtype: Any = None
         self._mixed = False
+        #: The slots that have no value yet, and those of them whose dtype is that of what comes first.
         self._unknown: set[int] = set()
+        self._undecided: set[int] = set()
+        #: The sums of slots without values, and the sums that a slot is in.
+        self._sums: dict[int, tuple[int, int]] = {}
+        self._in_sums: dict[int, list[int]] = {}
+        #: What to go back to when the operation fails that gave slots their values.
+        self._before: list[tuple[Any, ...]] = []
         self._matrices: dict[int, tuple[int, int]] = {}
 
     @property
@@ -56,16 +63,22 @@ class Slots:
         return self._new(as_float(self.backend, x, "input"), "input")
 
     def alloc(self, shape: int | Sequence[int], dtype: Any = None) -> int:
-        """A slot of this shape without a value; the first data that an operation is given for it become its value."""
+        """A slot of this shape without a value; the first data that an operation is given for it become its value.
+
+        Without ``dtype`` its dtype is that of those data, or of the slot that it is added to; the default one if it
+        never gets any. With one, data of another float dtype are refused: nothing is cast by itself.
+        """
         found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
         if found.kind != "float":
             raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
-        size: tuple[Any, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not all(isinstance(n, int) and n >= 0 for n in size):
-            raise ShapeError(f"alloc: the lengths of a shape are integers from 0 on, not {list(size)}")
-        k = self.backend
-        slot = self._new(k.broadcast_to(k.zeros((), found), size), "alloc")
+        sizes = [index_of(n) for n in (shape if isinstance(shape, Iterable) else (shape,))]
+        if not all(n is not None and n >= 0 for n in sizes):
+            raise ShapeError(f"alloc: the lengths of a shape are integers from 0 on, not {shape!r}")
+        made = self.backend.broadcast_to(self.backend.zeros((), found), tuple(sizes))
+        slot = self._new(made, "alloc", dtype is not None)
         self._without_value(slot)
+        if dtype is None:
+            self._undecided.add(slot)
         return slot
 
     def value(self, slot: int) -> Any:
@@ -78,8 +91,9 @@ class Slots:
         """The shape of a slot."""
         return tuple(self._values[self._slot("shape", slot)].shape)
 
-    def _new(self, value: Any, made: str) -> int:
-        self._see(self.backend.dtype(value))
+    def _new(self, value: Any, made: str, decided: bool = True) -> int:
+        if decided:
+            self._see(self.backend.dtype(value))
         self._inputs += 1
         return self._put(Tracked(value, leaf(tuple(value.shape))), made)
 
@@ -133,15 +147,113 @@ class Slots:
                 f"{where}: the data of slot {place} have shape {list(given.shape)}, and the slot {list(shape)}"
             )
         if place in self._unknown:
-            self._unknown.discard(place)
-            self._fast = None if self._unknown or self._mixed else self._level
-            held = self._values[place] = Tracked(k.cast(given, k.dtype(held.value)), held.node)
+            self._give(where, place, given, number=data.__class__ is float)
+            held = self._values[place]
         elif not is_close(k, given, held.value):
             raise ArgumentError(
                 f"{where}: the data of slot {place} differ from its value, which the tape has kept. "
                 f"Leave them out, or record on new slots"
             )
         return held
+
+    # ---- slots without values ----
+
+    def _give(self, where: str, slot: int, given: Any, number: bool) -> None:
+        """Make ``given`` the value of a slot, and compute the sums that it completes."""
+        k, values = self.backend, self._values
+        dtype = k.dtype(given)
+        if slot not in self._undecided and dtype is not k.dtype(values[slot].value):
+            wanted = k.dtype(values[slot].value)
+            if not number:
+                raise DTypeError(f"{where}: the data of slot {slot} are {dtype}, and the slot is {wanted}: cast them")
+            given, dtype = k.cast(given, wanted), wanted
+        found, waiting = {slot: given}, [slot]
+
+        def value_of(place: int) -> Any:
+            return found[place] if place in found else None if place in self._unknown else values[place].value
+
+        while waiting:
+            for total in self._in_sums.get(waiting.pop(), ()):
+                a, b = self._sums[total]
+                x, y = value_of(a), value_of(b)
+                if x is None or y is None:
+                    continue
+                computed, known = k.add(x, y), value_of(total)
+                if known is None:
+                    found[total] = computed
+                    waiting.append(total)
+                elif 0 not in computed.shape:
+                    size = k.maximum(largest(k, x), largest(k, y))
+                    if not is_close(k, known, computed, size):
+                        raise ArgumentError(
+                            f"{where}: slot {total} is the sum of slots {a} and {b}, and the data it was given are "
+                            f"not, with these for slot {slot}"
+                        )
+        self._keep(found)
+        self._decide(slot, dtype)
+        for place, value in found.items():
+            values[place] = Tracked(value, values[place].node)
+        self._unknown -= found.keys()
+        self._fast = None if self._unknown or self._mixed else self._level
+
+    def _decide(self, slot: int, dtype: Any) -> None:
+        """Make ``dtype`` that of a slot that has none, and of those with which it is in sums."""
+        k, waiting = self.backend, [slot]
+        while waiting:
+            place = waiting.pop()
+            if place not in self._undecided:
+                continue
+            self._keep((place,))
+            self._undecided.discard(place)
+            held = self._values[place]
+            made = k.broadcast_to(k.zeros((), dtype), tuple(held.shape))
+            self._values[place] = Tracked(made, held.node)
+            waiting.extend(self._sums.get(place, ()))
+            for total in self._in_sums.get(place, ()):
+                waiting.extend((total, *self._sums[total]))
+        self._see(dtype)
+
+    def _keep(self, places: Iterable[int]) -> None:
+        """Remember the state of slots, which :meth:`_whole` goes back to."""
+        held = {place: self._values[place] for place in places}
+        unknown, undecided = self._unknown & held.keys(), self._undecided & held.keys()
+        self._before.append((held, unknown, undecided, self._dtype, self._mixed, self._fast))
+
+    def _whole(self, recorded: Callable[..., int], *arguments: Any) -> int:
+        """Record an operation that may give slots their values; if it fails, they have none again."""
+        self._before.clear()
+        try:
+            return recorded(*arguments)
+        except Exception:
+            for held, unknown, undecided, *rest in reversed(self._before):
+                self._values.update(held)
+                self._unknown |= unknown
+                self._undecided |= undecided
+                self._dtype, self._mixed, self._fast = rest
+            raise
+        finally:
+            self._before.clear()
+
+    def _of_one_dtype(self, a: int, b: int) -> list[Tracked[Any]]:
+        """The primitives of two slots; one whose dtype is not known takes the other's."""
+        for slot, other in ((a, b), (b, a)):
+            if slot in self._undecided and other not in self._undecided:
+                self._decide(slot, self.backend.dtype(self._values[other].value))
+        return [self._values[a], self._values[b]]
+
+    def _sum_of(self, a: int, b: int) -> int:
+        """The slot of a sum, which has a value when both of its operands have."""
+        out = self._run("add", self._of_one_dtype(a, b), (a, b), {})
+        known = a not in self._unknown and b not in self._unknown
+        slot = self._appended(out, "add", (a, b), decided=a not in self._undecided)
+        if not known:
+            self._without_value(slot)
+            self._sums[slot] = (a, b)
+            for operand in {a, b}:
+                self._in_sums.setdefault(operand, []).append(slot)
+            if a in self._undecided:
+                self._undecided.add(slot)
+        return slot
 
     def _constant(self, where: str, x: Any, like: Tracked[Any] | None) -> Any:
         """Something other than a slot as an operand: floats, None and ints' primitives pass, floats are cast."""
@@ -162,12 +274,13 @@ class Slots:
         k = self.backend
         return self._level.from_inner(k.full((), made, k.dtype(like.value))) if made.__class__ is float else made
 
-    def _appended(self, out: Tracked[Any], name: str, slots: Sequence[Any]) -> int:
+    def _appended(self, out: Tracked[Any], name: str, slots: Sequence[Any], decided: bool = True) -> int:
         """A slot for the result of an operation, with a node of its own."""
         flat = [i for o in slots for i in (o if isinstance(o, list) else [o]) if i is not None]
         if any(out.node is self._values[i].node for i in flat):
             out = Tracked(out.value, Node(_same, (out.node,), (), tuple(out.shape), next_stamp()))
-        self._see(self.backend.dtype(out.value))
+        if decided:
+            self._see(self.backend.dtype(out.value))
         return self._put(out, name)
 
     def _run(self, name: str, operands: list[Any], slots: tuple[Any, ...], attributes: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +11,15 @@ from backburn.autodiff.graph import Tracked
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
 from backburn.backend.registry import load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
-from backburn.base.dtypes import DType
-from backburn.base.errors import BackburnError, BackendMismatchError, DTypeError, SpecError
+from backburn.base.dtypes import DType, int64
+from backburn.base.dtypes import bool_ as truth
+from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, SpecError
 
 #: How far a value that is handed in may be from the one that a tape holds, relative to the largest of them.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+#: Numbers beyond these are infinite in the dtype; Python's own are float64.
+LARGEST = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def base_backend(backend: AnyBackend | str | None) -> Any:
@@ -80,8 +85,42 @@ def on_backend(k: Any, x: Any, where: str) -> Any:
     return x
 
 
+def is_numbers(x: Any) -> bool:
+    """Whether ``x`` is a list or tuple of numbers, nested or not, which stands for an array."""
+    if x.__class__ not in (list, tuple):
+        return False
+    return all(isinstance(v, (bool, int, float)) or is_numbers(v) for v in x)
+
+
+def from_numbers(k: Any, numbers: Any, where: str) -> Any:
+    """Nested lists of numbers as a primitive of ``k``: floats of the default dtype, else int64 or bool."""
+    shape, flat = [], [numbers]
+    while any(v.__class__ in (list, tuple) for v in flat):
+        sizes = {len(v) if v.__class__ in (list, tuple) else None for v in flat}
+        if len(sizes) > 1:
+            raise ArgumentError(f"{where}: the nested lists do not form an array: their lengths differ")
+        shape.append(sizes.pop())
+        flat = [v for part in flat for v in part]
+    kinds = {bool if isinstance(v, bool) else float if isinstance(v, float) else int for v in flat}
+    dtype = DEFAULT_FLOAT.get() if not kinds or float in kinds else truth if kinds == {bool} else int64
+    if dtype.kind == "float":
+        top = LARGEST.get(dtype.name, math.inf)
+        flat = [v if -top <= v <= top or v != v else v * math.inf for v in flat]
+    made = k.to_numpy(k.zeros((len(flat),), dtype))
+    try:
+        made[...] = flat
+    except OverflowError:
+        raise ArgumentError(f"{where}: an integer is beyond the 64 bits of int64; write it as a float") from None
+    return k.reshape(k.from_numpy(made), tuple(shape))
+
+
 def as_primitive(k: Any, x: Any, where: str) -> Any:
-    """``x`` as a primitive of ``k``, of any kind but quantized; host arrays are copied and keep their dtype."""
+    """``x`` as a primitive of ``k``, of any kind but quantized.
+
+    Host arrays are copied and keep their dtype; nested lists of numbers are arrays.
+    """
+    if is_numbers(x):
+        return from_numbers(k, x, where)
     x = primitive_of(x)
     if is_host(x):
         try:
@@ -124,11 +163,16 @@ def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
     coarser = max((k.dtype(given), k.dtype(stored)), key=lambda d: TOLERANCES[d.name])
     a, b = k.cast(given, coarser), k.cast(stored, coarser)
     if size is None:
-        size = k.max(k.where(k.isfinite(b), k.abs(b), 0.0), axes_of(b), False)
+        size = largest(k, b)
     size = k.cast(size, coarser)
     near = k.less_equal(k.abs(k.sub(a, b)), k.mul(size, TOLERANCES[coarser.name]))
     same = k.logical_or(k.equal(a, b), k.logical_and(k.isnan(a), k.isnan(b)))
     return bool(item(k, k.all(k.logical_or(near, same), axes_of(b), False)))
+
+
+def largest(k: Any, x: Any) -> Any:
+    """The size of the largest finite element of a primitive that has any elements, 0-d."""
+    return k.max(k.where(k.isfinite(x), k.abs(x), 0.0), axes_of(x), False)
 
 
 def all_finite(k: Any, tensors: Sequence[Any]) -> list[bool]:
