@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,19 @@ def test_gelu_forms() -> None:
     exact = x.grad(bb.gelu(x).backward()).tolist()  # type: ignore[union-attr]
     assert exact[0] == 0.5
     assert exact != x.grad(bb.gelu(x, "tanh").backward()).tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-6), ("float64", 4e-15)])
+def test_gelu_keeps_its_precision_far_below_zero(dtype: str, rtol: float) -> None:
+    x = bb.asarray([-0.5, -1.0, -5.0, -6.0, -10.0], dtype=dtype).require_grad()
+    y = bb.gelu(x)
+    points = x.numpy().astype(np.float64)
+    below = np.array([math.erfc(-p * math.sqrt(0.5)) / 2 for p in points])
+    np.testing.assert_allclose(y.numpy(), points * below, rtol=rtol)
+    slope = below + points * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(x.grad(y.sum().backward()).numpy(), slope, rtol=rtol)  # type: ignore[union-attr]
+    ends = bb.asarray([-math.inf, -1e30, math.inf], dtype=dtype)
+    assert bb.gelu(ends).tolist() == [0.0, 0.0, math.inf]
 
 
 def test_methods() -> None:

@@ -25,6 +25,8 @@ SELU_SCALE = 1.0507009873554804934193349852946
 #: The tanh form of GELU (Hendrycks and Gimpel, 2016) is ``x * sigmoid(LINEAR * x + CUBIC * x ** 3)``.
 GELU_LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 GELU_CUBIC = GELU_LINEAR * 0.044715
+#: From here on the normal distribution's mass above is 0 in every dtype.
+GELU_ZERO = 40.0
 #: From here on the sigmoid above is 0 or 1 in every dtype, and its derivative 0.
 GELU_FLAT = 32.0
 
@@ -171,7 +173,10 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         After Hendrycks and Gimpel, Gaussian error linear units, 2016.
         """
         if _exact("gelu", approximate):
-            result: F = self.mul(self.mul(x, 0.5), self.erfc(self.mul(x, -math.sqrt(0.5))))
+            wide = widened(self, x)
+            size = self.minimum(self.abs(wide), GELU_ZERO)
+            above = self.mul(size, self.mul(self.erfc(self.mul(size, math.sqrt(0.5))), 0.5))
+            result: F = self.cast(self.sub(self.maximum(wide, 0.0), above), self.dtype(x))
             return result
         wide = widened(self, x)
         result = self.cast(self.mul(wide, _gelu_gate(self, wide)), self.dtype(x))
@@ -182,6 +187,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradient of :meth:`gelu`, that of the form which ``approximate`` names."""
         wide = widened(self, x)
         if _exact("gelu_backward", approximate):
+            wide = self.clamp(wide, -GELU_ZERO, GELU_ZERO)
             distribution = self.mul(self.erfc(self.mul(wide, -math.sqrt(0.5))), 0.5)
             density = self.mul(self.exp(self.mul(self.square(wide), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
             slope = self.add(distribution, self.mul(wide, density))

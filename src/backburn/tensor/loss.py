@@ -69,9 +69,9 @@ def cross_entropy(
     """The cross entropy of the targets and ``softmax(x)``, whose classes are along ``axis``.
 
     Integer ``targets``, of the shape of ``x`` without ``axis``, name the class of each example; float ones, of the
-    shape of ``x``, give every class a probability. ``weight`` multiplies the term of each class. ``label_smoothing``
-    mixes that much of the uniform distribution into the targets, from 0 to 1. Examples labelled ``ignore_index`` count for
-    nothing. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
+    shape of ``x``, give every class a probability. ``weight`` multiplies the term of each class. ``label_smoothing``,
+    from 0 to 1, mixes that much of the uniform distribution into the targets. Examples labelled ``ignore_index`` count
+    for nothing. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
     examples. Raises :class:`OutOfRangeError` for a label outside 0 to classes - 1.
 
         >>> import backburn as bb

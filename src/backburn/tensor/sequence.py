@@ -100,8 +100,9 @@ def scaled_dot_product_attention(
     Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) give (..., queries, width);
     leading axes must be equal. ``mask`` broadcasts to (..., queries, keys): of truth values, those that may be attended
     to; of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that
-    may attend to nothing gives 0; a mask of integers, which could mean either, raises :class:`DTypeError`. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is
-    dropped, at random from ``generator``. Raises :class:`ShapeError` where shapes do not fit. After Vaswani et al.,
+    may attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is
+    dropped, at random from ``generator``. Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError`
+    for a mask of integers, which could mean either. After Vaswani et al.,
     Attention is all you need, 2017.
 
         >>> import backburn as bb
@@ -114,8 +115,8 @@ def scaled_dot_product_attention(
         tensor_operand(name, x)
     if mask is not None and tensor_operand(name, mask).dtype.kind not in ("bool", "float"):
         raise DTypeError(
-            f"{name}: a mask is of truth values (which may be attended to; write mask != 0) or of floats (what is added "
-            f"to the scores). Operands: {describe((query, key, value, mask))}"
+            f"{name}: a mask is of truth values (which may be attended to; write mask != 0) or of floats (what is "
+            f"added to the scores). Operands: {describe((query, key, value, mask))}"
         )
     if mask is not None and mask.dtype.kind == "float":
         query, key, value, mask = promoted(name, query, key, value, mask)
