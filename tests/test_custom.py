@@ -135,11 +135,46 @@ def test_the_first_infinity_backward_is_reported_with_the_line_of_the_forward() 
     assert "# finite here" in message
 
 
+WATCHED: dict[str, Any] = {
+    "grad": lambda f, x: bb.grad(f)(x),
+    "grad of a checkpoint": lambda f, x: bb.grad(bb.checkpoint(f))(x),
+    "grad of each example": lambda f, x: bb.vmap(bb.grad(f))(x),
+    "hessian": lambda f, x: bb.hessian(f)(x),
+    "jacobian, forward": lambda f, x: bb.jacobian(f, mode="forward")(x),
+    "jvp": lambda f, x: bb.jvp(f, (x,), (x + 1.0,)),
+    "vjp": lambda f, x: bb.vjp(f, x)[1](1.0),
+}
+
+
+@pytest.mark.parametrize("derivative", WATCHED)
+def test_the_operation_and_line_are_the_users_in_derivatives_of_functions(derivative: str) -> None:
+    """Not those of the operations that a rule is made of, on the level below, nor the line of the transform."""
+
+    def f(x: Any) -> Any:
+        r = bb.sqrt(x * 1.0)  # finite here
+        return (r * 2.0).sum()
+
+    with pytest.raises(NumericalInstabilityError, match=r"^(\w+: backward of )?sqrt: .*# finite here"), bb.detect_anomaly():
+        WATCHED[derivative](f, bb.asarray([0.0, 4.0]))
+
+
+def test_anomalies_of_second_order() -> None:
+    with pytest.raises(NumericalInstabilityError, match=r"backward of pow: .*# of third halves"), bb.detect_anomaly():
+        bb.grad(bb.grad(lambda x: x**1.5))(0.0)  # of third halves
+
+
+def test_what_was_recorded_before_is_looked_at_too() -> None:
+    x = bb.asarray([0.0, 4.0]).require_grad()
+    y = bb.sqrt(x).sum()
+    with pytest.raises(NumericalInstabilityError, match=r"of sqrt: .* recorded outside"), bb.detect_anomaly():
+        y.backward()
+
+
 def test_off_it_leaves_nothing_behind() -> None:
-    before = vars(bb.Autodiff)["mul"]
+    before = dict(vars(bb.Autodiff)), dict(vars(bb.Forward))
     with bb.detect_anomaly(), bb.detect_anomaly():
-        assert vars(bb.Autodiff)["mul"] is not before
-    assert vars(bb.Autodiff)["mul"] is before
+        assert vars(bb.Autodiff)["mul"] is not before[0]["mul"]
+    assert (dict(vars(bb.Autodiff)), dict(vars(bb.Forward))) == before
     assert bb.log(bb.asarray([0.0])).tolist() == [float("-inf")]
 
 

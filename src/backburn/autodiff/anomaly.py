@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.duals import Dual
+from backburn.autodiff.forward import Forward
 from backburn.autodiff.graph import Node, OutputNode, Tracked
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
 
 _LOOKING: ContextVar[bool] = ContextVar("backburn_anomaly", default=False)
+#: The operation that is running and the line that called it: what others it is made of stand for it.
+_INSIDE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_inside", default=None)
 _lock = threading.Lock()
 _depth = 0
-_originals: dict[str, Any] = {}
+_originals: dict[tuple[type[Any], str], Any] = {}
 _PACKAGES = (str(Path(__file__).parents[1]), "<backburn")
 
 
@@ -32,8 +36,9 @@ def detect_anomaly() -> Block[None]:
     """Raise :class:`NumericalInstabilityError` at the first NaN or infinity in a ``with`` block or decorated function.
 
     The message names the operation, its operands with shapes and ranges of values, and the line of the program that
-    called it; for a gradient, those of the operation whose gradient it is. Only what runs on an autodiff backend is
-    looked at. Every operation then waits for its result, so this is for finding a fault and not for training.
+    called it; for a gradient, those of the operation whose gradient it is (of one that was recorded outside of the
+    block, its name alone). What runs on an autodiff backend is looked at, and values and tangents in forward mode.
+    Every operation then waits for its result, so this is for finding a fault and not for training.
 
         >>> import backburn as bb
         >>> x = bb.asarray([0.0, 1.0]).require_grad()
@@ -61,9 +66,15 @@ def _install() -> None:
     with _lock:
         _depth += 1
         if _depth == 1:
-            for name in OPERATIONS:
-                _originals[name] = getattr(Autodiff, name)
-                setattr(Autodiff, name, _looking(name, _originals[name]))
+            for level in (Autodiff, Forward):
+                for name in OPERATIONS:
+                    _replace(level, name, _looking)
+            _replace(Autodiff, "backward", _looking_at_graph)
+
+
+def _replace(level: type[Any], name: str, make: Callable[[str, Any], Any]) -> None:
+    _originals[level, name] = original = getattr(level, name)
+    setattr(level, name, make(name, original))
 
 
 def _remove() -> None:
@@ -71,34 +82,74 @@ def _remove() -> None:
     with _lock:
         _depth -= 1
         if _depth == 0:
-            for name, original in _originals.items():
-                setattr(Autodiff, name, original)
+            for (level, name), original in _originals.items():
+                setattr(level, name, original)
             _originals.clear()
 
 
 def _looking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation of ``Autodiff`` that looks at its results, and has its rule look at the gradients."""
+    """An operation that looks at its results, and has its rule look at the gradients."""
 
     @functools.wraps(original)
     def operation(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-        result = original(self, *operands, **attributes)
+        nonlocal original
+        if hasattr(original, "compiled"):  # at its first call, which else puts it in the place of this
+            original = original.compiled()
         if not _LOOKING.get():
-            return result
-        site = _user_line()
+            return original(self, *operands, **attributes)
+        inside = _INSIDE.get()
+        called = inside or (name, _user_line())
+        with scoped(_INSIDE, called):
+            result = original(self, *operands, **attributes)
         for output in result if isinstance(result, tuple) else (result,):
+            if inside is None:
+                _check(name, self, output, operands, called[1])
             if output.__class__ is Tracked:
-                problem = _problem(self, output)
-                if problem:
-                    raise NumericalInstabilityError(
-                        f"{name}: the result has {problem}. Operands: {_described(self, operands)}. {site}"
-                    )
-                _watch(name, self, output.node, site)
+                _watch(called, self, output.node)
         return result
 
     return operation
 
 
-def _watch(name: str, k: Any, node: Node | None, site: str) -> None:
+def _check(name: str, k: Any, output: Any, operands: Any, site: str) -> None:
+    """Raise where the result of an operation, or its tangent, is not finite."""
+    if output.__class__ not in (Tracked, Dual):
+        return
+    tangent = getattr(output, "tangent", None)
+    for what, value in (("result", output.value), ("tangent of the result", tangent)):
+        problem = "" if value is None else _problem(k.inner_backend, value)
+        if problem:
+            raise NumericalInstabilityError(
+                f"{name}: the {what} has {problem}. Operands: {_described(k, operands)}. {site}"
+            )
+
+
+def _looking_at_graph(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """``backward``, after the rules of what was recorded outside of the block were made to look, too."""
+
+    @functools.wraps(original)
+    def backward(self: Any, tensor: Any, *args: Any, **options: Any) -> Any:
+        if _LOOKING.get():
+            seen: set[Node] = set()
+            waiting = [getattr(tensor, "node", None)]
+            while waiting:
+                node = waiting.pop()
+                if node is not None and node not in seen:
+                    seen.add(node)
+                    _watch((_name_of(node), "It was recorded outside of detect_anomaly()"), self, node)
+                    waiting.extend(node.parents)
+        return original(self, tensor, *args, **options)
+
+    return backward
+
+
+def _name_of(node: Node) -> str:
+    """The operation that made a node: its rule was compiled from text that is filed under its name."""
+    file = getattr(getattr(node.backward, "__code__", None), "co_filename", "")
+    return file.removeprefix("<backburn.autodiff ").removesuffix(">") if file.startswith("<backburn") else "a function"
+
+
+def _watch(called: tuple[str, str], k: Any, node: Node | None) -> None:
     """Let the rule of a recorded operation look at the gradients that it returns."""
     if isinstance(node, OutputNode):
         node = node.parents[0]
@@ -106,14 +157,17 @@ def _watch(name: str, k: Any, node: Node | None, site: str) -> None:
         return
     rule = node.backward
     inner = k.inner_backend
+    name, site = called
 
     @functools.wraps(rule)
     def backward(below: Any, g: Any, at: Node) -> Any:
-        gradients = tuple(rule(below, g, at))
-        for gradient in gradients:
+        with scoped(_INSIDE, called):
+            gradients = tuple(rule(below, g, at))
+        for gradient in gradients if _INSIDE.get() is None else ():
             if gradient is None or gradient.__class__ is list:
                 continue
-            problem = _problem(inner, gradient)
+            tangent = getattr(gradient, "tangent", None)
+            problem = _problem(inner, gradient) or (tangent is not None and _problem(inner.inner_backend, tangent))
             if problem:
                 incoming = "" if g.__class__ in (list, tuple) else f" The incoming gradient: {_described(inner, (g,))}."
                 raise NumericalInstabilityError(

@@ -99,11 +99,15 @@ def make_operations(
             delattr(decorator, name)
             return
 
-        def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-            compiled = compile_operation(OPERATIONS[name])
-            setattr(decorator, name, compiled)
-            return compiled(self, *operands, **attributes)
+        def compiled() -> Callable[..., Any]:
+            return compile_operation(OPERATIONS[name])
 
+        def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
+            operation = compiled()
+            setattr(decorator, name, operation)
+            return operation(self, *operands, **attributes)
+
+        first_call.compiled = compiled  # type: ignore[attr-defined]
         setattr(decorator, name, first_call)
 
     for name in OPERATIONS:
