@@ -419,13 +419,14 @@ def test_errors_name_the_layer() -> None:
         def forward(self, x: Any) -> Any:
             return self.used(x)
 
-    m, activations = Unused(), "quint8_affine_tensor_float32"
+    m: Any = Unused()
+    activations = "quint8_affine_tensor_float32"
     found = calibrate(m, [tensor(4, 3)])
     for make in (quantize_model, fake_quantize_model):
-        with pytest.raises(ArgumentError, match="'unused'.*nothing was observed.*skip"):
+        with pytest.raises(ArgumentError, match=r"'unused'.*nothing was observed.*skip"):
             make(m, "qint8_symmetric_tensor_float32", activations=activations, inputs=found)
         made = make(m, "qint8_symmetric_tensor_float32", skip="unused", activations=activations, inputs=found)
         assert type(made.unused) is Linear
     m.unused.weight = bb.full((3, 2), float("nan"))
-    with pytest.raises(NumericalInstabilityError, match="'unused'.*finite"):
+    with pytest.raises(NumericalInstabilityError, match=r"'unused'.*finite"):
         quantize_model(m)

@@ -112,6 +112,47 @@ def test_constant_tensors(value: float) -> None:
         np.testing.assert_allclose(K.to_numpy(q), x, rtol=1e-6)
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("scale", ["float32", "bfloat16"])
+@pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
+def test_the_largest_numbers_stay_finite(k: Any, scale: str) -> None:
+    """A multiple of a step may lie beyond them, by less than half a step."""
+    for storage, mode in STORAGES:
+        for ends in ([1], [-1], [1, -1], [1, -1 / 3], [-1, 1 / 7]):
+            for largest, dtype in ((LARGEST, float32), (65504.0, as_dtype("float16"))):
+                x = (np.array(ends) * largest).astype(dtype.dtype)
+                q = k.quantize(x, QuantizedDType(storage, scale, mode))
+                error = np.abs(k.dequantize(q, dtype).astype(np.float64) - x)
+                assert (error <= 0.5 * steps(q) + np.finfo(dtype.dtype).eps * np.abs(x.astype(np.float64))).all()
+
+
+@pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
+@pytest.mark.parametrize("block", [65536, 10**12, 10**30])
+def test_a_block_longer_than_the_axis_costs_no_more(k: Any, block: int) -> None:
+    import tracemalloc
+
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    for storage, mode in STORAGES:
+        long = QuantizedDType(storage, "float32", mode, "block", block=block)
+        short = QuantizedDType(storage, "float32", mode, "block", block=8)
+
+        def results(scheme: QuantizedDType) -> list[Any]:
+            q = k.quantize(x, scheme)
+            return [k.dequantize(q), k.q_linear(x, q, None, True), k.q_linear(x[:, :4], q)]
+
+        expected = results(short)
+        tracemalloc.start()
+        got = results(long)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 100_000
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert k.quantize(x[:, :0], long).scale.shape == (4, 0)
+
+
 def test_names_are_schemes() -> None:
     scheme = QuantizedDType("int4", "float16", "affine", "block", block=32)
     assert scheme.name == repr(scheme) == "qint4_affine_block32_float16"

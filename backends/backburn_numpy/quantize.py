@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend import float8
-from backburn.backend.quantized import Quantized, refuse, refuse_infinite, scale_shape, steps_for
+from backburn.backend.quantized import (
+    LARGEST,
+    Quantized,
+    block_length,
+    refuse,
+    refuse_infinite,
+    scale_shape,
+    steps_for,
+)  # fmt: skip
 from backburn.base.dtypes import DType, QuantizedDType, float32, qint8
 
 Array = Any
@@ -85,7 +93,7 @@ def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Arr
             axes = tuple(a for a in range(x.ndim) if a != dtype.axis)
             result = ufunc.reduce(x, axes, initial=0) if x.size else np.zeros(steps, x.dtype)
         else:
-            starts = np.arange(0, x.shape[-1], dtype.block)
+            starts = np.arange(0, x.shape[-1], block_length(dtype, x.shape[-1]))
             result = ufunc.reduceat(x, starts, -1) if x.size else np.zeros(steps, x.dtype)
         found.append(ufunc(np.asarray(result, np.float64), 0.0, out=...))
     return found[0], found[1]
@@ -115,7 +123,7 @@ def _steps(steps: Array, dtype: QuantizedDType, start: int, part: Array) -> Arra
     if dtype.axis is not None:
         return steps[start : start + len(part), None].astype(np.float64)
     rows = steps.reshape(-1, steps.shape[-1])[start : start + len(part)].astype(np.float64)
-    return np.repeat(rows, dtype.block or 1, -1)[:, : part.shape[1]]
+    return np.repeat(rows, block_length(dtype, part.shape[1]), -1)[:, : part.shape[1]]
 
 
 def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
@@ -124,7 +132,16 @@ def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
     if x.zero is not None:
         values = np.subtract(values, spread(x.zero, x.shape, x.dtype), dtype=np.int16, out=...)
     scale = spread(x.scale, x.shape, x.dtype).astype(wide, copy=False)
-    return np.multiply(values, scale, dtype=wide, out=...).astype(dtype.dtype, copy=False)
+    product = np.multiply(values, scale, dtype=wide, out=...)
+    if dtype.name in LARGEST and x.scale.size and _may_exceed(x, LARGEST[dtype.name]):
+        np.clip(product, -LARGEST[dtype.name], LARGEST[dtype.name], out=product)
+    return product.astype(dtype.dtype, copy=False)
+
+
+def _may_exceed(x: Quantized[Any], largest: float) -> bool:
+    """Whether a multiple of a step may be larger than this."""
+    least, most = x.dtype.limits
+    return float(np.max(x.scale)) * (most - least) > largest
 
 
 @cache
@@ -147,7 +164,9 @@ def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
     """Steps or zero points such that they broadcast to ``shape``."""
     if dtype.axis is not None:
         return steps.reshape([n if a == dtype.axis else 1 for a, n in enumerate(shape)])
-    return steps if dtype.block is None else np.repeat(steps, dtype.block, -1)[..., : shape[-1]]
+    if dtype.block is None:
+        return steps
+    return np.repeat(steps, block_length(dtype, shape[-1]), -1)[..., : shape[-1]]
 
 
 def pack(values: Array) -> Array:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.quantized import block_length
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
-from backburn.base.dtypes import DType, float32, float64
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.quantize import QuantizedArray, dequantize, stored
@@ -96,7 +97,7 @@ class _Expanded:
         part: Array = out[:, : q.shape[1]]
         for steps, ufunc in ((q.zero if self.has_zeros else None, np.subtract), (q.scale, np.multiply)):
             if steps is not None and (ufunc is np.subtract or self.has_steps):
-                _apply(ufunc, part, self.steps(steps, rows), q.dtype.block)
+                _apply(ufunc, part, self.steps(steps, rows), q.dtype)
         return part
 
     def steps(self, steps: Array, rows: slice) -> Array:
@@ -107,11 +108,13 @@ class _Expanded:
         return found if self.q.dtype.block is not None else found[:, None]
 
 
-def _apply(ufunc: Any, part: Array, steps: Array, block: int | None) -> None:
+def _apply(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None:
     """Change ``part`` by the steps of its elements; blocks one after another in place where they are whole."""
-    if block is None:
+    if dtype.block is None:
         ufunc(part, steps, out=part)
-    elif part.shape[1] % block == 0 and part.flags.c_contiguous:
+        return
+    block = block_length(dtype, part.shape[1])
+    if part.shape[1] % block == 0 and part.flags.c_contiguous:
         blocks = part.reshape(*steps.shape, block)
         ufunc(blocks, steps[..., None], out=blocks)
     else:
@@ -131,12 +134,12 @@ def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
     """The sums of ``x`` over each block of a weight with zero points, for which these are taken out of the product."""
     if weight.zero is None or weight.dtype.block is None or not x.size:
         return None
-    return np.add.reduceat(x, np.arange(0, x.shape[1], weight.dtype.block), -1)
+    return np.add.reduceat(x, np.arange(0, x.shape[1], block_length(weight.dtype, x.shape[1])), -1)
 
 
 def _has_whole_blocks(weight: QuantizedArray) -> bool:
-    block = weight.dtype.block
-    return block is not None and weight.shape[1] % block == 0 and weight.shape[1] > 0
+    inputs = weight.shape[1]
+    return weight.dtype.block is not None and inputs > 0 and inputs % block_length(weight.dtype, inputs) == 0
 
 
 def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:

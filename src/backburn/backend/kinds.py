@@ -90,7 +90,10 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="Q", shape=unchanged, result="dtype")
     def dequantize(self: Any, x: Q, /, dtype: DType = float32) -> F:
-        """The stored integers, less their zero points, times their steps."""
+        """The stored integers, less their zero points, times their steps.
+
+        A multiple of a step that is larger than every finite number of ``dtype`` becomes the largest of them.
+        """
         return quantized.dequantize(self, x, dtype)  # type: ignore[arg-type, no-any-return]
 
     def quantized_parts(self: Any, x: Q, /) -> tuple[Any, Any, Any]:

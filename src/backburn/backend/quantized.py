@@ -20,6 +20,9 @@ Shape = tuple[int, ...]
 #: For each scale dtype, the spacing of its numbers relative to them, and its least positive number.
 SPACING = {"float32": (2.0**-23, 2.0**-149), "float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
 
+#: The largest finite numbers of the float dtypes that a multiple of a step may be larger than.
+LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127, "float32": (2 - 2.0**-23) * 2.0**127}
+
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Generic[P]):
@@ -41,6 +44,12 @@ def blocks_of(dtype: QuantizedDType, length: int) -> int:
     """How many blocks an axis of ``length`` has."""
     assert dtype.block is not None
     return -(-length // dtype.block)
+
+
+def block_length(dtype: QuantizedDType, length: int) -> int:
+    """The most values that share a step along an axis of ``length``, which a block may be longer than."""
+    assert dtype.block is not None
+    return min(dtype.block, max(1, length))
 
 
 def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
@@ -80,9 +89,10 @@ def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
         return k.reshape(steps, tuple(n if a == dtype.axis else 1 for a, n in enumerate(shape)))
     if dtype.block is None:
         return steps
+    size = block_length(dtype, shape[-1])
     wide = k.reshape(steps, (*steps.shape, 1))
-    wide = k.broadcast_to(wide, (*steps.shape, dtype.block))
-    wide = k.reshape(wide, (*steps.shape[:-1], steps.shape[-1] * dtype.block))
+    wide = k.broadcast_to(wide, (*steps.shape, size))
+    wide = k.reshape(wide, (*steps.shape[:-1], steps.shape[-1] * size))
     return k.slice(wide, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape))
 
 
@@ -94,10 +104,11 @@ def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
     x = k.cast(x, float64)
     axes = tuple(a for a in range(len(shape)) if a != dtype.axis)
     if dtype.block is not None:
-        missing = steps[-1] * dtype.block - shape[-1]
+        size = block_length(dtype, shape[-1])
+        missing = steps[-1] * size - shape[-1]
         if missing:
             x = k.concat([x, k.zeros((*shape[:-1], missing), float64)], len(shape) - 1)
-        x = k.reshape(x, (*steps, dtype.block))
+        x = k.reshape(x, (*steps, size))
         axes = (len(shape),)
     return k.minimum(k.min(x, axes), 0.0), k.maximum(k.max(x, axes), 0.0)
 
@@ -166,10 +177,13 @@ def centred(k: Any, x: Quantized[Any]) -> Any:
 
 
 def dequantize(k: Any, x: Quantized[Any], dtype: DType) -> Any:
-    """The stored values times their steps, rounded once."""
+    """The stored values times their steps, rounded once; what no finite number of ``dtype`` is becomes its largest."""
     wide = float32 if dtype is float32 else float64
     stored = float8.decode(k, x.values, x.dtype.storage.name, wide) if x.dtype.is_float else k.cast(centred(k, x), wide)
-    return k.cast(k.mul(stored, spread(k, k.cast(x.scale, wide), x.shape, x.dtype)), dtype)
+    product = k.mul(stored, spread(k, k.cast(x.scale, wide), x.shape, x.dtype))
+    if dtype.name in LARGEST:
+        product = k.clamp(product, -LARGEST[dtype.name], LARGEST[dtype.name])
+    return k.cast(product, dtype)
 
 
 # ---- two to a byte ----
