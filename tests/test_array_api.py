@@ -105,7 +105,7 @@ def test_a_tensor_without_axes_is_no_sequence() -> None:
 def test_assignment_is_refused_and_operators_bind_anew() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.set"):
-        x[0] = 3.0
+        x[0] = 3.0  # type: ignore[index]
     y = x
     y += 1
     y *= 2

@@ -119,7 +119,7 @@ def test_the_policy_is_an_option_of_the_spec() -> None:
 
 
 def test_what_has_no_meaning() -> None:
-    q = bb.asarray(X).quantize(dtype=SCHEMES[1])
+    q: Any = bb.asarray(X).quantize(dtype=SCHEMES[1])
     for bad in (
         lambda: q & q, lambda: bb.logical_not(q), lambda: q[q.dequantize() > 0], lambda: q.quantize(),
         lambda: q.at[0].set(1.0), lambda: q[[0, 1], [1, 2]],

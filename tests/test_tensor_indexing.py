@@ -255,7 +255,7 @@ def test_values_must_fit() -> None:
 def test_tensors_stay_as_they_are() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.set"):
-        x[0] = 3.0
+        x[0] = 3.0  # type: ignore[index]
     x.at[0].set(3.0)
     assert x.tolist() == [1.0, 2.0]
 

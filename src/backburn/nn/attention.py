@@ -61,7 +61,7 @@ class MultiHeadAttention(Module):
         dropout = self.dropout if self.training else 0.0
         joint: Any = functional.scaled_dot_product_attention(q, k, v, mask, causal=causal, dropout=dropout)
         joint = shape.swapaxes(joint, -2, -3)
-        return self.output(joint.reshape((*joint.shape[:-2], self.size)))  # type: ignore[no-any-return]
+        return self.output(joint.reshape((*joint.shape[:-2], self.size)))
 
     def _split(self, x: Any) -> Any:
         """(..., length, size) as (..., heads, length, size / heads)."""
@@ -108,7 +108,7 @@ class TransformerEncoderLayer(Module):
             x = x + self._dropped(self.attention(self.attention_norm(x), mask=mask, causal=causal))
             return x + self._dropped(self._feedforward(self.feedforward_norm(x)))
         x = self.attention_norm(x + self._dropped(self.attention(x, mask=mask, causal=causal)))
-        return self.feedforward_norm(x + self._dropped(self._feedforward(x)))  # type: ignore[no-any-return]
+        return self.feedforward_norm(x + self._dropped(self._feedforward(x)))
 
     def _feedforward(self, x: Tensor) -> Any:
         active = functional.gelu if self.activation == "gelu" else functional.relu

@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, Unsupported, hint_for
@@ -35,6 +35,15 @@ from backburn.tensor.host import asarray
 
 if TYPE_CHECKING:
     from typing import Self
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Forward(Protocol[P, R_co]):
+    """What has a ``forward``: type checkers see a call of a module as a call of that."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Module:
@@ -61,8 +70,8 @@ class Module:
         """What the module computes; to be overridden."""
         raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """``forward``."""
+    def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """``forward``, with its types: to be overridden there, not here."""
         return self.forward(*args, **kwargs)
 
     def __repr__(self) -> str:

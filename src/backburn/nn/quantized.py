@@ -123,7 +123,7 @@ class QuantizedConv(Module):
         whole = copy.copy(self.layer)
         dtype = x.dtype if x.dtype.kind == "float" else None
         whole.weight = self.weight.dequantize(dtype=dtype).reshape(*self.weight_shape)
-        return whole(x)  # type: ignore[no-any-return]
+        return whole(x)
 
 
 def as_scheme(name: str, scheme: QuantizedDType | str) -> QuantizedDType:
@@ -220,7 +220,7 @@ class LoRALinear(Module):
     def forward(self, x: Tensor) -> FloatTensor:
         """The base layer's result and the adapter's, of shape (..., outputs)."""
         change = matmul(matmul(x, self.down), self.up)
-        return self.base(x) + change * self.scaling  # type: ignore[no-any-return]
+        return self.base(x) + change * self.scaling
 
 
 #: Patterns of layers' paths: with shell wildcards, one or several.

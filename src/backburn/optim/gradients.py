@@ -52,14 +52,14 @@ def add(first: Mapping[str, FloatTensor], second: Mapping[str, FloatTensor]) -> 
     """The sums of the gradients, path by path; a gradient that only one side has stays as it is."""
     total = dict(first)
     for path, gradient in second.items():
-        total[path] = total[path] + gradient if path in total else gradient  # type: ignore[assignment]
+        total[path] = total[path] + gradient if path in total else gradient
     return total
 
 
 def scale(gradients: Mapping[str, FloatTensor], factor: float | FloatTensor) -> NamedGradients:
     """The gradients times ``factor``, a number or a 0-d tensor of the gradients' backend; each keeps its dtype."""
     if isinstance(factor, (int, float)):
-        return {path: gradient * float(factor) for path, gradient in gradients.items()}  # type: ignore[misc]
+        return {path: gradient * float(factor) for path, gradient in gradients.items()}
     return {path: _times(gradient, factor) for path, gradient in gradients.items()}
 
 
@@ -116,7 +116,7 @@ def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
     k = gradient.backend
     product = gradient * factor
     if product.dtype is gradient.dtype:
-        return product  # type: ignore[return-value]
+        return product
     return FloatTensor(k.cast(product.primitive, gradient.dtype), k, gradient.dtype)
 
 

@@ -50,6 +50,7 @@ from backburn.tensor.standard import VERSIONS
 if TYPE_CHECKING:
     from typing import Self
 
+    from backburn.tensor.kinds import BoolKind, FloatKind, IntKind, QuantizedKind
 
 
 class Tensor:
@@ -387,8 +388,10 @@ class Tensor:
         """
         return indexing.At(self)
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise ImmutableError("tensors are never changed: x = x.at[i].set(v) makes a changed copy")
+    if not TYPE_CHECKING:  # checkers refuse it as well
+
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            raise ImmutableError("tensors are never changed: x = x.at[i].set(v) makes a changed copy")
 
     # ---- operators ----
 
@@ -446,19 +449,19 @@ class Tensor:
     def __pow__(self, other: Tensor | Scalar) -> Tensor:
         return _operator("pow", self, other)
 
-    def __and__(self, other: Tensor | Scalar) -> Tensor:
+    def __and__(self, other: Tensor | int) -> Tensor:
         return logic.bits("and", self, other)  # type: ignore[no-any-return]
 
-    def __or__(self, other: Tensor | Scalar) -> Tensor:
+    def __or__(self, other: Tensor | int) -> Tensor:
         return logic.bits("or", self, other)  # type: ignore[no-any-return]
 
-    def __xor__(self, other: Tensor | Scalar) -> Tensor:
+    def __xor__(self, other: Tensor | int) -> Tensor:
         return logic.bits("xor", self, other)  # type: ignore[no-any-return]
 
-    def __lshift__(self, other: Tensor | Scalar) -> Tensor:
+    def __lshift__(self, other: Tensor | int) -> Tensor:
         return _operator("bitwise_left_shift", self, other)
 
-    def __rshift__(self, other: Tensor | Scalar) -> Tensor:
+    def __rshift__(self, other: Tensor | int) -> Tensor:
         return _operator("bitwise_right_shift", self, other)
 
     def __radd__(self, other: Scalar) -> Tensor:
@@ -485,19 +488,19 @@ class Tensor:
     def __rpow__(self, other: Scalar) -> Tensor:
         return _operator("pow", other, self)
 
-    def __rand__(self, other: Scalar) -> Tensor:
+    def __rand__(self, other: int) -> Tensor:
         return logic.bits("and", other, self)  # type: ignore[no-any-return]
 
-    def __ror__(self, other: Scalar) -> Tensor:
+    def __ror__(self, other: int) -> Tensor:
         return logic.bits("or", other, self)  # type: ignore[no-any-return]
 
-    def __rxor__(self, other: Scalar) -> Tensor:
+    def __rxor__(self, other: int) -> Tensor:
         return logic.bits("xor", other, self)  # type: ignore[no-any-return]
 
-    def __rlshift__(self, other: Scalar) -> Tensor:
+    def __rlshift__(self, other: int) -> Tensor:
         return _operator("bitwise_left_shift", other, self)
 
-    def __rrshift__(self, other: Scalar) -> Tensor:
+    def __rrshift__(self, other: int) -> Tensor:
         return _operator("bitwise_right_shift", other, self)
 
     def __eq__(self, other: object) -> BoolTensor:  # type: ignore[override]
@@ -690,7 +693,11 @@ class NotAnIndexError(ShapeError, TypeError):
     """A tensor that is no integer scalar stands where Python wants an index."""
 
 
-class FloatTensor(Tensor):
+if not TYPE_CHECKING:
+    FloatKind = IntKind = BoolKind = QuantizedKind = Tensor  # what checkers know of each kind
+
+
+class FloatTensor(FloatKind):
     """A tensor of floating-point numbers: the kind that has gradients.
 
     >>> import backburn as bb
@@ -701,7 +708,7 @@ class FloatTensor(Tensor):
     __slots__ = ()
 
 
-class IntTensor(Tensor):
+class IntTensor(IntKind):
     """A tensor of integers.
 
     >>> import backburn as bb
@@ -712,7 +719,7 @@ class IntTensor(Tensor):
     __slots__ = ()
 
 
-class BoolTensor(Tensor):
+class BoolTensor(BoolKind):
     """A tensor of truth values.
 
     >>> import backburn as bb
@@ -723,7 +730,7 @@ class BoolTensor(Tensor):
     __slots__ = ()
 
 
-class QuantizedTensor(Tensor):
+class QuantizedTensor(QuantizedKind):
     """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for.
 
     >>> import backburn as bb
