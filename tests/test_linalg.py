@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +202,15 @@ def test_weighted_covariances() -> None:
         close(bb.cov(tensor(WIDE[0]), **ours), np.cov(WIDE[0], **theirs))
 
 
+def test_covariances_of_narrow_floats_do_not_overflow() -> None:
+    x = np.array([[100.0, 200, 300], [-200, 0, 300]]) * np.ones((2, 3))
+    for dtype in ("float16", "float32"):
+        narrow = tensor(np.tile(x, 4), dtype)
+        assert bb.cov(narrow).dtype is narrow.dtype
+        close(bb.cov(narrow, correction=0), np.cov(np.tile(x, 4), bias=True), rtol=1e-3)
+        close(bb.corrcoef(narrow * 100.0), np.corrcoef(x), rtol=1e-3)
+
+
 # ---- gradients in closed form ----
 
 
@@ -360,6 +370,14 @@ def test_the_pseudo_inverse_at_constant_rank() -> None:
             "triangular_solve: .*singular",
         ),
         (lambda: bb.linalg.svd(tensor(np.full((2, 2), np.nan))), LinearAlgebraError, "svd: .*NaN or infinite"),
+        (lambda: bb.linalg.svd(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "svd: .*NaN or infinite"),
+        (lambda: bb.linalg.svdvals(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "svdvals: .*NaN or infinite"),
+        (lambda: bb.linalg.pinv(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "pinv: .*NaN or infinite"),
+        (
+            lambda: bb.linalg.matrix_rank(tensor([np.eye(2), [[1, np.nan], [0, 1]]])),
+            LinearAlgebraError,
+            r"matrix_rank: the matrix at \[1\] .*NaN or infinite",
+        ),
         (lambda: bb.linalg.eigh(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "eigh: .*NaN or infinite"),
         (lambda: bb.linalg.svd(bb.asarray([[True]])), DTypeError, "svd: takes float tensors, not bool"),
         (lambda: bb.linalg.inv(np.eye(2)), DTypeError, "inv: takes a tensor, not ndarray"),  # type: ignore[arg-type]
@@ -382,5 +400,26 @@ def test_errors(call: Callable[[], Any], error: type[Exception], words: str) -> 
 
 
 def test_a_qr_of_dependent_columns_has_no_gradient() -> None:
-    with pytest.raises(SingularMatrixError, match="singular"):
-        gradient(lambda t: bb.linalg.qr(t).Q, np.outer([1.0, 2, 3], [0.0, 1]))
+    for x in (np.outer([1.0, 2, 3], [0.0, 1]), np.ones((3, 2)), np.ones((2, 3)), np.zeros((2, 2))):
+        with pytest.raises(SingularMatrixError, match=r"qr: .* independent .*float64\[\d,\d\]"):
+            gradient(lambda t: bb.linalg.qr(t).Q, x)
+        with pytest.raises(SingularMatrixError, match="qr: .* independent"):
+            bb.jvp(lambda t: bb.linalg.qr(t).Q, (tensor(x),), (tensor(np.eye(*x.shape)),))
+    small = np.diag([1.0, 1e-10]) @ np.array([[1.0, 2], [3, 4]])  # ill-conditioned, and right
+    assert np.isfinite(gradient(lambda t: bb.linalg.qr(t).R, small)).all()
+
+
+@pytest.mark.parametrize("ord", ["fro", "nuc", 2, -2, 1, -1, math.inf, -math.inf])
+def test_norms_of_a_zero_matrix_have_the_gradient_zero(ord: Any) -> None:
+    pair = np.stack([np.zeros((2, 2)), np.diag([3.0, -2.0])])
+    slope = gradient(lambda t: bb.linalg.matrix_norm(t, ord=ord), pair)
+    assert not slope[0].any()
+    assert slope[1].any()
+
+
+def test_errors_name_the_axis_of_the_operands() -> None:
+    for name in ("matmul", "solve"):
+        with pytest.raises(ShapeError, match=rf"{name}: cannot broadcast: axis -3 is 2 and 4"):
+            getattr(bb.linalg, name)(bb.ones((2, 3, 3)), bb.ones((4, 3, 2)))
+    with pytest.raises(ShapeError, match="matmul: cannot broadcast: axis -4 is 5 and 4"):
+        bb.ones((5, 2, 1, 3)) @ bb.ones((4, 1, 3, 2))

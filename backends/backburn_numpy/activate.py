@@ -41,7 +41,7 @@ TAIL_32 = (
 
 
 def _tail_64() -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The same for float64, from the coefficients of ``erfc``: ``(1 + p / q) / (1 + 2 z) / 2`` with ``z = y / sqrt(2)``."""
+    """The same for float64, from ``erfc``, whose form is ``(1 + p / q) / (1 + 2 z) / 2`` for ``z = y / sqrt(2)``."""
     numerator, denominator = ERFCX[64]
     above = [0.5 * (p + q) for p, q in zip(numerator, denominator, strict=True)]
     below = [b + 2.0 * a for a, b in pairwise((0.0, *denominator, 0.0))]
@@ -181,7 +181,7 @@ def _silu_backward(out: Array, grad: Array, x: Array) -> None:
 
 
 def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
-    """The normal distribution's mass above ``y = |x|``, to a few units in the last place; ``y``, ``exp(-y ** 2 / 2)``."""
+    """Fill ``out`` with the normal distribution's mass above ``y = |x|``; the results are ``y`` and ``exp(-y**2 / 2)``."""
     c, power, rest = _tail_constants(out.dtype), scratch(out, 1), scratch(out, 2)
     y = np.abs(x, scratch(out))
     np.minimum(y, c.limit, out=y)
@@ -216,7 +216,7 @@ def _gelu(out: Array, x: Array) -> None:
 
 
 def _gelu_backward(out: Array, grad: Array, x: Array) -> None:
-    """``tail - |x| density`` below 0, and 1 less that above: ``(1 + s) / 2 - s (tail - |x| density)`` for the sign s."""
+    """``t = tail - |x| density`` below 0 and ``1 - t`` above, which is ``(1 + s) / 2 - s t`` with the sign ``s``."""
     y, power = _tail_above(out, x)
     c = _constants(out.dtype)
     np.multiply(power, y, power)

@@ -67,28 +67,29 @@ def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     return narrowed(q * signs, x), narrowed(r * np.matrix_transpose(signs) + 0.0, x)
 
 
+def _of_finite(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which refuses what is not finite: LAPACK may answer with NaN, or write to the standard output."""
+
+    def checked(x: Array, **options: Any) -> Any:
+        if not np.isfinite(x).all():
+            raise np.linalg.LinAlgError
+        return function(x, **options)
+
+    return checked
+
+
+_svd, _svdvals, _eigh, _eigvalsh = map(
+    _of_finite, (np.linalg.svd, np.linalg.svdvals, np.linalg.eigh, np.linalg.eigvalsh)
+)
+
+
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
-    u, s, vh = _attempt(np.linalg.svd, widened(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
+    u, s, vh = _attempt(_svd, widened(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
     left, inner = _signs(u), s.shape[-1]
     right = left[..., :inner]
     if vh.shape[-2] > inner:
         right = np.concat([right, _signs(np.matrix_transpose(vh)[..., inner:])], axis=-1)
     return narrowed(u * left, x), narrowed(s, x), narrowed(vh * np.matrix_transpose(right), x)
-
-
-def _eigenvalues(result: Any) -> Any:
-    """``result``, refused where LAPACK has answered with what is not finite."""
-    if not np.isfinite(result[0] if isinstance(result, tuple) else result).all():
-        raise np.linalg.LinAlgError
-    return result
-
-
-def _eigh(x: Array) -> Any:
-    return _eigenvalues(np.linalg.eigh(x))
-
-
-def _eigvalsh(x: Array) -> Any:
-    return _eigenvalues(np.linalg.eigvalsh(x))
 
 
 def eigh(x: Array, /) -> tuple[Array, Array]:
@@ -97,7 +98,7 @@ def eigh(x: Array, /) -> tuple[Array, Array]:
 
 
 def svdvals(x: Array, /) -> Array:
-    return narrowed(_attempt(np.linalg.svdvals, widened(x), why=_DIVERGES, error=LinearAlgebraError), x)
+    return narrowed(_attempt(_svdvals, widened(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
 def eigvalsh(x: Array, /) -> Array:

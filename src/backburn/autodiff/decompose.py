@@ -14,6 +14,7 @@ from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction, tangent
 from backburn.backend.decompose import eps_of, identity, symmetric, transposed
 from backburn.backend.scan import part
+from backburn.base.errors import SingularMatrixError
 
 
 def product(k: Any, *matrices: Any) -> Any:
@@ -70,7 +71,7 @@ def cholesky_gradient(k: Any, g: Any, out: Any) -> Any:
     return symmetric(k, k.triangular_solve(upper, transposed(k, left), True))
 
 
-def tall_qr_gradient(k: Any, g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
+def tall_qr_gradient(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> Any:
     """The gradient where Q has as many columns as the matrix and R is square."""
     inner = None if g_r is None else k.matmul(r, transposed(k, k.triu(g_r, 0)))
     if g_q is not None:
@@ -79,7 +80,18 @@ def tall_qr_gradient(k: Any, g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
         return None
     lower = k.add(k.tril(inner, 0), transposed(k, k.tril(inner, -1)))
     total = added(k, g_q, k.matmul(q, lower))
-    return transposed(k, k.triangular_solve(r, transposed(k, total), True))
+    # Rows of R that rounding alone has made different from 0 would make the gradient huge; for zeros solving raises.
+    diagonal = k.abs(k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1))
+    counts = k.greater(diagonal, size_of(k, diagonal, q.shape[-2]))
+    safe = k.where(k.reshape(counts, (*counts.shape, 1)), r, 0.0)
+    try:
+        return transposed(k, k.triangular_solve(safe, transposed(k, total), True))
+    except SingularMatrixError as cause:
+        first = "columns" if q.shape[-2] > q.shape[-1] else f"first {q.shape[-1]} columns"
+        raise SingularMatrixError(
+            f"qr: the gradient needs independent {first}, and to rounding they are not. Operand: "
+            f"{k.dtype(r)}[{','.join(map(str, x_shape))}] ({k.spec})"
+        ) from cause
 
 
 def qr_gradient(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
@@ -91,12 +103,12 @@ def qr_gradient(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
         square = columns(k, r, 0, m)
         if g_r is None:
             rest = k.zeros((*x_shape[:-1], n - m), k.dtype(r))
-            first = tall_qr_gradient(k, g_q, None, q, square)
+            first = tall_qr_gradient(k, g_q, None, q, square, x_shape)
         else:
             of_rest = columns(k, g_r, m, n)
             rest = k.matmul(q, of_rest)
             from_rest = product(k, q, columns(k, r, m, n), transposed(k, of_rest))
-            first = tall_qr_gradient(k, added(k, g_q, from_rest), columns(k, g_r, 0, m), q, square)
+            first = tall_qr_gradient(k, added(k, g_q, from_rest), columns(k, g_r, 0, m), q, square, x_shape)
         return k.concat([first, rest], len(x_shape) - 1)
     if q.shape[-1] > n:
         q, rest = columns(k, q, 0, n), columns(k, q, n, m)
@@ -105,7 +117,7 @@ def qr_gradient(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
         if g_q is not None:
             of_rest = columns(k, g_q, n, m)
             g_q = k.sub(columns(k, g_q, 0, n), product(k, rest, transposed(k, of_rest), q))
-    return tall_qr_gradient(k, g_q, g_r, q, r)
+    return tall_qr_gradient(k, g_q, g_r, q, r, x_shape)
 
 
 def eigh_gradient(k: Any, g: Any, out: Any) -> Any:

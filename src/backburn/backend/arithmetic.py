@@ -198,10 +198,13 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def lerp(self, x: float, y: F, weight: F | float, /) -> F: ...
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def lerp(self: Any, x: Any, y: Any, weight: Any, /) -> Any:
-        """``x + weight * (y - x)``: exactly ``x`` at weight 0 and ``y`` at weight 1. Not both ends may be scalars."""
-        step = self.sub(y, x)
-        if is_scalar(weight):
-            return self.add(self.mul(step, weight), x) if weight < 0.5 else self.sub(y, self.mul(step, 1 - weight))
-        from_start = self.add(self.mul(step, weight), x)
-        from_end = self.sub(y, self.mul(step, self.sub(1.0, weight)))
-        return self.where(self.less(weight, 0.5), from_start, from_end)
+        """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1, however far apart.
+
+        Not both ends may be scalars.
+        """
+
+        def product(weight: Any, end: Any) -> Any:
+            return weight * end if is_scalar(weight) and is_scalar(end) else self.mul(weight, end)
+
+        rest = 1.0 - weight if is_scalar(weight) else self.sub(1.0, weight)
+        return self.add(product(rest, x), product(weight, y))

@@ -86,7 +86,7 @@ def _solve(x: Shape, y: Shape, **_: Any) -> Shape:
     rows, columns = _matrix(y)
     if rows != x[-1]:
         raise ShapeError(f"axis -1 of the matrices is {x[-1]}, and axis -2 of the right-hand sides {rows}")
-    return (*broadcast(x[:-2], y[:-2]), rows, columns)
+    return (*broadcast(x[:-2], y[:-2], trailing=2), rows, columns)
 
 
 def _number(x: Shape, **_: Any) -> Shape:
@@ -237,7 +237,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as rows. No element of the
         diagonal of R is negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be
-        independent, and raises where they are not; what flows to columns of Q that only ``complete`` adds is right
+        independent, and raises where an element of the diagonal is not above rounding beside the largest; what flows to columns of Q that only ``complete`` adds is right
         for functions of the space that they span.
         """
         return missing("qr")

@@ -150,7 +150,8 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Integer ``targets`` name the class of each example, float ones give every class a probability. ``weight``
         multiplies the term of each class. ``label_smoothing``, from 0 to 1, mixes that much of the uniform distribution
         into the targets. Examples labelled ``ignore_index`` count for nothing. The mean over labels is weighted by
-        ``weight``, the mean over probabilities divides by the number of examples. A label outside 0 to classes - 1 raises.
+        ``weight``, the mean over probabilities divides by the number of examples. A label outside 0 to classes - 1
+        raises.
         """
         _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]

@@ -155,4 +155,5 @@ samples(
     case(real(0, 2), real(2), 0.5),
     case(np.array([-3.0, 1e4]), np.array([1.0, 1e-3]), np.array([1.0, 1.0]), note="exactly the end"),
     case(np.array([-3.0, 1e-3]), np.array([1.0, 1e4]), np.array([0.0, 0.0]), note="exactly the start"),
+    case(np.array([6e4, -6e4]), np.array([-6e4, 6e4]), 0.5, smooth=1, note="ends whose difference overflows float16"),
 )

@@ -239,7 +239,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
 
 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
-    """``x + weight * (y - x)``: exactly ``x`` at weight 0 and ``y`` at weight 1. One of both ends must be a tensor.
+    """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1. One of both ends must be a tensor.
 
     >>> import backburn as bb
     >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()

@@ -107,7 +107,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 
     Q has as many columns as the shorter side of ``x``, with ``mode="complete"`` as many as rows. The diagonal of R has
     no negative element. The gradient needs independent columns, of a wide matrix the first ones, and raises
-    :class:`SingularMatrixError` otherwise. Raises :class:`ArgumentError` for another ``mode``.
+    :class:`SingularMatrixError` where an element of R's diagonal is not above rounding beside the largest. Raises :class:`ArgumentError` for another ``mode``.
 
         >>> import backburn as bb
         >>> q, r = bb.linalg.qr(bb.asarray([[3.0], [4.0]]))
@@ -350,7 +350,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
 
     ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
     largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
-    rows). Raises :class:`ArgumentError` for another.
+    rows). The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another ``ord``.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])
@@ -364,11 +364,16 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
         sums = call("sum", call("abs", y), axis=(first,), keepdims=True)
         return call(extremum, sums, axis=(second,), keepdims=True)
 
+    def values() -> Any:
+        """The singular values; constants of a zero matrix, which would have a gradient by its arbitrary vectors."""
+        some = call("any", call("not_equal", y, 0.0), axis=(rows, columns), keepdims=True)
+        return svdvals(call("where", some, y, 0.0))
+
     norms: dict[Any, Callable[[], Any]] = {
         "fro": lambda: call("norm", y, axis=(rows, columns), ord=2.0, keepdims=True),
-        "nuc": lambda: call("sum", svdvals(y), axis=(rows,)),
-        2: lambda: call("max", svdvals(y), axis=(rows,)),
-        -2: lambda: call("min", svdvals(y), axis=(rows,)),
+        "nuc": lambda: call("sum", values(), axis=(rows,)),
+        2: lambda: call("max", values(), axis=(rows,)),
+        -2: lambda: call("min", values(), axis=(rows,)),
         1: lambda: of_sums(rows, columns, "max"),
         -1: lambda: of_sums(rows, columns, "min"),
         math.inf: lambda: of_sums(columns, rows, "max"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backburn.base.dtypes import float32
 from backburn.base.errors import AxisError, ShapeError
 from backburn.tensor.dispatch import (
     call,
@@ -86,13 +87,14 @@ def cov(
     """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
-    each observation counts, ``aweights`` how much. Raises :class:`ShapeError` for more axes or other weights.
+    each observation counts, ``aweights`` how much. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
         [[1.0, -1.0], [-1.0, 1.0]]
     """
-    y = float_operand("cov", x)
+    given = float_operand("cov", x)
+    y: Any = _wide(given)
     if y.ndim not in (1, 2):
         raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
     number("cov", "correction", correction)
@@ -114,9 +116,15 @@ def cov(
             lost = call("mul", call("div", call("sum", call("mul", weights, own), axis=(0,)), count), lost)
         freedom = call("clamp", call("sub", count, lost), 0.0, None)
     if y.ndim == 1:
-        return call("div", call("sum", call("mul", weighted, centred), axis=(0,)), freedom)  # type: ignore[no-any-return]
-    products = call("matmul", weighted, call("permute_dims", centred, axes=(1, 0)))
-    return call("div", products, freedom)  # type: ignore[no-any-return]
+        products = call("sum", call("mul", weighted, centred), axis=(0,))
+    else:
+        products = call("matmul", weighted, call("permute_dims", centred, axes=(1, 0)))
+    return cast(call("div", products, freedom), given.dtype)  # type: ignore[no-any-return]
+
+
+def _wide(x: Any) -> Any:
+    """``x``, a 16-bit float in float32."""
+    return cast(x, float32) if x.dtype.bits == 16 else x
 
 
 def _weights(x: Any, *weights: Tensor | None) -> Any:
@@ -139,13 +147,15 @@ def corrcoef(x: Tensor, /) -> FloatTensor:
     >>> bb.corrcoef(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    if float_operand("corrcoef", x).ndim not in (1, 2):
+    given = float_operand("corrcoef", x)
+    if given.ndim not in (1, 2):
         raise ShapeError(f"corrcoef: takes a vector or a matrix of observations. Operand: {describe((x,))}")
-    products = cov(x)
+    products = cov(_wide(given))
     if products.ndim == 0:
-        return call("div", products, products)  # type: ignore[no-any-return]
+        return cast(call("div", products, products), given.dtype)  # type: ignore[no-any-return]
     spread = call("sqrt", call("diagonal", products, offset=0, axis1=0, axis2=1))
     column = call("reshape", spread, shape=(*spread.shape, 1))
-    return call("clamp", call("div", call("div", products, column), spread), -1.0, 1.0)  # type: ignore[no-any-return]
+    found = call("clamp", call("div", call("div", products, column), spread), -1.0, 1.0)
+    return cast(found, given.dtype)  # type: ignore[no-any-return]
 
 
