@@ -196,3 +196,21 @@ def test_backends_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     operands = r"float32\[1\] \(numpy\), float32\[1\] \(elsewhere\)"
     with pytest.raises(BackendMismatchError, match=rf"add: .*{operands}.*\.to\("):
         bb.add(plain, foreign)
+
+
+@pytest.mark.parametrize(
+    ("call", "operands"),
+    [
+        (lambda x: x + np.ones(2), "float32[2] (numpy), ndarray float64[2]"),
+        (lambda x: np.ones(2) @ x, "ndarray float64[2], float32[2] (numpy)"),
+        (lambda x: x == None, "float32[2] (numpy), None"),  # noqa: E711 - what is asked
+        (lambda x: x * [1.5] * 100, "float32[2] (numpy), [1.5]"),
+        (lambda x: x - ["a" * 1000], "float32[2] (numpy), ['aaaaaaaa"),
+        (lambda x: bb.where(x > 0, "a", 1.0), "bool[2] (numpy), 'a', 1.0"),  # type: ignore[arg-type]
+    ],
+)
+def test_operands_that_are_no_tensors_are_described(call: Any, operands: str) -> None:
+    with pytest.raises(DTypeError) as caught:
+        call(bb.ones(2, backend="numpy"))
+    assert f". Operands: {operands}" in str(caught.value)
+    assert len(str(caught.value)) < 300

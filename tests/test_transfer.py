@@ -127,3 +127,18 @@ def test_gradients_of_a_backend_that_took_no_part_are_refused() -> None:
     w = bb.asarray([1.0], backend=THERE).require_grad()
     with pytest.raises(BackendMismatchError, match="belong to autodiff"):
         w.grad(gradients)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_hint_for_mixed_backends_names_a_move_that_works(order: tuple[int, int]) -> None:
+    """To where the history is: the other way it would be lost."""
+    for data in (bb.ones(3, backend=HERE), bb.ones(3, backend=HERE.inner_backend)):
+        tracked = bb.ones(3, backend=THERE).require_grad()
+        operands = [data, tracked]
+        x, y = (operands[i] for i in order)
+        with pytest.raises(BackendMismatchError, match=r"multiply: .* write \.to\('autodiff\(elsewhere\)'\) on what"):
+            x * y
+        with pytest.raises(BackendMismatchError, match=r"concat: .* write \.to\('autodiff\(elsewhere\)'\) on what"):
+            bb.concat([x, x, y])
+        product = data.to(THERE) * tracked
+        assert tracked.grad(product.sum().backward()).tolist() == [1.0, 1.0, 1.0]  # type: ignore[union-attr]

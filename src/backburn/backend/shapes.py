@@ -17,8 +17,11 @@ from backburn.base.errors import AxisError, ShapeError
 Shape = tuple[int, ...]
 
 
-def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
-    """NumPy's broadcasting; the error names the axis and the two lengths."""
+def broadcast(*shapes: Shape | None, trailing: int = 0, **_: Any) -> Shape:
+    """NumPy's broadcasting; the error names the axis and the two lengths.
+
+    ``trailing`` axes, which were cut off the shapes, count for the axis in the error.
+    """
     result: list[int] = []
     rank = max((len(s) for s in shapes if s is not None), default=0)
     for axis in range(-rank, 0):
@@ -27,7 +30,7 @@ def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
             if shape is None or len(shape) < -axis or shape[axis] in (1, length):
                 continue
             if length != 1:
-                raise ShapeError(f"cannot broadcast: axis {axis} is {length} and {shape[axis]}")
+                raise ShapeError(f"cannot broadcast: axis {axis - trailing} is {length} and {shape[axis]}")
             length = shape[axis]
         result.append(length)
     return tuple(result)
@@ -83,7 +86,7 @@ def matmul(x: Shape, y: Shape, **_: Any) -> Shape:
     axis = -2 if len(y) > 1 else 0
     if x[-1] != y[axis]:
         raise ShapeError(f"the inner dimensions differ: axis -1 is {x[-1]} and axis {axis} is {y[axis]}")
-    batch = broadcast(x[:-2], y[:-2])
+    batch = broadcast(x[:-2], y[:-2], trailing=2)
     return batch + (x[-2:-1] if len(x) > 1 else ()) + (y[-1:] if len(y) > 1 else ())
 
 

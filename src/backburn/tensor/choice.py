@@ -47,7 +47,7 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
     """
     chosen = _condition("where", condition)
     if not is_tensor(x1) and not is_tensor(x2):
-        first, second = operand("where", x1), operand("where", x2)
+        first, second = (operand("where", x, (condition, x1, x2)) for x in (x1, x2))
         kinds = {type(first), type(second)}
         k = chosen.backend
         dtype = DEFAULT_FLOAT.get() if float in kinds else k.int_dtype if int in kinds else chosen.dtype

@@ -6,6 +6,7 @@ only a failing one needs: errors are explained after the backend has raised, fro
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -70,6 +71,12 @@ def _base(backend: AnyBackend) -> AnyBackend:
     return backend
 
 
+def _height(backend: AnyBackend) -> int:
+    """How many levels stand above the backend that computes."""
+    inner = inner_of(backend)
+    return 0 if inner is None else 1 + _height(inner)
+
+
 def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:
     """The decorated backends from just above ``lower`` up to ``upper``; None where ``upper`` does not wrap it."""
     path: list[AnyBackend] = []
@@ -119,9 +126,11 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
                         f"carried out of the function that made it: return it from there (has_aux=True lets grad "
                         f"do so), or store its numbers, x.numpy()"
                     )
+                # What is tracked goes to no backend of fewer levels, and anything to one of as many.
+                spec = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend.spec
                 raise BackendMismatchError(
                     f"{name}: the operands live on different backends: {describe(tensors)}. "
-                    f"Nothing is moved by itself: write .to({backend.spec!r}) on those that should move"
+                    f"Nothing is moved by itself: write .to({spec!r}) on what lives elsewhere"
                 )
             backend = x.backend
     return backend
@@ -150,8 +159,8 @@ def fit(scalar: Scalar, dtype: DType) -> Scalar:
     return int(scalar) if dtype.kind == "int" else bool(scalar)
 
 
-def operand(name: str, value: Any) -> Any:
-    """``value`` as a tensor or a Python scalar; an error of ours for anything else."""
+def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
+    """``value``, one of the operands ``among``, as a tensor or a Python scalar; an error of ours for anything else."""
     if value.__class__ in _TENSORS:
         return value
     scalar = scalar_of(value)
@@ -161,7 +170,10 @@ def operand(name: str, value: Any) -> Any:
             hint = "write 'x is None' to ask whether there is one"
         elif isinstance(value, complex):
             hint = "complex numbers have no dtype here"
-        raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}; {hint}")
+        words = ", ".join(describe((x,)) or "None" for x in among)
+        raise DTypeError(
+            f"{name}: takes tensors and Python numbers, not {type(value).__name__}; {hint}. Operands: {words}"
+        )
     return scalar
 
 
@@ -199,7 +211,7 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     Where the operation takes floats only, integers become the default float; other kinds that it does not take are
     refused.
     """
-    values = [operand(name, x) for x in operands]
+    values = [operand(name, x, operands) for x in operands]
     if not any(is_tensor(x) for x in values):
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
     takes = kinds or OPERATIONS[name].kinds
@@ -431,22 +443,27 @@ def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
 # ---- errors ----
 
 
+#: Writes what is long only in part.
+_REPR = reprlib.Repr()
+_REPR.maxother = _REPR.maxstring = _REPR.maxlong = 100
 #: Integers of more bits are not written out in messages; Python refuses to write the very long ones.
 LONGEST = 256
 
 
 def describe(operands: Iterable[Any]) -> str:
-    """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages."""
+    """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages; arrays by their type."""
     words = []
     for x in operands:
-        if x.__class__ is list:
+        if x.__class__ is list and any(map(is_tensor, x)):
             words.append(f"[{describe(x)}]")
         elif is_tensor(x):
             words.append(f"{x.dtype}[{','.join(map(str, x.shape))}] ({x.backend.spec})")
         elif x.__class__ is int and x.bit_length() > LONGEST:
             words.append(f"an integer of {x.bit_length()} bits")
+        elif getattr(x, "shape", ()) and hasattr(x, "dtype"):
+            words.append(f"{type(x).__name__} {x.dtype}[{','.join(map(str, x.shape))}]")
         elif x is not None:
-            words.append(repr(x))
+            words.append(_REPR.repr(x))
     return ", ".join(words)
 
 
