@@ -32,7 +32,8 @@ def result_shape(x: Any, axis: Axes | int, keepdims: bool) -> Shape:
 
 def widened(k: Any, x: Any) -> Any:
     """``x`` itself, or a 16-bit float in float32."""
-    return k.cast(x, float32) if k.dtype(x).bits < 32 else x
+    dtype = k.dtype(x)
+    return k.cast(x, float32) if dtype.kind == "float" and dtype.bits < 32 else x
 
 
 def one_axis(k: Any, x: Any, axis: Axes) -> Any:
