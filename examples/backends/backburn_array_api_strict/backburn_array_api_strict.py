@@ -31,6 +31,9 @@ Shape = tuple[int, ...]
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", *INTEGERS, "bool")}
 
+#: What does for this backend what the standard cannot; loaded now, since it tells Python at once not to warn of NaN.
+HOST: Any = load_backend("numpy")
+
 
 class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
     """Arrays of array-api-strict, in host memory."""
@@ -58,8 +61,7 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
         # The standard cannot write at many places at once: the host does.
         values = self.to_numpy(values) if hasattr(values, "dtype") else values
-        host = load_backend("numpy")
-        return self.from_numpy(host.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
+        return self.from_numpy(HOST.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
         # The place of NaN is open in the standard, and in rising order the last in array-api-strict.

@@ -82,10 +82,14 @@ def host_arrays(sample: Sample) -> list[Array]:
 
 
 def main_dtype(name: str, sample: Sample) -> str:
-    """The dtype that names a call without floats: that of its first array, of its attribute, or of its result."""
-    found = host_arrays(sample)
-    if found:
+    """The dtype that names a call without floats: that of its first value, of its attribute, or of its result."""
+    like = OPERATIONS[name].like or OPERATIONS[name].operands
+    named = zip(OPERATIONS[name].operands, sample.operands, strict=False)
+    values = [a for n, o in named if n in like for a in flat([o]) if isinstance(a, np.ndarray)]
+    if found := values or host_arrays(sample):
         return str(as_dtype(found[0].dtype).name)
+    if schemes := [o.scheme.name for o in sample.operands if isinstance(o, Stored)]:
+        return schemes[0]
     attribute = sample.attributes.get("dtype")
     if isinstance(attribute, DType):
         return attribute.name
@@ -113,30 +117,6 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
         wanted.append("bfloat16")
     return [d for d in wanted if capabilities.supports(as_dtype(d))]
-
-
-def int_dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
-    """The int dtypes besides its own in which the int64 arrays of a sample without floats fit."""
-    arrays_by_name = [
-        a
-        for n, operand in zip(OPERATIONS[name].operands, sample.operands, strict=False)
-        for a in flat([operand])
-        if n not in POINTERS and isinstance(a, np.ndarray)
-    ]
-    if not arrays_by_name or any(is_float(a) for a in host_arrays(sample)):
-        return []
-    moved = [a for a in arrays_by_name if a.dtype == np.int64]
-    if not moved or arrays_by_name[0].dtype != np.int64:
-        return []
-    scalars = [o for o in flat(list(sample.operands)) if type(o) is int]
-    low = min([0, *scalars, *(int(a.min(initial=0)) for a in moved)])
-    high = max([0, *scalars, *(int(a.max(initial=0)) for a in moved)])
-    declared = [d for d in backend.capabilities.dtypes if d.kind == "int" and d.name != "int64"]
-    return [
-        d.name
-        for d in declared
-        if backend.capabilities.supports(d) and np.iinfo(d.name).min <= low and high <= np.iinfo(d.name).max
-    ]
 
 
 def promised_dtypes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[DType | None, ...]:

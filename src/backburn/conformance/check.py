@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.conformance.limit import limited
 from backburn.conformance.samples import Sample
 
 #: What stands for the operation in the ids of checks that concern the backend as a whole.
@@ -22,7 +23,8 @@ NO_DTYPE = "any"
 class Check:
     """``function(check)`` raises AssertionError where ``backend`` errs, and returns its error in units of tolerance.
 
-    ``sample`` is the call that is tried, where there is one; ``title`` says in words what is checked.
+    ``sample`` is the call that is tried, where there is one; ``title`` says in words what is checked. ``timeout`` is
+    how many seconds it may take, where this process can tell.
     """
 
     operation: str
@@ -33,6 +35,7 @@ class Check:
     function: Callable[[Check], float | None]
     sample: Sample | None = None
     title: str = ""
+    timeout: float | None = None
 
     @cached_property
     def id(self) -> str:
@@ -52,9 +55,11 @@ class Check:
     def __call__(self) -> float:
         """Run the check: its error in units of tolerance (0 where nothing is rounded).
 
-        Raises what the backend raises, and AssertionError for what it should not have answered.
+        Raises what the backend raises, AssertionError for what it should not have answered, and
+        :class:`~backburn.conformance.limit.OutOfTime` after ``timeout`` seconds.
         """
-        return float(self.function(self) or 0.0)
+        with limited(self.timeout):
+            return float(self.function(self) or 0.0)
 
     def __repr__(self) -> str:
         return f"<check {self.id}>"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 
 from backburn.backend.shapes import broadcast
+from backburn.backend.table import KINDS as LETTERS
 from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import DTYPES
 from backburn.base.errors import BackburnError
 from backburn.conformance.behaviour import refused_calls
 from backburn.conformance.calls import host_arrays, is_float_name, main_dtype
@@ -56,8 +58,20 @@ VALUE_KINDS = (
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
-_SAMPLED = ("layout", "mutation", "aliasing", "determinism", "value", "dtype", "shape")
+KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 _UNEXPLAINED = "no sample"
+
+
+def exists_in(operation: str, dtype: str) -> bool:
+    """Whether an operation exists in a dtype, by its kinds and by the float dtypes that its samples are limited to."""
+    kind = DTYPES[dtype].kind
+    if not OPERATIONS[operation].operands and "dtype" not in OPERATIONS[operation].attributes:
+        return dtype in OPERATIONS[operation].results
+    if KIND_LETTERS[kind] not in OPERATIONS[operation].kinds:
+        return False
+    if kind != "float" or operation not in SAMPLES:
+        return True
+    return ("float16" if dtype == "bfloat16" else dtype) in SAMPLES[operation].dtypes
 
 
 def why_none(kind: str, operation: Operation) -> str:

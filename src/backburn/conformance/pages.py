@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from backburn.conformance.kinds import KINDS
-from backburn.conformance.report import Report, Result
+from backburn.conformance.report import CELLS, Report, Result
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }
@@ -46,10 +46,7 @@ def markdown(report: Report) -> str:
     lines += [
         "## Operations and dtypes",
         "",
-        (
-            "The worst error in units of tolerance; an empty cell is n/a: the operation does not exist in the "
-            "dtype, or the backend does not declare it."
-        ),
+        *(f"- {cell or 'empty'}: {meaning}" for cell, meaning in CELLS.items()),
         "",
         *_markdown_table(["operation", *report.dtypes], [[n, *c.values()] for n, c in report.matrix().items()]),
         "",
@@ -148,7 +145,7 @@ def html(report: Report) -> str:
         *(f"<tr><th>{escape(n)}</th><td style='text-align:left'>{escape(v)}</td></tr>" for n, v in _facts(report)),
         "</table>",
         *_html_failures(report),
-        "<h2>Operations and dtypes</h2><p>The worst error in units of tolerance; an empty cell is n/a.</p>",
+        f"<h2>Operations and dtypes</h2><p>{escape(_legend())}.</p>",
         _html_table(["operation", *report.dtypes], report.matrix(), {}),
         "<h2>Operations and kinds of check</h2><p>The number of checks; a cell without any says why in its title.</p>",
         _html_table(["operation", *KINDS], report.kind_matrix(), report.holes),
@@ -157,6 +154,10 @@ def html(report: Report) -> str:
         "</dl></body></html>",
     ]
     return "\n".join(parts)
+
+
+def _legend() -> str:
+    return "; ".join(f"{cell or 'empty'}: {meaning}" for cell, meaning in CELLS.items())
 
 
 def _html_failures(report: Report) -> list[str]:
@@ -187,9 +188,8 @@ def _html_table(head: Sequence[str], rows: dict[str, dict[str, str]], titles: di
 
 
 def _html_cell(cell: str, title: str) -> str:
-    style: Any = (
-        "none" if not cell else "bad" if cell == "FAIL" or "!" in cell else "xfail" if cell == "xfail" else "ok"
-    )
+    bad = cell == "FAIL" or "!" in cell
+    style: Any = "none" if cell in ("", "?") else "bad" if bad else "xfail" if cell == "xfail" else "ok"
     if style == "ok" and "." in cell and float(cell) > 0.5:
         style = "near"
     note = f' title="{escape(title, quote=True)}"' if title else ""

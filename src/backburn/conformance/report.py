@@ -16,9 +16,22 @@ from backburn.backend.contract import CONTRACT_VERSION, is_autodiff
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.conformance.check import NO_DTYPE, parts_of
-from backburn.conformance.kinds import KINDS
+from backburn.conformance.kinds import KINDS, VALUE_KINDS, exists_in
 from backburn.conformance.suite import kinds_of
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, VALUE
+
+#: The kinds of check that compare values with a reference.
+COMPARING = frozenset({*VALUE_KINDS, "round_trip", "quantized", "gradient", "convention", "second_gradient"})
+
+#: What the cells of the matrix of operations and dtypes say.
+CELLS = {
+    "0.12": "the worst error in units of tolerance",
+    "ok": "checked, and no values were compared",
+    "FAIL": "a check failed",
+    "xfail": "a check failed as expected",
+    "?": "declared, and not checked in this run",
+    "": "n/a: the operation does not exist in the dtype, or the backend does not declare it",
+}
 
 
 @dataclass
@@ -99,13 +112,22 @@ class Report:
         return [d for d in (*DTYPES, "quantized", NO_DTYPE) if d in seen]
 
     def matrix(self) -> dict[str, dict[str, str]]:
-        """Operation by dtype: the worst error in units of tolerance, ``FAIL``, ``xfail``, or nothing."""
+        """Operation by dtype: what :data:`CELLS` lists."""
         cells: dict[tuple[str, str], list[Result]] = {}
         for result in self.results:
             operation, dtype, _, _ = parts_of(result.id)
             cells.setdefault((operation, _column(dtype)), []).append(result)
         names = [n for n in ("backend", *OPERATIONS) if any(n == o for o, _ in cells)]
-        return {n: {d: _cell(cells.get((n, d), [])) for d in self.dtypes} for n in names}
+        return {n: {d: _cell(cells.get((n, d), [])) or self._unchecked(n, d) for d in self.dtypes} for n in names}
+
+    def _unchecked(self, operation: str, dtype: str) -> str:
+        """``"?"`` where an operation exists in a dtype that the backend declares, ``""`` where not."""
+        if dtype == NO_DTYPE or operation not in OPERATIONS:
+            return ""
+        if dtype == "quantized":
+            return "?" if "Q" in OPERATIONS[operation].kinds and self.header.get("storages") else ""
+        declared = "arithmetic" in self.header.get("dtypes", {}).get(dtype, ())
+        return "?" if declared and exists_in(operation, dtype) else ""
 
     def kind_matrix(self) -> dict[str, dict[str, str]]:
         """Operation by kind of check: how many there were, with ``!`` where some failed."""
@@ -188,6 +210,8 @@ def _cell(found: list[Result]) -> str:
         return "FAIL"
     if any(r.status == "xfailed" for r in found):
         return "xfail"
+    if not any(parts_of(r.id)[2] in COMPARING for r in found):
+        return "ok"
     return f"{max(r.error for r in found):.2f}"
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from backburn.base.errors import ArgumentError
 from backburn.conformance.check import Check, parts_of
 from backburn.conformance.expected import check_pattern, reason_for, unknown
 from backburn.conformance.kinds import holes
+from backburn.conformance.limit import OutOfTime
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.smallest import smallest_failing
 from backburn.conformance.suite import checks, kinds_of
 from backburn.conformance.target import loaded, name_of
+
+#: So many seconds the search for a smaller input that fails may take.
+SEARCH = 5.0
 
 #: What is called after each check with its result, how many are done and how many there are.
 Progress = Callable[[Result, int, int], None]
@@ -39,7 +44,9 @@ def check_backend(
     ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
     or more, which needs one of the two strings or a backend that can be pickled, checks run in so many worker
     processes: one that crashes, or takes longer than ``timeout`` seconds, fails alone. ``memory`` limits the gigabytes
-    of each worker, where the system can and the backend lives on the CPU. Otherwise they run in this process.
+    of each worker, where the system can and the backend lives on the CPU. Otherwise they run in this process, where
+    ``timeout`` holds on the main thread of a POSIX system, if nothing else uses its timer (SIGALRM), and for what
+    returns to Python now and then.
 
     ``expected_failures`` gives reasons for ids (or patterns with ``*``) of checks that may fail. They are strict:
     such a check fails the run if it passes, and so does an id that no check of the backend has.
@@ -65,7 +72,7 @@ def check_backend(
         found, prepared = prepare(loaded(backend), options, list(expected))
         report_one, outcomes = _reporter(expected, progress), []
         for check in found:
-            outcomes.append(outcome(check))
+            outcomes.append(outcome(replace(check, timeout=timeout)))
             report_one(outcomes[-1], len(outcomes), len(found))
     results = [_result(o, expected) for o in outcomes]
     return Report(
@@ -128,7 +135,7 @@ def outcome(check: Check) -> dict[str, Any]:
         except BaseException as failure:
             message = described(failure)
             if isinstance(failure, AssertionError):
-                smallest = smallest_failing(check)
+                smallest = smallest_failing(replace(check, timeout=None), SEARCH)
     seconds = time.perf_counter() - started
     return {
         "id": check.id, "title": check.title, "failed": message, "smallest": smallest, "error": error,
@@ -138,7 +145,12 @@ def outcome(check: Check) -> dict[str, Any]:
 
 def described(failure: BaseException) -> str:
     """An exception in words: what was asserted, or its class and message."""
-    words = " ".join(str(failure).split())
+    try:
+        words = " ".join(str(failure).split())
+    except Exception as error:  # the exception of a backend may be as broken as the backend
+        words = f"with a message that raises {type(error).__name__}"
+    if isinstance(failure, OutOfTime):
+        return words
     if isinstance(failure, AssertionError):
         return words or "an assertion failed"
     return f"raised {type(failure).__name__}: {words}" if words else f"raised {type(failure).__name__}"
@@ -170,7 +182,12 @@ def _reporter(expected: Mapping[str, str], progress: Progress | None) -> Callabl
 
 
 def parametrize_with_checks(
-    backend: Any, expected_failures: Mapping[str, str] | None = None, *, quick: bool = False, **filters: Iterable[str]
+    backend: Any,
+    expected_failures: Mapping[str, str] | None = None,
+    *,
+    quick: bool = False,
+    timeout: float = 60.0,
+    **filters: Iterable[str],
 ) -> Any:
     """A pytest decorator that runs a test once for each check of ``backend``, with the check's id as the test's.
 
@@ -180,7 +197,8 @@ def parametrize_with_checks(
         def test_conformance(check):
             check()
 
-    Raises :class:`ArgumentError` for an expected failure that no check has.
+    A check that takes longer than ``timeout`` seconds fails, where :func:`check_backend` could tell in its process; a
+    time limit of pytest's own has precedence. Raises :class:`ArgumentError` for an expected failure that no check has.
     """
     import pytest
 
@@ -193,5 +211,5 @@ def parametrize_with_checks(
     for check in found:
         reason = reason_for(check.id, expected)
         marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-        parameters.append(pytest.param(check, id=check.id, marks=marks))
+        parameters.append(pytest.param(replace(check, timeout=timeout), id=check.id, marks=marks))
     return pytest.mark.parametrize("check", parameters)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.dtypes import DType, bool_, float16, float32, float64, int8, int32, int64, uint8
+from backburn.base.dtypes import DType, as_dtype, bool_, float16, float32, float64, int8, int32, int64, uint8
 from backburn.conformance.samples import booleans, case, integers, real, samples
 
 
@@ -23,11 +23,15 @@ def arange(start: Any, stop: Any, step: Any, dtype: DType) -> NDArray[Any]:
     return np.asarray(start + step * np.arange(np.ceil((stop - start) / step), dtype=np.float64))
 
 
+OTHER_INTS = ("int16", "int32", "int64", "uint16", "uint32", "uint64")
+
 samples("to_numpy", np.asarray, case(real(2, 3)), case(real()), case(real(0, 2)), case(integers(3)), case(booleans(2)))
 samples(
     "to_numpy_many",
     lambda tensors: (np.asarray(tensors[0]),),
     case([real(2, 3)]),
+    case([integers(3)]),
+    case([booleans(2)]),
     because="one tensor: of several there are as many results, which the table cannot say",
 )
 samples(
@@ -48,6 +52,8 @@ samples(
     case(booleans(2, 3), dtype=float64),
     case(booleans(3), dtype=int64),
     case(booleans(), dtype=bool_),
+    *(case(np.array([-1, 255, 65536, 2**40 + 3]), dtype=as_dtype(name)) for name in OTHER_INTS),
+    *(case(np.array([0.0, 1.5, 100.9]), dtype=as_dtype(name)) for name in OTHER_INTS),
 )
 samples(
     "full",
@@ -56,6 +62,7 @@ samples(
     case(shape=(), value=-3, dtype=int64),
     case(shape=(0, 2), value=True, dtype=bool_),
     case(shape=(2,), value=np.inf, dtype=float16),
+    case(shape=(2,), value=7, dtype=int64),
 )
 samples(
     "zeros",

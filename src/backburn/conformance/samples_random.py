@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.random import DIGITS
-from backburn.base.dtypes import DType, float16, float32, float64, int8, int32, int64, uint8, uint64
+from backburn.base.dtypes import DType, as_dtype, float16, float32, float64, int8, int32, int64, uint8, uint64
 from backburn.conformance.samples import case, real, samples
 
 Array = NDArray[Any]
@@ -121,6 +121,7 @@ samples(
     case(key=1, offset=0, shape=(20,), low=2**62, high=2**64 - 5, dtype=uint64),
     case(key=1, offset=9, shape=(), low=255, high=256, dtype=uint8),
     case(key=1, offset=0, shape=(2, 0), low=0, high=2, dtype=int64),
+    *(case(key=3, offset=1, shape=(6,), low=2, high=120, dtype=as_dtype(n)) for n in ("int16", "uint16", "uint32")),
 )
 samples(
     "bernoulli",

@@ -21,7 +21,7 @@ def order(x: Array, axis: int, descending: bool = False) -> Array:
     """Stable, and NaN last, by keys that sort rising."""
     if descending and x.dtype.kind == "f":
         return np.argsort(-x, axis=axis, kind="stable")
-    return np.argsort(-1 - x.astype(np.int64) if descending else x, axis=axis, kind="stable")
+    return np.argsort(~x if descending else x, axis=axis, kind="stable")
 
 
 def both(x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from backburn.conformance.behaviour import outside, refused_calls
 from backburn.conformance.calls import dtypes_of, operands_of
 from backburn.conformance.check import Check
 from backburn.conformance.derived import samples_of
+from backburn.conformance.limit import limited
 from backburn.conformance.samples import Sample
 from backburn.conformance.suite import size_of
 from backburn.conformance.values import value_kind
@@ -22,10 +23,25 @@ from backburn.conformance.values import value_kind
 TRIES = 60
 
 
-def smallest_failing(check: Check) -> str:
-    """The call with the fewest elements on which ``check`` still fails; ``""`` where it makes no call of a sample."""
+def smallest_failing(check: Check, seconds: float | None = None) -> str:
+    """The call with the fewest elements on which ``check`` still fails; ``""`` where it makes no call of a sample.
+
+    It runs what has just gone wrong, again and again: where that goes wrong in another way, or takes longer than
+    ``seconds``, the call is the whole one.
+    """
     if check.sample is None:
         return ""
+    try:
+        with limited(seconds):
+            return _search(check)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:
+        return call_text(check.operation, list(check.sample.operands), check.sample.attributes)
+
+
+def _search(check: Check) -> str:
+    assert check.sample is not None
     if check.kind == "errors":
         _, operands, attributes = refused_calls(OPERATIONS[check.operation], check.sample, check.dtype)[
             check.index % 100
@@ -47,7 +63,7 @@ def _candidates(check: Check) -> Iterator[Sample]:
     operation, sample = OPERATIONS[check.operation], check.sample
     arrays = [o for o in sample.operands if isinstance(o, np.ndarray)]
     if operation.shape in (broadcast, unchanged) and arrays and not any(isinstance(o, list) for o in sample.operands):
-        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        shape = _common_shape(arrays)
         for place in np.ndindex(*shape):
             yield replace(sample, operands=tuple(_element(o, shape, place) for o in sample.operands), gradients=None)
     kind = value_kind(operation, sample)
@@ -55,6 +71,14 @@ def _candidates(check: Check) -> Iterator[Sample]:
         same_kind = value_kind(operation, other) == kind and size_of(other)
         if same_kind and check.dtype in dtypes_of(check.operation, other, check.backend):
             yield other
+
+
+def _common_shape(arrays: list[Any]) -> tuple[int, ...]:
+    """The shape to which operands broadcast; one without places where they are not taken element by element."""
+    try:
+        return np.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError:
+        return (0,)
 
 
 def _element(operand: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from backburn.conformance.check import parts_of
 from backburn.conformance.kinds import KINDS
-from backburn.conformance.report import Report, Result
+from backburn.conformance.report import CELLS, Report, Result
 
 #: At most so many failures are shown in full.
 SHOWN = 40
@@ -67,7 +67,7 @@ def _table(corner: str, columns: Sequence[str], rows: dict[str, dict[str, str]])
     lines = [f"{corner.ljust(first)}  " + "  ".join(c.rjust(widths[c]) for c in columns)]
     for name, cells in rows.items():
         lines.append(f"{name.ljust(first)}  " + "  ".join((cells[c] or "-").rjust(widths[c]) for c in columns))
-    return [*lines, "worst error in units of tolerance; - is n/a"]
+    return [*lines, "; ".join(f"{cell or '-'}: {meaning}" for cell, meaning in CELLS.items())]
 
 
 def _kinds(report: Report) -> list[str]:
