@@ -162,6 +162,8 @@ def test_names_are_schemes() -> None:
     assert QuantizedDType(int8) is qint8
     last = QuantizedDType("int8", "bfloat16", granularity="channel", axis=-1)
     assert as_dtype("qint8_symmetric_channel-1_bfloat16") is last
+    assert QuantizedDType("int8", granularity="block", block=np.int64(7)).name == "qint8_symmetric_block7_float32"
+    assert as_dtype("qint8") is qint8
     assert scheme.limits == (-8, 7)
     assert qint8.limits == (-127, 127)
 
@@ -264,7 +266,7 @@ def test_moves_are_exact_or_refused(name: str, move: str) -> None:
 @pytest.mark.parametrize("name", ["qint8_affine_tensor_float32", "qint4_symmetric_channel1_float32"])
 def test_joining_needs_the_same_steps(name: str) -> None:
     a, b = K.quantize(np.ones((2, 3)), as_dtype(name)), K.quantize(np.full((2, 3), 2.0), as_dtype(name))
-    with pytest.raises(ArgumentError, match=f"{name} have different steps"):
+    with pytest.raises(ArgumentError, match=rf"{name} in the shapes \[2, 3\], \[2, 3\] have different steps"):
         K.concat([a, b], 0)
     with pytest.raises(ArgumentError, match="one scheme"):
         K.concat([a, K.quantize(np.ones((2, 3)), as_dtype("quint8_affine_tensor_float16"))], 0)
@@ -348,3 +350,37 @@ def test_the_bits_are_those_of_ml_dtypes(name: str, k: Any) -> None:
 def test_8_bit_floats_have_no_zero_points() -> None:
     with pytest.raises(DTypeError, match="densest around 0"):
         QuantizedDType("float8_e5m2", mode="affine")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"block": 2.5}, {"block": 32.0}, {"block": True}, {"block": "32"}, {"block": np.bool(True)}, {"block": 0},
+        {"block": -4}, {"block": None}, {"axis": 1.0}, {"axis": "1"}, {"axis": False}, {"axis": None},
+        {"axis": 5, "block": 4}, {"granularity": "tensor", "axis": 5}, {"granularity": "rows", "axis": 5},
+    ],
+)  # fmt: skip
+def test_what_makes_no_scheme(part: Any) -> None:
+    """Neither at first nor when schemes of such names, and of what they look like, are there already."""
+    for axis, block in ((5, 4), (1, 32), (0, 1)):
+        QuantizedDType(granularity="channel", axis=axis)
+        QuantizedDType(granularity="block", block=block)
+    granularity = "channel" if "axis" in part else "block"
+    for _ in range(2):
+        with pytest.raises(DTypeError, match="scheme"):
+            QuantizedDType("int8", **{"granularity": granularity, **part})
+
+
+@pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
+def test_ranges_of_nothing_and_less(k: Any) -> None:
+    x = np.array([[-2.0, 0.3, 7.0], [1.0, -1.0, 0.5]], np.float32)
+    low, high = np.array([0.0, -1.0], np.float32), np.array([0.0, 1.0], np.float32)
+    for storage, mode in STORAGES:
+        scheme = QuantizedDType(storage, "float32", mode, "channel", axis=0)
+        got = k.dequantize(k.quantize_between(x, low, high, scheme))
+        np.testing.assert_array_equal(got[0], 0.0)
+        np.testing.assert_allclose(got[1], x[1], atol=0.1)
+        with pytest.raises(ArgumentError, match=rf"low end .* above .*{scheme}.*\[2, 3\]"):
+            k.quantize_between(x, high + 1, low, scheme)
+        one = k.quantize_between(x, np.zeros((), np.float32), np.zeros((), np.float32), scheme.for_tensor())
+        assert not k.dequantize(one).any()

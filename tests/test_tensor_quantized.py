@@ -65,8 +65,13 @@ def test_what_is_visible() -> None:
 
 def test_what_is_refused() -> None:
     q = X.quantize()
-    with pytest.raises(AxisError, match=r"quantize: .*axis 2"):
+    with pytest.raises(AxisError, match=r"quantize: qint8_symmetric_channel2_float32 .*axis 2.*float32\[6,8\]"):
         X.quantize(dtype="qint8_symmetric_channel2_float32")
+    for x, y in ((q, q), (q, X.T), (X.T, q)):
+        with pytest.raises(DTypeError, match="quantized_matmul: .*float.*int32"):
+            bb.quantized_matmul(x, y, dtype="int32")
+    with pytest.raises(ArgumentError, match=r"concat: .*\[6, 8\], \[6, 8\].*different steps"):
+        bb.concat([q, (X * 2).quantize()])
     with pytest.raises(ShapeError, match=r"quantize: .*qint8_symmetric_block2_float32"):
         bb.asarray(1.0).quantize(dtype="qint8_symmetric_block2_float32")
     with pytest.raises(ShapeError, match=r"reshape: .*qint8_symmetric_channel0_float32.*dequantize"):
@@ -90,6 +95,7 @@ def test_a_given_range() -> None:
     np.testing.assert_array_equal(again.detach().numpy(), y.detach().numpy())
     for options, error, words in (
         ({"low": 1.0}, ArgumentError, "give both"),
+        ({"low": 2.0, "high": -2.0}, ArgumentError, r"above.*qint8_symmetric_tensor_float32.*\[2, 3\]"),
         ({"low": bb.zeros(2), "high": bb.ones(2)}, ShapeError, r"quantize.*float32\[2,3\]"),
         ({"low": -1.0, "high": leaf.sum()}, NotDifferentiableError, "no gradient"),
         ({"low": "a", "high": 1.0}, ArgumentError, "number"),

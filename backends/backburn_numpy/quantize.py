@@ -15,6 +15,7 @@ from backburn.backend.quantized import (
     block_length,
     refuse,
     refuse_infinite,
+    refuse_turned,
     scale_shape,
     steps_for,
 )  # fmt: skip
@@ -52,8 +53,14 @@ def quantize_between(x: Array, low: Array, high: Array, /, dtype: QuantizedDType
     scale_shape(x.shape, dtype)
     if x.size and not (np.isfinite(np.min(x)) and np.isfinite(np.max(x))):
         raise refuse_infinite(x.shape, dtype)
+    if np.any(low > high):
+        raise refuse_turned(x.shape, dtype)
     least = np.minimum(np.asarray(low, np.float64), 0.0, out=...)
-    return _quantized(x, least, np.maximum(np.asarray(high, np.float64), 0.0, out=...), dtype)
+    most = np.maximum(np.asarray(high, np.float64), 0.0, out=...)
+    reaches = (least < 0) | (most > 0)
+    if not np.all(reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
+        x = np.where(spread(np.asarray(reaches), x.shape, dtype), x, x.dtype.type(0))
+    return _quantized(x, least, most, dtype)
 
 
 def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:

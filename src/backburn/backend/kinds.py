@@ -80,12 +80,17 @@ class Kinds(Protocol[F, I, B, Q]):
     def quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> Q:
         """:meth:`quantize` with steps that span the values from ``low`` to ``high`` and 0, of the shape of the steps.
 
-        Values beyond become the ends. Raises for NaN and infinite values.
+        Values beyond become the ends. Raises for NaN and infinite values, and where ``low`` is more than ``high``.
         """
         values: Any = x
         if not quantized.all_of(self, self.isfinite(values)):
             raise quantized.refuse_infinite(values.shape, dtype)
+        if not quantized.all_of(self, self.logical_not(self.greater(low, high))):
+            raise quantized.refuse_turned(values.shape, dtype)
         wide_low, wide_high = self.minimum(self.cast(low, float64), 0.0), self.maximum(self.cast(high, float64), 0.0)
+        reaches = self.logical_or(self.less(wide_low, 0.0), self.greater(wide_high, 0.0))
+        if not quantized.all_of(self, reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
+            x = self.where(quantized.spread(self, reaches, values.shape, dtype), x, 0.0)
         return quantized.quantize(self, x, wide_low, wide_high, dtype)  # type: ignore[return-value]
 
     @operation(kinds="Q", shape=unchanged, result="dtype")

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from backburn.backend import float8
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, int16, uint8
-from backburn.base.errors import AxisError, NumericalInstabilityError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, NumericalInstabilityError, ShapeError
 
 P = TypeVar("P")
 Shape = tuple[int, ...]
@@ -69,6 +69,13 @@ def refuse_infinite(shape: Shape, dtype: QuantizedDType) -> NumericalInstability
     """The error for values in a given range that are no numbers, or infinite."""
     return NumericalInstabilityError(
         f"quantize: values must be finite for {dtype}, and of those in the shape {list(shape)} some are not"
+    )
+
+
+def refuse_turned(shape: Shape, dtype: QuantizedDType) -> ArgumentError:
+    """The error for a range whose low end lies above its high end."""
+    return ArgumentError(
+        f"quantize: the low end of a range lies above its high end, for {dtype} and the shape {list(shape)}"
     )
 
 

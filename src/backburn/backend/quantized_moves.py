@@ -157,7 +157,10 @@ def concat(k: Any, tensors: Sequence[Any], /, axis: int) -> Q:
         return replace(_made(k, first, values), scale=scale, zero=joined_zero)
     for x in tensors[1:]:
         if not _same(k, first.scale, x.scale) or (first.zero is not None and not _same(k, first.zero, x.zero)):
-            raise ArgumentError(f"concat: the tensors of {dtype} have different steps; dequantize them first")
+            shapes = ", ".join(str(list(t.shape)) for t in tensors)
+            raise ArgumentError(
+                f"concat: the tensors of {dtype} in the shapes {shapes} have different steps; dequantize them first"
+            )
     return _made(k, first, values)
 
 

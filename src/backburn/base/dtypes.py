@@ -14,6 +14,7 @@ and booleans with its own width, an integer wins over a boolean, and Python scal
 from __future__ import annotations
 
 import re
+from operator import index
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -147,23 +148,28 @@ class QuantizedDType(DType):
         block: int | None = None,
     ) -> QuantizedDType:
         """The scheme of these parts; always the same object."""
-        part = {"channel": axis, "block": block}.get(granularity)
+        axis, block = (_whole_number(what, n) for what, n in (("an axis", axis), ("a block", block)))
+        part = axis if granularity == "channel" else block if granularity == "block" else None
         name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
-        if name in _SCHEMES:
-            return _SCHEMES[name]
         stored, step = STORAGES.get(str(storage)), _SCALES.get(str(scale))
-        sizes = {"tensor": (False, False), "channel": (True, False), "block": (False, True)}.get(granularity)
-        if stored is None or step is None or mode not in ("symmetric", "affine") or sizes is None:
+        known = mode in ("symmetric", "affine") and granularity in ("tensor", "channel", "block")
+        if stored is None or step is None or not known:
             raise DTypeError(
                 f"{name} is no scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
                 "mode symmetric or affine, granularity tensor, channel or block"
             )
-        if sizes != (axis is not None, block is not None) or (block is not None and block < 1):
-            raise DTypeError(f"{name} is no scheme: channel needs an axis and block a length from 1 on")
+        given = (axis is not None, block is not None)
+        if given != (granularity == "channel", granularity == "block") or (block is not None and block < 1):
+            raise DTypeError(
+                f"{name} is no scheme with axis={axis} and block={block}: channel needs an axis, block a length from 1 "
+                "on, and neither anything else"
+            )
         if stored is uint8 and mode == "symmetric":
             raise DTypeError(f"{name} is no scheme: uint8 holds no negative values, so that its mode is affine")
         if isinstance(stored, FloatDType) and mode == "affine":
             raise DTypeError(f"{name} is no scheme: floats are densest around 0, so that their mode is symmetric")
+        if name in _SCHEMES:
+            return _SCHEMES[name]
         self = object.__new__(cls)
         DType.__init__(self, name, stored.bits)
         for key, value in (("storage", stored), ("scale", step), ("mode", mode), ("granularity", granularity)):
@@ -210,6 +216,18 @@ class QuantizedDType(DType):
         return QuantizedDType(self.storage, self.scale, self.mode)
 
 
+def _whole_number(what: str, value: Any) -> int | None:
+    """An integer of any kind but a truth value, or None."""
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, bool):
+            return index(value)
+    except TypeError:
+        pass
+    raise DTypeError(f"{what} of a scheme is an integer, not {value!r}")
+
+
 float16: Final = FloatDType("float16", 16)
 bfloat16: Final = FloatDType("bfloat16", 16)
 float32: Final = FloatDType("float32", 32)
@@ -248,7 +266,7 @@ _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
 def as_dtype(dtype: Any) -> DType:
     """The :class:`DType` named by a ``DType``, a string, a NumPy dtype or scalar type, or ``float``/``int``/``bool``.
 
-    ``float`` is float32 and ``int`` int64. Raises :class:`DTypeError` for anything else, complex types included.
+    ``float`` is float32, ``int`` int64 and ``"qint8"`` the default scheme. Raises :class:`DTypeError` for anything else, complex types included.
 
         >>> as_dtype("int8"), as_dtype(np.float64), as_dtype(bool)
         (int8, float64, bool)
@@ -264,7 +282,7 @@ def as_dtype(dtype: Any) -> DType:
             name = np.dtype(dtype).name
         except (TypeError, ValueError):  # also for what has a dtype but is none
             name = repr(dtype)
-    found = DTYPES.get(name)
+    found = qint8 if name == "qint8" else DTYPES.get(name)
     if found is None and (scheme := _SCHEME_NAME.fullmatch(name)):
         storage, mode, granularity, number, scale = scheme.groups()
         part = {granularity.replace("channel", "axis"): int(number)} if number is not None else {}

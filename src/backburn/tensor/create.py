@@ -340,9 +340,10 @@ def quantize(
     flipping, slicing, taking, joining) keep a tensor quantized where its steps allow it; everything else takes
     :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError`
     for other than float tensors and for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError`
-    for a scheme or a range that does not fit the shape, and :class:`NotDifferentiableError` for a tracked tensor,
-    through which no gradient would flow, outside of ``no_grad()``. With ``straight_through`` the result is the float
-    tensor of the rounded values (:func:`fake_quantize`), whose gradient passes as if nothing had been rounded.
+    for a scheme or a range that does not fit the shape, :class:`ArgumentError` for ``low`` above ``high``, and outside
+    of ``no_grad()`` :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow. With
+    ``straight_through`` the result is the float tensor of the rounded values (:func:`fake_quantize`), whose gradient
+    passes as if nothing had been rounded.
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()

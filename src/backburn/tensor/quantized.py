@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.backend.quantized import scale_shape
 from backburn.backend.quantized_products import linear_shape, product_shape
-from backburn.backend.shapes import broadcast_to
+from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import (
-    axis_of,
     call,
     cast,
     describe,
-    dtype_or_default,
     float_operand,
     is_tensor,
     made,
@@ -33,7 +31,12 @@ def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:
     scheme = as_dtype(dtype)
     if not isinstance(scheme, QuantizedDType):
         raise DTypeError(f"{name}: {scheme} is no quantized dtype; bb.qint8 is one")
-    return scheme if scheme.axis is None else scheme.over(axis_of(name, x, scheme.axis))
+    if scheme.axis is None:
+        return scheme
+    try:
+        return scheme.over(check_axis(scheme.axis, x.ndim))
+    except AxisError as error:
+        raise AxisError(f"{name}: {scheme} does not fit the shape: {error}. Operand: {describe((x,))}") from None
 
 
 def range_for(name: str, x: Tensor, scheme: QuantizedDType, low: Any, high: Any) -> tuple[Any, ...]:
@@ -144,8 +147,11 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
         ([[16130.0]], [[129.0]])
     """
     kinds = [tensor_operand("q_matmul", t).dtype.kind == "quantized" for t in (x, y)]
+    chosen = None if dtype is None else as_dtype(dtype)
+    if chosen is not None and chosen.kind != "float":
+        raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {chosen}")
     if all(kinds):
-        return call("q_matmul", x, y, dtype=dtype_or_default(dtype, float32))  # type: ignore[no-any-return]
+        return call("q_matmul", x, y, dtype=chosen or float32)  # type: ignore[no-any-return]
     if not any(kinds):
         raise DTypeError(f"q_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
     try:
@@ -157,4 +163,4 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     else:
         turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
         result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
-    return cast(result, dtype_or_default(dtype, result.dtype))  # type: ignore[no-any-return]
+    return cast(result, chosen or result.dtype)  # type: ignore[no-any-return]
