@@ -164,5 +164,5 @@ for _name, _function in FUNCTIONS.items():
     setattr(JaxBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(JaxBackend, _name, _function)
-check_shapes(JaxBackend, "slice", "slice_assign")
+check_shapes(JaxBackend, "slice", "slice_assign", "irfft")
 take_quantized(JaxBackend)
