@@ -13,7 +13,7 @@ import pytest
 import backburn as bb
 from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend, registry
 from backburn.backend.expression import Decorated, Expression, parse
-from backburn.base.errors import BackendMismatchError, BackendUnavailableError, SpecError
+from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, SpecError
 
 # ---- reading expressions ----
 
@@ -117,7 +117,7 @@ def test_a_decorator_alone_is_no_backend(spec: str) -> None:
     ("spec", "words"),
     [
         ("numpy(autodiff)", "numpy wraps nothing"),
-        ("numpy:0", "numpy does not take device 0"),
+        ("null:0", "null does not take device 0"),
         ("numpy(threads=2)", "numpy does not take threads=2"),
         ("autodiff(numpy, depth=2)", "autodiff does not take depth=2"),
     ],
@@ -125,6 +125,19 @@ def test_a_decorator_alone_is_no_backend(spec: str) -> None:
 def test_what_a_backend_does_not_take(spec: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         load_backend(spec)
+
+
+def test_the_cpu_is_device_0(names) -> None:
+    assert load_backend("numpy:0") is load_backend("numpy") is load_backend("numpy(device=0)")
+    assert load_backend("autodiff(numpy:0)").spec == "autodiff(numpy)"
+    assert load_backend("numpy:0(quantized=propagate)").spec == "numpy(quantized=propagate)"
+    for spec in ("numpy:1", "autodiff(numpy:1)"):
+        with pytest.raises(BackendUnavailableError, match="numpy:1: the CPU is one device, numpy:0 or numpy"):
+            load_backend(spec)
+    with pytest.raises(ArgumentError, match="numpy: a device is a number, not 'cpu'"):
+        load_backend("numpy(device=cpu)")
+    with pytest.raises(SpecError, match=r"write autodiff\(numpy:0\)"):  # which can be read
+        load_backend("autodiff:0(numpy)")
 
 
 @pytest.mark.parametrize("spec", ["cupy", "cupy:1", "autodiff(cupy:0)"])
@@ -297,6 +310,26 @@ def test_a_missing_attribute_is_a_broken_plugin(site: Path, names) -> None:
     install(site, "toy", modules={"toy_empty": ""}, points={"backburn.backends": {"toy": "toy_empty:Toy"}})
     with pytest.raises(BackendUnavailableError, match="AttributeError"):
         load_backend("toy")
+
+
+@pytest.mark.parametrize("source", ["raise SystemExit(3)", "def Toy(*inner): raise SystemExit(3)"])
+def test_a_plugin_that_ends_the_program_is_a_broken_one(source: str, site: Path, names) -> None:
+    points = {"backburn.backends": {"toy": "toy_ends:Toy"}, "backburn.decorators": {"wraps": "toy_ends:Toy"}}
+    install(site, "toy", modules={"toy_ends": source}, points=points)
+    with pytest.raises(BackendUnavailableError, match=r"'toy'.*SystemExit: 3"):
+        load_backend("toy")
+    with pytest.warns(registry.BackendWarning, match="'toy'.*SystemExit: 3"):
+        (found,) = (b for b in list_backends() if b.name == "toy")
+    assert not found.usable
+    with pytest.raises(BackendUnavailableError, match=r"'wraps'.*SystemExit: 3"):
+        load_backend("wraps(numpy)")
+
+
+def test_an_interrupt_while_a_plugin_loads_passes(site: Path, names) -> None:
+    modules = {"toy_slow": "raise KeyboardInterrupt"}
+    install(site, "toy", modules=modules, points={"backburn.backends": {"toy": "toy_slow:Toy"}})
+    with pytest.raises(KeyboardInterrupt):
+        list_backends()
 
 
 def test_a_broken_decorator_is_listed(site: Path) -> None:

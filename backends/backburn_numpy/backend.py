@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
@@ -12,7 +13,7 @@ from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, STORAGES, DType
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
+from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
 from backburn_numpy import (
     activate,
     arithmetic,
@@ -79,7 +80,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     """Arrays in host memory, computed by NumPy. There is one object of each policy for quantized operands.
 
     An operation on floats that is given quantized tensors has a float result, or with ``quantized="propagate"`` one
-    that is quantized by the same scheme.
+    that is quantized by the same scheme. The CPU is device 0, and the only one: ``"numpy:0"`` is ``"numpy"``.
 
     >>> k = NumpyBackend()
     >>> k.add(np.array([1.0, 2.0]), 1.0)
@@ -89,7 +90,13 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     _instances: ClassVar[dict[tuple[type, str], NumpyBackend]] = {}  # a subclass has its own
     _quantized: str = "inhibit"
 
-    def __new__(cls, quantized: str = "inhibit") -> NumpyBackend:
+    def __new__(cls, quantized: str = "inhibit", device: int = 0) -> NumpyBackend:
+        try:
+            number = operator.index(device)
+        except TypeError:
+            raise ArgumentError(f"numpy: a device is a number, not {device!r}") from None
+        if number != 0:
+            raise BackendUnavailableError(f"numpy:{number}: the CPU is one device, numpy:0 or numpy")
         if quantized not in ("inhibit", "propagate"):
             raise ArgumentError(f"numpy: quantized is inhibit or propagate, not {quantized!r}")
         known = cls._instances.get((cls, quantized))

@@ -113,7 +113,7 @@ def list_backends() -> list[BackendInfo]:
         except BackburnError as error:
             reason = str(error)
             absent = isinstance(error, BackendUnavailableError) and error.__cause__ is None
-            if isinstance(error.__cause__, Exception):
+            if error.__cause__ is not None:
                 warnings.warn(reason, BackendWarning, stacklevel=2)
         package = packages.get((name, where), "")
         result.append(BackendInfo(name, where, not reason, reason, package, absent=absent))
@@ -183,7 +183,7 @@ def _find(group: str, name: str) -> Any | None:
         found = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         if isinstance(cause, BackendUnavailableError):
             raise
         raise BackendUnavailableError(
@@ -244,7 +244,7 @@ def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...]
         words = [f"device {expression.device}"] if device else []
         words += [f"{key}={value!r}" for key, value in expression.options.items()]
         raise expression.error(_refusal(name, factory, words, cause)) from cause
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         why = f"{type(cause).__name__}: {cause}"
         raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause
     if not is_backend(made):
