@@ -1,10 +1,10 @@
-"""Samples made from others: of edge values, and of no dimensions, where an operation has none written for it."""
+"""Samples made from others: of edge values, of no dimensions, and with numbers that nothing else could be taken for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -41,6 +41,15 @@ OPEN = frozenset(
     }
 )
 
+#: Of an operation that takes a number for an operand: arrays that hold it among others of either sign, and numbers that
+#: are neither 0, nor 1, nor whole, nor of one sign only. A lost or a changed one shows.
+LADDERS = {bool: [True, False], int: [-3, -2, 1, 2, 3], float: [-1.75, -1.0, 0.5, 0.75, 1.0, 2.5]}
+NUMBERS = {bool: (True, False), int: (2, -3), float: (0.75, -1.75)}
+#: Indices of samples with such numbers begin here.
+SCALARS = 1010
+#: What takes no negative number: a shift, the exponent of an integer, a tolerance.
+_POSITIVE = frozenset({"bitwise_left_shift", "bitwise_right_shift", "pow", "pinv"})
+
 
 @cache
 def samples_of(name: str) -> tuple[tuple[int, Sample], ...]:
@@ -67,7 +76,34 @@ def _derived(operation: Operation) -> Iterator[tuple[int, Sample]]:
                 continue
             flat = replace(sample, operands=tuple(each(sample.operands, _number)), smooth=0, gradients=None)
             yield ZERO_D, flat
-            return
+            break
+    yield from _with_numbers(operation)
+
+
+def _with_numbers(operation: Operation) -> Iterator[tuple[int, Sample]]:
+    """For each operand that a sample has a number for: such a call with each of two other numbers."""
+    kinds = list(NUMBERS)
+    for place in range(len(operation.operands)):
+        for kind in kinds:
+            found = [
+                c for c in SAMPLES[operation.name].cases if len(c.operands) > place and type(c.operands[place]) is kind
+            ]
+            if not found or operation.name in _POSITIVE:
+                continue
+            for which, number in enumerate(NUMBERS[kind]):
+                operands = list(found[0].operands)
+                if operation.shape is broadcast:
+                    operands = each(operands, partial(_ladder, kind))
+                operands[place] = number
+                index = SCALARS + 10 * place + 2 * kinds.index(kind) + which
+                yield index, replace(found[0], operands=tuple(operands), smooth=0, gradients=None, note="a number")
+
+
+def _ladder(kind: type, array: Array) -> Array:
+    """An array of the kind of the numbers, or a mask beside it, along which its values go up."""
+    if array.dtype.kind == "b" and kind is not bool:
+        return np.arange(len(LADDERS[kind])) % 2 == 0
+    return np.array(LADDERS[kind])
 
 
 def _values(operation: Operation, sample: Sample) -> list[Array]:

@@ -12,8 +12,9 @@ def unwarned(what: str) -> Iterator[None]:
     """Raise AssertionError after the block if anything in it warned.
 
     A backend may tell Python not to warn where its own modules are concerned, as NumPy's does: filters that ignore a
-    module or a message stay, where they were set before the first call. Those for whole categories, which a user or a test runner sets, do not count. A warning of
-    a resource that nobody closed is left out: it comes whenever memory is collected, from anywhere.
+    module or a message stay, where they were set before the first call. Those for whole categories, which a user or a
+    test runner sets, do not count. A warning of a resource that nobody closed is left out: it comes whenever memory is
+    collected, from anywhere.
     """
     with warnings.catch_warnings(record=True) as heard:
         particular = [f for f in warnings.filters if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]
