@@ -21,6 +21,7 @@ from backburn.autodiff.tape.operations import VARIANTS
 from backburn.base.contexts import DEFAULT_BACKEND, scoped
 from backburn.base.errors import (
     ArgumentError,
+    BackendMismatchError,
     DTypeError,
     GraphError,
     NumericalInstabilityError,
@@ -228,6 +229,23 @@ def test_operations_are_frozen_slotted_comparable_and_picklable() -> None:
     assert not isinstance(3, GradOp)
 
 
+def test_fields_of_operations_are_checked() -> None:
+    assert GradOp.Add(np.int64(0), 1) == GradOp.Add(0, 1)  # type: ignore[arg-type]
+    assert repr(GradOp.Pow(0, 2)) == "GradOp.Pow(a=0, exponent=2.0)"
+    assert issubclass(GradOp.Add, GradOp)
+    for make, match in (
+        (lambda: GradOp.Add("a", 1), r"GradOp\.Add: a: expected the index of a node, not 'a'"),  # type: ignore[arg-type]
+        (lambda: GradOp.Neg(True), "index of a node, not True"),
+        (lambda: GradOp.Pow(0, "2"), r"GradOp\.Pow: exponent is a number, not '2'"),  # type: ignore[arg-type]
+        (lambda: GradOp.CatOp(inputs=3, axis=0, sizes=()), "inputs: expected a tuple"),  # type: ignore[arg-type]
+        (lambda: GradOp.GatherOp(input=0, indices=(0,), axis="a"), "axis: expected an integer"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(DTypeError, match=match):
+            make()
+    with pytest.raises(ArgumentError, match=r"such as GradOp\.Add\(0, 1\)"):
+        GradOp()
+
+
 EXHAUSTIVE = '''
 def formula(op: AnyGradOp) -> str:
     """Every operation, matched as the original's variants are."""
@@ -263,6 +281,19 @@ def formula(op: AnyGradOp) -> str:
         case _:
             assert_never(op)
 '''
+#: ``GradOp`` itself is the type of each variant, also where a ``match`` is not complete.
+NOMINAL = '''
+def operand(op: GradOp) -> int:
+    match op:
+        case GradOp.Neg(a):
+            return a
+        case _:
+            return op.operands[0]
+
+
+def every(op: AnyGradOp) -> int:
+    return operand(op) + operand(GradOp.Add(0, 1))
+'''
 HEAD = "from typing import assert_never\nfrom backburn.autodiff.tape import AnyGradOp, GradOp\n"
 
 
@@ -275,7 +306,7 @@ def test_a_match_over_all_operations_is_complete() -> None:
 
 @pytest.mark.slow
 def test_mypy_complains_when_a_case_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "whole.py").write_text(HEAD + EXHAUSTIVE)
+    (tmp_path / "whole.py").write_text(HEAD + EXHAUSTIVE + NOMINAL)
     (tmp_path / "lacking.py").write_text(HEAD + EXHAUSTIVE.replace("GradOp.Log2(a) | ", ""))
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
     run = subprocess.run(
@@ -351,6 +382,8 @@ def test_cross_entropy_of_both_kinds_of_targets_and_its_reductions() -> None:
         (np.ones((3, 2)), ShapeError, "probabilities have the shape"),
         (np.array([np.nan, 0.0]), OutOfRangeError, "class indices"),
         (np.array([True, False]), DTypeError, "integers"),
+        (np.eye(3, dtype=int)[:2], DTypeError, r"are probabilities, and these are int64: use floats, 1\.0 and 0\.0"),
+        (np.eye(3, dtype=bool)[:2], DTypeError, "are probabilities, and these are bool"),
         (np.ones((2, 3), "float32"), DTypeError, "the probabilities are float32 and the logits float64"),
     ],
 )
@@ -382,7 +415,29 @@ def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: 
         (lambda g, x: g.gather(x, [3], 1), OutOfRangeError, "indices 0 to 2, not 3"),
         (lambda g, x: g.gather(x, [-1], 1), OutOfRangeError, "not -1"),
         (lambda g, x: g.where_cond(g.input(np.array([0.5])), x, x), ArgumentError, "other than 0.0 and 1.0"),
-        (lambda g, x: g.clamp(x, 1.0, 0.0), ArgumentError, "above"),
+        (lambda g, x: g.where_cond(g.input(np.ones(3, bool)), x, x), DTypeError, r"bool\[3\].*use 1\.0 and 0\.0"),
+        (lambda g, x: g.where_cond(g.input(np.ones(3, int)), x, x), DTypeError, r"int64\[3\].*use 1\.0 and 0\.0"),
+        (lambda g, x: g.clamp(x, 1.0, 0.0), ArgumentError, "clamp: .*above"),
+        (lambda g, x: g.clamp(x, None, 1.0), DTypeError, "clamp: the constant is a number, not None"),
+        (lambda g, x: g.pow(x, "2"), DTypeError, "pow: the constant is a number, not '2'"),
+        (lambda g, x: g.cat(x), DTypeError, "cat: takes a list of nodes, not 0"),
+        (lambda g, x: g.cat([x, x], axis="a"), ShapeError, "cat: an axis is an integer, not 'a'"),
+        (lambda g, x: g.gather(x, 0), DTypeError, "gather: a list of indices is made of integers, and 0 is not"),
+        (lambda g, x: g.gather(x, [0], axis="a"), ShapeError, "gather: an axis is an integer, not 'a'"),
+        (lambda g, x: g.reshape(x, None), DTypeError, "reshape: a shape is made of integers"),
+        (lambda g, x: g.reshape(x, (True, 6)), DTypeError, "reshape: a shape is made of integers"),
+        (lambda g, x: g.backward_collect(x, x), DTypeError, "backward_collect: params is a list of nodes, not 0"),
+        (lambda g, x: g.clip_grad("a"), DTypeError, "clip_grad: the bound is a number, not 'a'"),
+        (lambda g, x: g.clip_grad_norm(None), DTypeError, "clip_grad_norm: the bound is a number"),
+        (lambda g, x: g.vmap_forward(x, 3.0, x), DTypeError, "vmap_forward: the batch is a tensor or a list"),
+        (lambda g, x: g.vmap_forward(x, None, x), DTypeError, "vmap_forward: the batch is a tensor or a list"),
+        (lambda g, x: g.vmap_forward(x, normal(1, 2, 3).astype("float32")), DTypeError, "is float32, and node 0"),
+        (lambda g, x: g.reforward("a"), DTypeError, "reforward: takes indices of nodes"),
+        (lambda g, x: g.neg(True), DTypeError, "index of a node, not True"),
+        (lambda g, x: g.input(None), DTypeError, "input: expected a tensor.*not None"),
+        (lambda g, x: g.set_tensor(x, None), DTypeError, "set_tensor: expected a tensor.*not None"),
+        (lambda g, x: g.parameter([1, 2]), DTypeError, "int64"),
+        (lambda g, x: g.parameter([[1.0, 2.0], [3.0]]), ArgumentError, "parameter: the nested lists do not form"),
         (lambda g, x: g.parameter(2), DTypeError, r"write 2\.0"),
         (lambda g, x: g.parameter(np.ones(2, "int64")), DTypeError, "int64"),
         (lambda g, x: g.cross_entropy(x, x, "max"), ArgumentError, "'sum', 'mean' or 'none'"),
@@ -524,6 +579,7 @@ def test_push_node_checks_its_value() -> None:
         (GradOp.Reshape(input=y, original_shape=(3, 2)), np.ones(6), ShapeError, "original_shape"),
         (GradOp.CatOp(inputs=(a, a), axis=0, sizes=(2, 3)), None, ShapeError, "sizes"),
         (GradOp.StructField(parent=a, field_index=0, total_fields=1), None, DTypeError, "no record"),
+        (GradOp.Clamp(input=a, min=1.0, max=0.0), None, ArgumentError, "the lower bound 1.0 is above the upper 0.0"),
         (3, None, DTypeError, "expected an operation"),
     ):
         with pytest.raises(error, match=match):
@@ -533,6 +589,49 @@ def test_push_node_checks_its_value() -> None:
     with pytest.raises(ShapeError, match="grad has shape"):
         graph.push_node(GradOp.Parameter(), w, x)
     assert len(graph) == 5
+
+
+def test_pushed_nodes_look_into_the_right_kind_of_tree() -> None:
+    graph = GradGraph()
+    record, mapping = graph.record(x=normal(2)), graph.mapping({"x": normal(2)})
+    with pytest.raises(DTypeError, match="push_node: MapLookup: it is a record: use StructField"):
+        graph.push_node(GradOp.MapLookup(map_node=record, key_index=0, total_keys=1))
+    with pytest.raises(DTypeError, match="push_node: StructField: it is a map: use MapLookup"):
+        graph.push_node(GradOp.StructField(parent=mapping, field_index=0, total_fields=1))
+    with pytest.raises(DTypeError, match="its field 0 is None"):
+        graph.map_lookup(graph.mapping({"x": None}), "x")
+    with pytest.raises(ArgumentError, match="push_node: Parameter: grad: the trees differ"):
+        graph.push_node(GradOp.Parameter(), normal(2), {"x": normal(2)})
+    assert len(graph) == 3
+
+
+def test_lists_of_numbers_are_arrays() -> None:
+    graph = GradGraph()
+    w = graph.parameter([1.0, 2.0])
+    assert graph.tensor(w).dtype == "float32"
+    graph.backward(graph.mul(w, graph.input([[3.0, 4.0], [5.0, 6.0]])))
+    np.testing.assert_array_equal(graph.grad(w), [8.0, 10.0])
+    assert graph.tensor(graph.input([[1, 0], [2, 2]])).dtype == "int64"
+    tree = graph.parameter({"a": [1.0, 2.0], "b": [normal(2), normal(3)]})
+    assert graph.tensor(tree)["a"].shape == (2,)
+    assert [x.shape for x in graph.tensor(tree)["b"]] == [(2,), (3,)]
+    double = graph.parameter(normal(2))
+    graph.set_tensor(double, [3.0, 4.0])  # numbers have no dtype of their own
+    rows = graph.vmap_forward(double, [[1.0, 2.0], normal(2)], graph.neg(double))
+    np.testing.assert_array_equal(graph.tensor(double), np.array([3.0, 4.0]), strict=True)
+    np.testing.assert_array_equal(graph.tensor(rows[0]), np.array([-1.0, -2.0]), strict=True)
+
+
+def test_a_batch_that_cannot_be_mapped_over_leaves_nothing() -> None:
+    graph = GradGraph()
+    x = graph.input(normal(3))
+    y = graph.sum(graph.exp(x))
+    for wrong in (normal(2), normal(3).astype("float32"), None, "a"):
+        with pytest.raises((ShapeError, DTypeError, BackendMismatchError)):
+            graph.vmap_forward(x, [normal(3), wrong], y)
+        assert len(graph) == 3
+    assert graph.vmap_forward(x, [], y) == []
+    assert graph.value(graph.vmap_forward(x, [normal(3)], y)[0]) == graph.value(y)
 
 
 # ---- records and maps ----
@@ -576,6 +675,13 @@ def test_keys_are_in_insertion_order() -> None:
     np.testing.assert_array_equal(graph.grad(node)["a"], [0.0, 0.0])
 
 
+def test_fields_may_have_any_name() -> None:
+    graph = GradGraph()
+    node = graph.record(self=normal(2), x=normal(1))
+    assert list(graph.tensor(node)) == ["self", "x"]
+    np.testing.assert_array_equal(graph.tensor(graph.struct_field(node, "self")), normal(2))
+
+
 def test_nested_records_and_maps() -> None:
     graph = GradGraph()
     tree = {"first": Record(w=normal(2), b=normal(2)), "second": Layer(normal(3), normal())}
@@ -609,6 +715,8 @@ def test_named_tuples_and_dataclasses_are_parameters() -> None:
     [
         (lambda g, r, m: g.struct_field(r, "wieght"), ArgumentError, r"no field 'wieght'.*'weight'"),
         (lambda g, r, m: g.struct_field(r, 2), OutOfRangeError, "fields 0 to 1, not 2"),
+        (lambda g, r, m: g.struct_field(r, None), DTypeError, "by its name or its index, not by None"),
+        (lambda g, r, m: g.struct_field(r, True), DTypeError, "by its name or its index, not by True"),
         (lambda g, r, m: g.struct_field(m, "a"), DTypeError, "a map: use map_lookup"),
         (lambda g, r, m: g.map_lookup(m, "b"), ArgumentError, "no key 'b'"),
         (lambda g, r, m: g.map_lookup(r, "weight"), DTypeError, "a record: use struct_field"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from backburn.autodiff.decorator import Autodiff
@@ -11,10 +11,19 @@ from backburn.autodiff.tape.calls import refused
 from backburn.autodiff.tape.evaluate import evaluate
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.records import Record, field_place, is_tree, key_place
-from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, index_of, shown
+from backburn.autodiff.tape.values import (
+    as_float,
+    as_primitive,
+    base_backend,
+    index_of,
+    is_numbers,
+    number_of,
+    shown,
+)  # fmt: skip
 from backburn.backend.contract import AnyBackend
+from backburn.backend.shapes import check_axis
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.base.trees import tree_map
 
 
@@ -46,7 +55,7 @@ class GraphBuilder:
         """A value that receives gradients, which add up over calls of :meth:`backward` until :meth:`zero_grad`."""
         return self._leaf("parameter", GradOp.Parameter(), x)
 
-    def record(self, **fields: Any) -> int:
+    def record(self, /, **fields: Any) -> int:
         """A parameter with named fields, which may have different shapes and be records or maps themselves.
 
         >>> import numpy as np
@@ -68,17 +77,22 @@ class GraphBuilder:
     def _leaf(self, where: str, op: AnyGradOp, x: Any) -> int:
         return self._append(op, self._leaf_value(where, op, x))
 
-    def _leaf_value(self, where: str, op: AnyGradOp, x: Any) -> Any:
+    def _leaf_value(self, where: str, op: AnyGradOp, x: Any, like: Any = None) -> Any:
+        """What is made of a value for a leaf; plain numbers have the dtype of ``like`` where that is given."""
+        if x is None:
+            raise DTypeError(f"{where}: expected a tensor, a NumPy array, a float, or a tree of such, not None")
         trained = isinstance(op, GradOp.Parameter)
 
         def primitive(leaf: Any) -> Any:
             made = (as_float if trained else as_primitive)(self.backend, leaf, where)
             if self.backend.dtype(made).kind != "float":
                 return made
+            if like is not None and not is_tree(like) and (leaf.__class__ is float or is_numbers(leaf)):
+                made = self.backend.cast(made, self._level.dtype(like))
             lifted = self._level.from_inner(made)
             return self._level.set_require_grad(lifted, True) if trained else lifted
 
-        return tree_map(primitive, x)
+        return tree_map(primitive, x, is_leaf=is_numbers)
 
     # ---- arithmetic and functions ----
 
@@ -191,8 +205,6 @@ class GraphBuilder:
 
     def clamp(self, a: int, min: float, max: float) -> int:
         """``a`` between two bounds, at which the derivative is 1."""
-        if min > max:
-            raise ArgumentError(f"clamp: the lower bound {min} is above the upper {max}")
         return self._computed("clamp", GradOp.Clamp(input=a, min=_number("clamp", min), max=_number("clamp", max)))
 
     def where_cond(self, cond: int, on_true: int, on_false: int) -> int:
@@ -204,7 +216,7 @@ class GraphBuilder:
     def reshape(self, a: int, shape: int | Sequence[int]) -> int:
         """The same elements, row by row, in another shape."""
         original = tuple(self._tensor("reshape", a).shape)
-        wanted = _integers("reshape: a shape", (shape,) if isinstance(shape, int) else shape)
+        wanted = _integers("reshape: a shape", shape if isinstance(shape, Iterable) else (shape,))
         if math.prod(original) != math.prod(wanted) or any(n < 0 for n in wanted):
             raise ShapeError(f"reshape: node {a} of shape {list(original)} does not fill the shape {list(wanted)}")
         return self._computed("reshape", GradOp.Reshape(input=a, original_shape=original), wanted)
@@ -215,6 +227,9 @@ class GraphBuilder:
 
     def cat(self, inputs: Sequence[int], axis: int = 0) -> int:
         """Nodes one after another along an axis."""
+        if not isinstance(inputs, Iterable):
+            raise DTypeError(f"cat: takes a list of nodes, not {inputs!r}")
+        inputs = list(inputs)
         tensors = [self._tensor("cat", i) for i in inputs]
         place = self._axis("cat", axis, tensors[0]) if tensors else 0
         sizes = tuple(t.shape[place] if place < len(t.shape) else 0 for t in tensors)
@@ -237,10 +252,10 @@ class GraphBuilder:
         return self._computed("map_lookup", GradOp.MapLookup(map_node=node, key_index=place, total_keys=total))
 
     def _axis(self, where: str, axis: int, x: Any) -> int:
-        rank = len(x.shape)
-        if not -rank <= axis < rank:
-            raise ShapeError(f"{where}: axis {axis} is out of range for {rank} dimensions")
-        return axis % rank
+        try:
+            return check_axis(axis, len(x.shape))
+        except AxisError as error:
+            raise AxisError(f"{where}: {error}") from None
 
     # ---- evaluation ----
 
@@ -262,8 +277,10 @@ class GraphBuilder:
             if is_tree(value) != fields:
                 what = "no record or map" if fields else "a record or map: take a field with struct_field or map_lookup"
                 raise DTypeError(f"{where}: node {i} is {what}")
+            mask = isinstance(op, GradOp.Where) and i == op.cond
             if not fields and i != targets and self._level.dtype(value).kind != "float":
-                raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and the operation takes floats")
+                what = "the mask consists of floats: use 1.0 and 0.0" if mask else "the operation takes floats"
+                raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and {what}")
         # A mask and class indices only choose; probabilities are looked at where they are known to be such.
         chooses = op.cond if isinstance(op, GradOp.Where) else targets
         combined = zip(operands, values, strict=True)
@@ -302,6 +319,8 @@ class GraphBuilder:
     def reforward(self, start: int = 0, end: int | None = None) -> None:
         """Compute the nodes from ``start`` up to and without ``end`` anew: all of them by default."""
         stop = len(self._ops) if end is None else end
+        if index_of(start) is None or index_of(stop) is None:
+            raise DTypeError(f"reforward: takes indices of nodes, not {start!r} and {end!r}")
         if not 0 <= start <= stop <= len(self._ops):
             raise OutOfRangeError(f"reforward: from {start} to {stop}, and the graph has {len(self._ops)} nodes")
         pending, self._stale = self._stale, None
@@ -321,17 +340,17 @@ class GraphBuilder:
             self._values[node] = self._evaluated(f"reforward: node {node}", op, shape)
 
 
-def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:
+def _integers(what: str, values: Any) -> tuple[int, ...]:
     """Python integers, of which ``what`` is made; anything else is refused."""
-    found = [index_of(v) for v in values]
+    found = [index_of(v) for v in values] if isinstance(values, Iterable) else [None]
     if None in found:
-        raise DTypeError(f"{what} is made of integers, and {list(values)} is not")
+        raise DTypeError(f"{what} is made of integers, and {values!r} is not")
     return tuple(v for v in found if v is not None)
 
 
 def _number(where: str, value: Any) -> float:
     """A constant of an operation as a float."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DTypeError(f"{where}: the constant is a number, not {value!r}") from None
+    number = number_of(value)
+    if number is None:
+        raise DTypeError(f"{where}: the constant is a number, not {value!r}")
+    return number

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
-from backburn.autodiff.tape.records import parts
+from backburn.autodiff.tape.records import check_form, parts
 from backburn.autodiff.tape.values import axes_of, item
 from backburn.backend.shapes import check_axis
 from backburn.base.dtypes import int64
@@ -55,9 +55,9 @@ def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> A
         case GradOp.Ln(a):
             return k.log(at[a])
         case GradOp.StructField(parent=parent, field_index=place, total_fields=total):
-            return _part(at[parent], place, total)
+            return _part(at[parent], place, total, mapping=False)
         case GradOp.MapLookup(map_node=parent, key_index=place, total_keys=total):
-            return _part(at[parent], place, total)
+            return _part(at[parent], place, total, mapping=True)
         case GradOp.Sin(a):
             return k.sin(at[a])
         case GradOp.Cos(a):
@@ -86,6 +86,8 @@ def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> A
             _last(at[a], a)
             return k.layer_norm(at[a], None, None, (0,), EPS)
         case GradOp.Clamp(input=a, min=low, max=high):
+            if not low <= high:
+                raise ArgumentError(f"no interval: the lower bound {low} is above the upper {high}")
             return k.clamp(at[a], float(low), float(high))
         case GradOp.Where(cond=cond, on_true=a, on_false=b):
             return k.where(_mask(k, at[cond], cond), at[a], at[b])
@@ -111,6 +113,11 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
     rank, whole = _last(x, node), tuple(x.shape)
     given = tuple(targets.shape)
     logarithms = k.log_softmax(x, rank)
+    if given == whole and k.dtype(targets).kind != "float" and not (rank == 0 and given == (1,)):
+        raise DTypeError(
+            f"targets of the shape of the logits are probabilities, and these are {k.dtype(targets)}: use floats, 1.0 "
+            f"and 0.0, or class indices, which lack the last axis"
+        )
     if given == whole and k.dtype(targets).kind == "float":
         if k.dtype(targets) is not k.dtype(x):
             raise DTypeError(f"the probabilities are {k.dtype(targets)} and the logits {k.dtype(x)}: cast one of them")
@@ -163,12 +170,15 @@ def _last(x: Any, node: int) -> int:
     return len(x.shape) - 1
 
 
-def _part(tree: Any, place: int, total: int) -> Any:
+def _part(tree: Any, place: int, total: int, *, mapping: bool) -> Any:
+    check_form(tree, mapping)
     children, _ = parts(tree)
     if len(children) != total:
         raise ArgumentError(f"it has {len(children)} fields, not {total}")
     if not 0 <= place < total:
         raise OutOfRangeError(f"it has fields 0 to {total - 1}, not {place}")
+    if children[place] is None:
+        raise DTypeError(f"its field {place} is None, which has no value")
     return children[place]
 
 

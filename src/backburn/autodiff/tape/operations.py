@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from backburn.autodiff.tape.values import index_of, number_of
+from backburn.base.errors import ArgumentError, DTypeError
 
 
 class Operation:
     """What all operations of a typed graph have in common; the family itself is :class:`GradOp`."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be in a field, and make of the rest what belongs there: integers, floats, tuples."""
+        for field in fields(self):  # type: ignore[arg-type]
+            made = self._made(field.name, field.type, getattr(self, field.name))
+            object.__setattr__(self, field.name, made)
+
+    def _made(self, name: str, kind: Any, value: Any) -> Any:
+        where = f"GradOp.{type(self).__name__}: {name}"
+        if kind == "float":
+            number = number_of(value)
+            if number is None:
+                raise DTypeError(f"{where} is a number, not {value!r}")
+            return number
+        what = "the index of a node" if name in self.operand_fields else "an integer"
+        if kind == "int":
+            index = index_of(value)
+            if index is None:
+                raise DTypeError(f"{where}: expected {what}, not {value!r}")
+            return index
+        indices = [index_of(v) for v in value] if isinstance(value, Iterable) else [None]
+        if None in indices:
+            raise DTypeError(f"{where}: expected a tuple, each of its elements {what}, not {value!r}")
+        return tuple(indices)
 
     @property
     def operand_fields(self) -> tuple[str, ...]:
@@ -39,26 +67,31 @@ class Operation:
         return type(self)(**changed)  # type: ignore[return-value]
 
 
-def _freeze(operation: Operation, *names: str) -> None:
-    """Make tuples of fields that may be given as lists, so that an operation is hashable."""
-    for name in names:
-        object.__setattr__(operation, name, tuple(getattr(operation, name)))
-
-
 class _Family(type):
     """So that ``isinstance(op, GradOp)`` holds for every operation of the family."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Operation)
 
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, Operation)
 
-class GradOp(metaclass=_Family):
+
+# What a variant inherits from. A class cannot be a base of what stands in its own body; to a type checker it may, which
+# makes ``GradOp`` the type of every variant.
+if TYPE_CHECKING:
+    _Variant: TypeAlias = "GradOp"
+else:
+    _Variant = Operation
+
+
+class GradOp(Operation, metaclass=_Family):
     """Operation recorded in the graph of a :class:`~backburn.autodiff.tape.GradGraph`.
 
     Each variant is a class whose fields are the indices of its operands and its constants: frozen, comparable,
     hashable, picklable. Variants with unnamed fields in the original match by position, the others by name::
 
-        >>> def describe(op: AnyGradOp) -> str:
+        >>> def describe(op: GradOp) -> str:
         ...     match op:
         ...         case GradOp.Add(a, b):
         ...             return f"the sum of {a} and {b}"
@@ -69,92 +102,98 @@ class GradOp(metaclass=_Family):
         >>> describe(GradOp.Add(0, 1)), describe(GradOp.Clamp(input=2, min=0.0, max=1.0))
         ('the sum of 0 and 1', '2, at most 1.0')
 
-    ``AnyGradOp`` is the type of a value of the family: to a type checker, a ``match`` over it without ``case _`` is
-    complete when all 34 variants have their case.
+    ``GradOp`` as an annotation stands for any of them. To a type checker, a ``match`` is known to be complete when it
+    is over ``AnyGradOp``, the union of the 34 variants, and each has its case. A field that is not of its type is a
+    :class:`DTypeError`; whether the nodes exist and fit is found out by the graph.
     """
 
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        raise ArgumentError("GradOp is the family of the operations: make one of them, such as GradOp.Add(0, 1)")
+
     @dataclass(frozen=True, slots=True)
-    class Input(Operation):
+    class Input(_Variant):
         """External input data (no gradient accumulated)."""
 
     @dataclass(frozen=True, slots=True)
-    class Parameter(Operation):
+    class Parameter(_Variant):
         """Trainable parameter (gradients are accumulated here during backward)."""
 
     @dataclass(frozen=True, slots=True)
-    class Add(Operation):
+    class Add(_Variant):
         """Element-wise addition of two nodes."""
 
         a: int
         b: int
 
     @dataclass(frozen=True, slots=True)
-    class Sub(Operation):
+    class Sub(_Variant):
         """Element-wise subtraction of two nodes."""
 
         a: int
         b: int
 
     @dataclass(frozen=True, slots=True)
-    class Mul(Operation):
+    class Mul(_Variant):
         """Element-wise (Hadamard) multiplication of two nodes."""
 
         a: int
         b: int
 
     @dataclass(frozen=True, slots=True)
-    class Div(Operation):
+    class Div(_Variant):
         """Element-wise division of two nodes."""
 
         a: int
         b: int
 
     @dataclass(frozen=True, slots=True)
-    class Neg(Operation):
+    class Neg(_Variant):
         """Element-wise negation."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class MatMul(Operation):
+    class MatMul(_Variant):
         """Matrix multiplication of two 2-D nodes."""
 
         a: int
         b: int
 
     @dataclass(frozen=True, slots=True)
-    class Sum(Operation):
+    class Sum(_Variant):
         """Sum of all elements, of shape [1]."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Mean(Operation):
+    class Mean(_Variant):
         """Mean of all elements, of shape [1]."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class ScalarMul(Operation):
+    class ScalarMul(_Variant):
         """Every element times a constant."""
 
         a: int
         scalar: float
 
     @dataclass(frozen=True, slots=True)
-    class Exp(Operation):
+    class Exp(_Variant):
         """Element-wise exponential."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Ln(Operation):
+    class Ln(_Variant):
         """Element-wise natural logarithm."""
 
         a: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class StructField(Operation):
+    class StructField(_Variant):
         """Access of one field of a record: the node that holds it, the field's index, and how many there are."""
 
         parent: int
@@ -162,7 +201,7 @@ class GradOp(metaclass=_Family):
         total_fields: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class MapLookup(Operation):
+    class MapLookup(_Variant):
         """Look-up of one key of a map: its node, the key's index in insertion order, and how many keys there are."""
 
         map_node: int
@@ -170,87 +209,87 @@ class GradOp(metaclass=_Family):
         total_keys: int
 
     @dataclass(frozen=True, slots=True)
-    class Sin(Operation):
+    class Sin(_Variant):
         """Element-wise sine."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Cos(Operation):
+    class Cos(_Variant):
         """Element-wise cosine."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Sqrt(Operation):
+    class Sqrt(_Variant):
         """Element-wise square root."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Pow(Operation):
+    class Pow(_Variant):
         """Element-wise power with a constant exponent."""
 
         a: int
         exponent: float
 
     @dataclass(frozen=True, slots=True)
-    class Sigmoid(Operation):
+    class Sigmoid(_Variant):
         """Logistic sigmoid: 1 / (1 + exp(-x))."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Relu(Operation):
+    class Relu(_Variant):
         """Rectified linear unit: max(0, x), with derivative 0 at 0."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class TanhAct(Operation):
+    class TanhAct(_Variant):
         """Hyperbolic tangent."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Abs(Operation):
+    class Abs(_Variant):
         """Element-wise absolute value, with derivative 0 at 0."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Log2(Operation):
+    class Log2(_Variant):
         """Element-wise logarithm to base 2."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class Softmax(Operation):
+    class Softmax(_Variant):
         """Softmax over the last axis."""
 
         a: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class CrossEntropy(Operation):
+    class CrossEntropy(_Variant):
         """Cross-entropy between logits and targets, which are probabilities or class indices, over the last axis."""
 
         logits: int
         targets: int
 
     @dataclass(frozen=True, slots=True)
-    class LayerNorm(Operation):
+    class LayerNorm(_Variant):
         """Normalization over the last axis: biased variance, eps 1e-5, no affine parameters."""
 
         a: int
 
     @dataclass(frozen=True, slots=True)
-    class BatchNorm(Operation):
+    class BatchNorm(_Variant):
         """Normalization over the first axis: biased variance, eps 1e-5, no affine parameters."""
 
         a: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Clamp(Operation):
+    class Clamp(_Variant):
         """Element-wise clamping to [min, max], with derivative 1 at both bounds."""
 
         input: int
@@ -258,7 +297,7 @@ class GradOp(metaclass=_Family):
         max: float
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Where(Operation):
+    class Where(_Variant):
         """Element-wise selection by a mask of 0.0 and 1.0."""
 
         cond: int
@@ -266,45 +305,36 @@ class GradOp(metaclass=_Family):
         on_false: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class Reshape(Operation):
+    class Reshape(_Variant):
         """Reshape; ``original_shape`` is that of the operand, the node's own value has the new one."""
 
         input: int
         original_shape: tuple[int, ...]
 
-        def __post_init__(self) -> None:
-            _freeze(self, "original_shape")
-
     @dataclass(frozen=True, slots=True)
-    class TransposeOp(Operation):
+    class TransposeOp(_Variant):
         """Transpose of a 2-D node."""
 
         a: int
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class CatOp(Operation):
+    class CatOp(_Variant):
         """Concatenation along an axis; ``sizes`` are the operands' lengths along it."""
 
         inputs: tuple[int, ...]
         axis: int
         sizes: tuple[int, ...]
 
-        def __post_init__(self) -> None:
-            _freeze(self, "inputs", "sizes")
-
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class GatherOp(Operation):
+    class GatherOp(_Variant):
         """Slices of the operand along an axis, by a list of indices."""
 
         input: int
         indices: tuple[int, ...]
         axis: int
 
-        def __post_init__(self) -> None:
-            _freeze(self, "indices")
 
-
-#: Any operation of the family, for annotations.
+#: Any operation of the family, as the union over which a ``match`` can be complete.
 AnyGradOp: TypeAlias = (
     GradOp.Input
     | GradOp.Parameter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from backburn.autodiff.tape.values import index_of
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, hint_for
 from backburn.base.trees import node_type, register_node
 
@@ -20,7 +21,7 @@ class Record:
     __slots__ = ("_fields",)
     _fields: dict[str, Any]
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         object.__setattr__(self, "_fields", fields)
 
     def __getattr__(self, name: str) -> Any:
@@ -74,6 +75,12 @@ def parts(value: Any) -> tuple[list[Any], list[Any]]:
     return list(children), list(keys)
 
 
+def check_form(value: Any, mapping: bool) -> None:
+    """Raise for a record where a map is looked up in, and for a map of which a field is taken."""
+    if isinstance(value, Mapping) is not mapping:
+        raise DTypeError("it is a record: use StructField" if mapping else "it is a map: use MapLookup")
+
+
 def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
     """The index of a record's field and how many there are."""
     if isinstance(value, Mapping) or not is_tree(value):
@@ -87,10 +94,13 @@ def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> 
                 f"{hint_for(name_or_index, map(str, keys))}"
             )
         return keys.index(name_or_index), len(keys)
-    if not 0 <= name_or_index < len(keys):
+    place = index_of(name_or_index)
+    if place is None:
+        raise DTypeError(f"{where}: a field is known by its name or its index, not by {name_or_index!r}")
+    if not 0 <= place < len(keys):
         have = f"fields 0 to {len(keys) - 1}"
-        raise OutOfRangeError(f"{where}: the record of node {node} has {have}, not {name_or_index}")
-    return int(name_or_index), len(keys)
+        raise OutOfRangeError(f"{where}: the record of node {node} has {have}, not {place}")
+    return place, len(keys)
 
 
 def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from backburn.autodiff.graph import reverse
 from backburn.autodiff.tape import derivatives
 from backburn.autodiff.tape.builder import GraphBuilder
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.records import is_tree
-from backburn.autodiff.tape.values import as_float, as_primitive, axes_of, is_close, item, shown
+from backburn.autodiff.tape.values import (
+    as_float,
+    as_primitive,
+    axes_of,
+    is_close,
+    is_numbers,
+    item,
+    number_of,
+    shown,
+)  # fmt: skip
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NumericalInstabilityError, ShapeError
-from backburn.base.trees import flatten, tree_map, unflatten
+from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 
 if TYPE_CHECKING:
     import graphviz
@@ -36,8 +45,9 @@ class GradGraph(GraphBuilder):
         >>> graph.nodes()[2]
         GradOp.Mul(a=1, b=1)
 
-    Values are tensors, primitives, NumPy arrays or floats, of one float dtype, which is kept; class indices may be
-    integers. Parameters may also be trees: records, maps, dataclasses, named tuples.
+    Values are tensors, primitives, NumPy arrays, floats or nested lists of numbers, of one float dtype, which is kept;
+    class indices may be integers. Parameters may also be trees: records, maps, dataclasses, named tuples, lists of
+    tensors. A list of numbers is an array wherever it stands.
 
     Args:
         backend: where to compute; an autodiff backend stands for the one that it decorates. The default is the default
@@ -46,22 +56,26 @@ class GradGraph(GraphBuilder):
 
     # ---- nodes ----
 
-    def push_node(self, op: AnyGradOp, tensor: Any = None, grad: Any = None) -> int:
+    def push_node(self, op: GradOp, tensor: Any = None, grad: Any = None) -> int:
         """Append a node of any operation.
 
         ``tensor`` is its value: given to a leaf and to Reshape, otherwise checked against what the operation
         computes, or left out. ``grad`` is the gradient that a Parameter has so far. Raises :class:`ArgumentError` for
         a value that the operation does not have.
         """
-        where = f"push_node: {type(op).__name__}"
         if not isinstance(op, GradOp):
             raise DTypeError(f"push_node: expected an operation of GradOp, not {type(op).__name__}")
+        return self._pushed(f"push_node: {type(op).__name__}", cast("AnyGradOp", op), tensor, grad)
+
+    def _pushed(self, where: str, op: AnyGradOp, tensor: Any, grad: Any) -> int:
         if isinstance(op, (GradOp.Input, GradOp.Parameter)):
             if tensor is None:
                 raise ArgumentError(f"{where} needs its value")
             value = self._leaf_value(where, op, tensor)
         else:
-            given = None if tensor is None else tree_map(lambda t: as_float(self.backend, t, where), tensor)
+            given = None
+            if tensor is not None:
+                given = tree_map(lambda t: as_float(self.backend, t, where), tensor, is_leaf=is_numbers)
             shape = None if given is None or is_tree(given) else tuple(given.shape)
             if isinstance(op, GradOp.Reshape) and op.original_shape != tuple(self._tensor(where, op.input).shape):
                 raise ShapeError(f"{where}: original_shape {list(op.original_shape)} is not that of node {op.input}")
@@ -99,7 +113,8 @@ class GradGraph(GraphBuilder):
                 raise ShapeError(f"{where}: grad has shape {list(made.shape)}, the value {list(x.shape)}")
             return made
 
-        return tree_map(fitting, grad, value)
+        leaves, form = flatten(value)
+        return unflatten(form, map(fitting, flatten_like(form, grad, f"{where}: grad", is_numbers), leaves))
 
     # ---- values ----
 
@@ -133,7 +148,7 @@ class GradGraph(GraphBuilder):
         op = self._ops[place]
         if not isinstance(op, (GradOp.Input, GradOp.Parameter)):
             raise GraphError(f"set_tensor: node {place} is computed ({op}). Set the Input or Parameter it comes from")
-        value = self._leaf_value("set_tensor", op, x)
+        value = self._leaf_value("set_tensor", op, x, like=self._values[place])
         old, new = flatten(self._values[place]), flatten(value)
         if old[1] != new[1]:
             raise ArgumentError(f"set_tensor: the value has another form than that of node {place}")
@@ -165,6 +180,9 @@ class GradGraph(GraphBuilder):
 
     def backward_collect(self, loss: int, params: Sequence[int]) -> list[Any]:
         """The gradients of a node for these parameters alone: zero_grad, backward, and grad of each."""
+        if not isinstance(params, Iterable):
+            raise DTypeError(f"backward_collect: params is a list of nodes, not {params!r}")
+        params = list(params)
         for node in params:
             self._parameter("backward_collect", node)
         self._differentiable("backward_collect", loss)
@@ -291,14 +309,24 @@ class GradGraph(GraphBuilder):
             if not whole.shape:
                 raise ShapeError("vmap_forward: the batch is 0-d and has no elements")
             elements = derivatives.slices(self.backend, whole)
-        path = derivatives.path(self._ops, source, target)
-        return [self._replayed(source, element, path, target) for element in elements]
+        elif not isinstance(batch, Iterable):
+            raise DTypeError(f"vmap_forward: the batch is a tensor or a list of values, not {batch!r}")
+        path, size = derivatives.path(self._ops, source, target), len(self._ops)
+        try:
+            return [self._replayed(source, element, path, target) for element in elements]
+        except BaseException:  # nothing stays of a batch that cannot be mapped over as a whole
+            del self._ops[size:], self._values[size:]
+            raise
 
     def _replayed(self, source: int, element: Any, path: Sequence[int], target: int) -> int:
-        value = self._leaf_value("vmap_forward", GradOp.Input(), element)
+        value = self._leaf_value("vmap_forward", GradOp.Input(), element, like=self._values[source])
         (given, form), (known, wanted) = (flatten(v) for v in (value, self._values[source]))
         if form != wanted or [tuple(x.shape) for x in given] != [tuple(x.shape) for x in known]:
             raise ShapeError(f"vmap_forward: an element of the batch has another shape than node {source}")
+        for a, b in zip(given, known, strict=True):
+            if self._level.dtype(a) is not self._level.dtype(b):
+                both = f"{self._level.dtype(a)}, and node {source} {self._level.dtype(b)}"
+                raise DTypeError(f"vmap_forward: an element of the batch is {both}: cast it")
         places = {source: self._append(GradOp.Input(), value)}
         for node in path:
             old = self._values[node]
@@ -318,6 +346,9 @@ class GradGraph(GraphBuilder):
 
 
 def _bound(where: str, value: float) -> float:
-    if not value >= 0:
-        raise ArgumentError(f"{where}: the bound must not be negative, and it is {value}")
-    return float(value)
+    bound = number_of(value)
+    if bound is None:
+        raise DTypeError(f"{where}: the bound is a number, not {value!r}")
+    if not bound >= 0:
+        raise ArgumentError(f"{where}: the bound must not be negative, and it is {bound}")
+    return bound

@@ -59,6 +59,13 @@ def index_of(x: Any) -> int | None:
         return None
 
 
+def number_of(x: Any) -> float | None:
+    """``x`` as a constant of an operation; None when it is no number."""
+    if isinstance(x, (bool, str, bytes)) or not hasattr(x, "__float__") or tuple(getattr(x, "shape", ())) != ():
+        return None
+    return float(x)
+
+
 def dtype_at(k: Any, x: Any) -> DType | None:
     """The dtype of a primitive of ``k``; None for what is none."""
     try:
@@ -89,7 +96,7 @@ def is_numbers(x: Any) -> bool:
     """Whether ``x`` is a list or tuple of numbers, nested or not, which stands for an array."""
     if x.__class__ not in (list, tuple):
         return False
-    return all(isinstance(v, (bool, int, float)) or is_numbers(v) for v in x)
+    return all(isinstance(v, (int, float)) or is_numbers(v) for v in x)
 
 
 def from_numbers(k: Any, numbers: Any, where: str) -> Any:
