@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
@@ -87,3 +91,28 @@ def test_bessel_functions_over_powers_at_the_ends() -> None:
     for name in ("sinc_ratio", "bessel_ratio"):
         with pytest.raises(ArgumentError, match=f"{name}: the order n is -1"):
             getattr(BASE, name)(x, -1)
+
+
+FAR = {
+    "sinc": bb.sinc,
+    "atan": bb.atan,
+    "atan2": lambda x: bb.atan2(x, 6e4),
+    "erf": bb.erf,
+    "softsign": bb.nn.functional.softsign,
+    "mish": bb.nn.functional.mish,
+    "gelu": bb.gelu,
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_derivatives_in_float16_neither_overflow_nor_vanish(name: str) -> None:
+    points = np.array([-6e4, -300.0, -2.5, 0.75, 30.0, 100.0, 300.0, 3e4, 6e4])
+
+    def derivatives(dtype: str) -> Iterator[Any]:
+        function: Any = FAR[name]
+        for _ in range(3):
+            function = bb.grad(lambda x, inner=function: inner(x).sum())
+            yield function(bb.asarray(points, dtype=dtype)).numpy().astype(np.float64)
+
+    for half, double in zip(derivatives("float16"), derivatives("float64"), strict=True):
+        np.testing.assert_allclose(half, double, rtol=1e-2, atol=1e-6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.autodiff.functions import in_float32, over_square_of
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import elementwise, through_body
 from backburn.backend.activate import halves
@@ -49,9 +50,9 @@ def mish(k: Any, g: Any, x: Any) -> Any:
     return k.mul(g, k.add(t, k.mul(k.mul(x, k.sub(1.0, k.square(t))), k.sigmoid(x))))
 
 
-gradient("mish", x=mish)
+gradient("mish", x=lambda k, g, x: in_float32(k, mish, g, x))
 gradient("softplus", x=lambda k, g, x, beta: k.mul(g, k.sigmoid(k.mul(x, beta))))
-gradient("softsign", x=lambda k, g, x: k.div(g, k.square(k.add(k.abs(x), 1.0))))
+gradient("softsign", x=lambda k, g, x: over_square_of(k, g, k.add(k.abs(x), 1.0)))
 gradient("tanhshrink", x=lambda k, g, x: k.mul(g, k.square(k.tanh(x))))
 
 

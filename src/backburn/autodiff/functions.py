@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff.arithmetic import zero_for_x, zero_for_y
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import elementwise
+from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
 
 # ---- powers and logarithms ----
@@ -86,16 +88,29 @@ def over_square_of(k: Any, x: Any, r: Any) -> Any:
     return k.div(k.div(x, r), r)
 
 
+def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:
+    """``slope(k, g, *operands)``; of 16-bit floats in float32, where nothing on the way overflows or vanishes."""
+    dtype = k.dtype(g)
+    if dtype.bits >= 32:
+        return slope(k, g, *operands)
+    return k.cast(slope(k, *(x if is_scalar(x) else widened(k, x) for x in (g, *operands))), dtype)
+
+
+def atan2_slope(k: Any, g: Any, x: Any, y: Any) -> Any:
+    """``g y / (x**2 + y**2)``; 0 at the origin."""
+    return k.mul(g, over_square_of(k, y, nonzero(k, k.hypot(x, y))))
+
+
 gradient("sin", x=lambda k, g, x: k.mul(g, k.cos(x)))
 gradient("cos", x=lambda k, g, x: k.neg(k.mul(g, k.sin(x))))
 gradient("tan", x=lambda k, g, out: k.mul(g, k.add(k.square(out), 1.0)))
 gradient("asin", x=lambda k, g, x: k.div(g, k.sqrt(one_minus_square(k, x))))
 gradient("acos", x=lambda k, g, x: k.neg(k.div(g, k.sqrt(one_minus_square(k, x)))))
-gradient("atan", x=lambda k, g, x: k.div(g, k.add(k.square(x), 1.0)))
+gradient("atan", x=lambda k, g, x: over_square_of(k, g, k.hypot(x, 1.0)))
 gradient(
     "atan2",
-    x=lambda k, g, x, y: k.mul(g, over_square_of(k, y, nonzero(k, k.hypot(x, y)))),
-    y=lambda k, g, x, y: k.neg(k.mul(g, over_square_of(k, x, nonzero(k, k.hypot(x, y))))),
+    x=lambda k, g, x, y: in_float32(k, atan2_slope, g, x, y),
+    y=lambda k, g, x, y: k.neg(in_float32(k, atan2_slope, g, y, x)),
 )
 gradient("sinh", x=lambda k, g, x: k.mul(g, k.cosh(x)))
 gradient("cosh", x=lambda k, g, x: k.mul(g, k.sinh(x)))
@@ -108,8 +123,9 @@ gradient("atanh", x=lambda k, g, x: k.div(g, one_minus_square(k, x)))
 
 
 def gauss(k: Any, x: Any) -> Any:
-    """The derivative of ``erf``: ``2 / sqrt(pi) exp(-x**2)``."""
-    return k.mul(k.exp(k.neg(k.square(x))), 2.0 / math.sqrt(math.pi))
+    """The derivative of ``erf``: ``2 / sqrt(pi) exp(-x**2)``, which beyond 40 is 0 in every dtype."""
+    near = k.clamp(x, -40.0, 40.0)
+    return k.mul(k.exp(k.neg(k.square(near))), 2.0 / math.sqrt(math.pi))
 
 
 gradient("erf", x=lambda k, g, x: k.mul(g, gauss(k, x)))
@@ -125,8 +141,8 @@ def sinc_slope(k: Any, g: Any, x: Any, n: int) -> Any:
     return k.mul(g, k.mul(k.mul(x, -(math.pi**2)), k.sinc_ratio(x, n + 1)))
 
 
-gradient("sinc", x=lambda k, g, x: sinc_slope(k, g, x, 0))
-gradient("sinc_ratio", x=sinc_slope)
+gradient("sinc", x=lambda k, g, x: in_float32(k, sinc_slope, g, x, 0))
+gradient("sinc_ratio", x=lambda k, g, x, n: in_float32(k, sinc_slope, g, x, n))
 gradient("i0", x=lambda k, g, x: k.mul(g, k.i1(x)))
 gradient("i1", x=lambda k, g, x: k.mul(g, k.add(k.bessel_ratio(x, 1), k.mul(k.square(x), k.bessel_ratio(x, 2)))))
 gradient("bessel_ratio", x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x, n + 1))))
