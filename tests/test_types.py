@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import pytest
+
+import backburn as bb
+
+from .typed import kinds
 
 HERE = Path(__file__).parent / "typed"
 ROOT = HERE.parent.parent
@@ -34,7 +40,48 @@ def refused(checker: str, *files: str) -> set[tuple[str, int]]:
 def test_checkers_accept_what_is_right_and_refuse_each_misuse(checker: str) -> None:
     lines = (HERE / "misuse.py").read_text().splitlines()
     expected = {("misuse.py", n) for n, line in enumerate(lines, 1) if line.endswith("# error")}
-    assert len(expected) >= 20
-    got = refused(checker, "correct.py", "misuse.py")
+    assert len(expected) >= 100
+    got = refused(checker, "correct.py", "kinds.py", "misuse.py")
     assert got - expected == set(), "refused, and right"
     assert expected - got == set(), "misused, and accepted"
+
+
+# ---- what checkers are told is so ----
+
+WALKED = [f for _, f in inspect.getmembers(kinds, inspect.isfunction) if f.__module__ == kinds.__name__]
+
+
+def is_of(value: object, declared: Any) -> bool:
+    """Whether a value is of a declared type: a class, or a tuple of types."""
+    if get_origin(declared) is not tuple:
+        return isinstance(value, declared)
+    assert isinstance(value, tuple)
+    types = get_args(declared)
+    if types[-1] is Ellipsis:
+        types = types[:1] * len(value)
+    return len(value) == len(types) and all(map(is_of, value, types))
+
+
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(numpy(quantized=propagate))"])
+@pytest.mark.parametrize("function", WALKED, ids=lambda f: f.__name__)
+def test_what_checkers_accept_is_so(function: Any, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = bb.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", backend=spec)
+    i = bb.asarray([[0, 1], [1, 0]], backend=spec)
+    operands = {"x": x, "i": i, "b": i == 1, "q": x.quantize(), "t": x, "number": 2, "truth": True}
+    checked = []
+
+    def check(value: object, declared: Any) -> None:
+        assert is_of(value, declared), (value, declared)
+        checked.append(value)
+
+    monkeypatch.setattr(kinds, "assert_type", check)
+    with bb.use_backend(spec):
+        function(**{name: operands[name] for name in inspect.signature(function).parameters})
+    assert checked
+
+
+def test_a_float_that_is_an_int_keeps_integers() -> None:
+    """Why an int tensor and a ``float`` are a ``Tensor`` to checkers."""
+    number: float = 2
+    assert type(bb.asarray([1]) * number) is bb.IntTensor
+    assert type(bb.asarray([1]) * 2.0) is bb.FloatTensor

@@ -123,3 +123,12 @@ def tensors(x: bb.FloatTensor, anything: object) -> None:
     assert_type(bb.asarray(x, backend="numpy"), bb.FloatTensor)
     assert_type(bb.asarray(x, dtype="int8"), bb.Tensor)
     assert_type(bb.from_dlpack(anything), bb.Tensor)
+
+
+def gradients(w: bb.FloatTensor, t: bb.Tensor) -> None:
+    assert_type(t.require_grad(), bb.FloatTensor)
+    assert_type(t.detach(), bb.FloatTensor)
+    found = (w * w).sum().backward()
+    assert_type(found, Gradients[Any])
+    assert_type(w.grad(found), bb.FloatTensor | None)
+    assert_type(t.grad(t.backward()), bb.FloatTensor | None)

@@ -114,3 +114,91 @@ def tensors(x: bb.FloatTensor, i: bb.IntTensor, anything: object) -> None:
     takes(b=bb.asarray(i))  # error
     takes(f=bb.asarray(anything))  # error
     takes(f=bb.from_dlpack(anything))  # error
+
+
+def gradients(x: bb.FloatTensor, i: bb.IntTensor, b: bb.BoolTensor, q: bb.QuantizedTensor, t: bb.Tensor) -> None:
+    found = t.require_grad().backward()
+    i.require_grad()  # error
+    i.retain_grad()  # error
+    i.detach()  # error
+    i.backward()  # error
+    i.grad(found)  # error
+    i.grad_remove(found)  # error
+    i.grad_replace(found, x)  # error
+    b.require_grad()  # error
+    (x > 0).backward()  # error
+    q.require_grad()  # error
+    q.grad(found)  # error
+    x.argmax().backward()  # error
+    x.astype(bb.int64).require_grad()  # error
+    x.quantize().backward()  # error
+    (i + 1).require_grad()  # error
+    i.sum().backward()  # error
+    x.grad(x)  # error
+
+
+def operators(x: bb.FloatTensor, i: bb.IntTensor, b: bb.BoolTensor, q: bb.QuantizedTensor, t: bb.Tensor) -> None:
+    x[0] = 1.0  # error
+    t[0] = 1.0  # error
+    del t[0]  # error
+    x + "1"  # error
+    x * 1j  # error
+    i + "1"  # error
+    b * None  # error
+    q - "1"  # error
+    ~x  # error
+    ~q  # error
+    x & x  # error
+    x | 1  # error
+    1 ^ x  # error
+    x << 1  # error
+    x >> i  # error
+    q & q  # error
+    i & 1.5  # error
+    t & 1.5  # error
+    1.5 & i  # error
+    -b  # error
+    abs(b)  # error
+    [1, 2][x]  # error
+    range(b)  # error
+    x.take(x, axis=0)  # error
+    x.take(b, axis=0)  # error
+    bb.take(i, x, axis=0)  # error
+    bb.take_along_axis(i, q)  # error
+    x.take(0, axis=0)  # error
+
+
+def narrowed(x: bb.FloatTensor, i: bb.IntTensor, b: bb.BoolTensor, q: bb.QuantizedTensor, t: bb.Tensor) -> None:
+    takes(i=x * 2)  # error
+    takes(i=i / 2)  # error
+    takes(i=i * x)  # error
+    takes(f=i + i)  # error
+    takes(f=i * 2)  # error
+    takes(b=b + 1)  # error
+    takes(f=x < x)  # error
+    takes(f=t + 1.0)  # error
+    takes(i=i + 0.5)  # error
+    takes(f=x.argmax())  # error
+    takes(f=i[0])  # error
+    takes(i=b & b)  # error
+    takes(b=x.T)  # error
+
+
+class Model(bb.nn.Module):
+    def __init__(self) -> None:
+        self.first = bb.nn.Linear(2, 3)
+        self.attention = bb.nn.MultiHeadAttention(4, 2)
+
+    def forward(self, x: bb.Tensor, scale: float = 1.0) -> bb.Tensor:
+        self.first()  # error
+        self.first("x")  # error
+        self.first(x, x)  # error
+        self.attention(x, casual=True)  # error
+        return self.first(x) * scale
+
+
+def modules(model: Model, x: bb.FloatTensor) -> None:
+    model(x, "2")  # error
+    model(x, size=2.0)  # error
+    takes(f=model(x))  # error
+    takes(i=model.first(x))  # error

@@ -27,6 +27,7 @@ from backburn.tensor.dispatch import (
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import IntTensor, Tensor
+    from backburn.tensor.kinds import Indices
 
 T = TypeVar("T", bound="Tensor")
 Scalar = bool | int | float
@@ -71,7 +72,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 # ---- along one axis, whole entries ----
 
 
-def take(x: T, indices: Tensor, /, axis: int | None = None) -> T:
+def take(x: T, indices: Indices, /, axis: int | None = None) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
     ``axis`` may be left out for a tensor of one axis.
@@ -89,7 +90,7 @@ def take(x: T, indices: Tensor, /, axis: int | None = None) -> T:
     return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, 0 if axis is None else axis))  # type: ignore[no-any-return]
 
 
-def index_add(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -> T:
+def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
     """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name.
 
     Every one counts where several are for one place.
@@ -101,7 +102,7 @@ def index_add(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -
     return _write("index_add", x, indices, values, axis)
 
 
-def index_copy(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int) -> T:
+def index_copy(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
     """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
 
     The last stays where several are for one place.
@@ -123,7 +124,7 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
 # ---- along one axis, an index for each element ----
 
 
-def take_along_axis(x: T, indices: Tensor, /, axis: int = -1) -> T:
+def take_along_axis(x: T, indices: Indices, /, axis: int = -1) -> T:
     """The element of ``x`` that ``indices`` name along ``axis``, for each of them; the other axes broadcast.
 
     With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
@@ -147,7 +148,7 @@ def take_along_axis(x: T, indices: Tensor, /, axis: int = -1) -> T:
     return call("gather", wide, chosen, axis=place)  # type: ignore[no-any-return]
 
 
-def scatter(x: T, indices: Tensor, values: Tensor | Scalar, /, *, axis: int, mode: str = "assign") -> T:
+def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mode: str = "assign") -> T:
     """``x`` with ``values`` put where ``indices`` point along ``axis``, as :func:`take_along_axis` reads.
 
     ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
@@ -178,7 +179,7 @@ def _filled(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
 # ---- several axes at once ----
 
 
-def gather_nd(x: T, indices: Tensor, /) -> T:
+def gather_nd(x: T, indices: Indices, /) -> T:
     """The entries of ``x`` at positions along its first m axes: ``indices`` has the shape (..., m).
 
     >>> import backburn as bb
@@ -189,7 +190,7 @@ def gather_nd(x: T, indices: Tensor, /) -> T:
     return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))  # type: ignore[no-any-return]
 
 
-def scatter_nd(x: T, indices: Tensor, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
+def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
     """``x`` with entries put at positions as :func:`gather_nd` reads them.
 
     ``mode`` is ``"assign"`` (the last of several for one place stays) or ``"add"``.
@@ -215,7 +216,7 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
         >>> [i.tolist() for i in bb.nonzero(bb.asarray([[0, 7], [8, 0]]))]
         [[0, 1], [1, 0]]
     """
-    plain_operand("nonzero", x)
+    x = kind_operand("nonzero", x)
     if not x.ndim:
         raise ShapeError(f"nonzero: a 0-d tensor has no axis. Operand: {describe((x,))}")
     positions = call("nonzero", x)

@@ -77,16 +77,6 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, other: Tensor | Scalar, /) -> Tensor: ...
 
-    class IntDivmod(Protocol):
-        """Of an int tensor by another operand."""
-
-        @overload
-        def __call__(self, other: IntTensor | BoolTensor | int, /) -> tuple[IntTensor, IntTensor]: ...
-        @overload
-        def __call__(self, other: FloatTensor, /) -> tuple[FloatTensor, FloatTensor]: ...
-        @overload
-        def __call__(self, other: Tensor | Scalar, /) -> tuple[Tensor, Tensor]: ...
-
     class BoolOperator(Protocol):
         """Of a bool tensor and another operand."""
 
@@ -191,7 +181,6 @@ if TYPE_CHECKING:
         __truediv__: IntDivision
         __floordiv__: IntOperator
         __mod__: IntOperator
-        __divmod__: IntDivmod
         __pow__: IntOperator
         __radd__: IntReflected
         __rsub__: IntReflected
