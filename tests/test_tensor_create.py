@@ -14,6 +14,7 @@ import pytest
 import backburn as bb
 from backburn.base.errors import (
     ArgumentError,
+    DeviceMemoryError,
     DTypeError,
     NotDifferentiableError,
     NumericalInstabilityError,
@@ -304,6 +305,24 @@ def test_asarray_dequantizes_where_another_dtype_is_named() -> None:
     assert bb.asarray(q, dtype="float64").tolist() == bb.asarray(q, dtype="int64").tolist() == [1, -127]
     with pytest.raises(DTypeError, match="asarray: makes float and int and bool tensors, not qint4"):
         bb.asarray(q, dtype=bb.QuantizedDType("int4"))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bb.zeros((10**15,)), r"zeros: .* float32\[1000000000000000\] \(numpy\) takes 4,000,000,000,000,000 b"),
+        (lambda: bb.full((10**8, 10**8), 2), r"full: .* int64\[100000000,100000000\] \(numpy\) takes 80,000,"),
+        (lambda: bb.arange(10**15), r"arange: the memory of cpu is exhausted: int64\[1000000000000000\]"),
+        (lambda: bb.eye(10**8, dtype="float64"), r"eye: .* float64\[100000000,100000000\]"),
+        (lambda: bb.random.normal((10**15,)), r"normal: .* float32\[1000000000000000\]"),
+        (lambda: bb.random.permutation(10**15), r"permutation: .* int64\[1000000000000000\]"),
+        (lambda: bb.zeros_like(bb.full((10**15,), bb.asarray(1.0))), r"zeros_like: .* float32\[1000000000000000\]"),
+    ],
+)
+def test_what_memory_does_not_hold(call: Any, words: str) -> None:
+    with bb.use_backend("numpy"), pytest.raises(DeviceMemoryError, match=words) as caught:
+        call()
+    assert isinstance(caught.value, MemoryError)
 
 
 def test_backend_and_device_may_name_the_same() -> None:

@@ -62,7 +62,7 @@ class DeviceError(BackburnError, RuntimeError):
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """The memory of a device is exhausted; the message says what is in use."""
+    """The memory of a device is exhausted; the message says what is in use, or what was asked for."""
 
 
 class SpecError(BackburnError, ValueError):

@@ -6,6 +6,7 @@ only a failing one needs: errors are explained after the backend has raised, fro
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
@@ -21,6 +22,7 @@ from backburn.base.errors import (
     AxisError,
     BackburnError,
     BackendMismatchError,
+    DeviceMemoryError,
     DTypeError,
     OutOfRangeError,
     ShapeError,
@@ -436,8 +438,22 @@ def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     try:
         primitive = getattr(backend, name)(**attributes)
     except Exception as error:
+        if isinstance(error, MemoryError) and not isinstance(error, BackburnError):
+            raise _too_large(OPERATIONS[name], backend, attributes) from error
         explain(name, (), attributes, error)
     return wrap(primitive, backend)
+
+
+def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]) -> DeviceMemoryError:
+    """The error for a tensor that cannot be made because the memory of the device does not hold it."""
+    defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+    shape: tuple[int, ...] = entry.shape(**{**defaults, **attributes}) if entry.shape is not None else ()
+    (dtype,) = entry.dtypes({}, attributes)
+    size = math.prod(shape) * (dtype or DEFAULT_FLOAT.get()).itemsize
+    return DeviceMemoryError(
+        f"{entry.name}: the memory of {backend.device} is exhausted: {dtype}[{','.join(map(str, shape))}] "
+        f"({backend.spec}) takes {size:,} bytes ({size / 2**30:,.1f} GiB). Make less at a time, or a smaller dtype"
+    )
 
 
 # ---- errors ----
