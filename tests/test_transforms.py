@@ -659,8 +659,12 @@ def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, 
     """What was computed from them would be a constant to the transform outside, silently."""
     box: list[Any] = []
 
+    def square(v: Any) -> Any:
+        box.append(kept(v))
+        return v * v
+
     def f(a: Any) -> Any:
-        INSIDE[inside](lambda v: (box.append(kept(v)), v * v)[1])(a)
+        INSIDE[inside](square)(a)
         return a * box[-1]
 
     with pytest.raises(GraphError, match=r"kept beyond it|the transform has ended"):
@@ -673,8 +677,13 @@ def test_an_argument_kept_beyond_a_transform_is_of_no_use() -> None:
     uses: list[Any] = [
         lambda v: v + 1.0, lambda v: v.numpy(), lambda v: x * v, bb.sin, lambda v: v[0], lambda v: bb.stack([v, x]),
     ]  # fmt: skip
+
+    def total(v: Any) -> Any:
+        box.append(v)
+        return v.sum()
+
     for run in (lambda f: grad(f)(x), lambda f: jvp(f, (x,), (x,)), lambda f: jacobian(f)(x)):
-        run(lambda v: (box.append(v), v.sum())[1])
+        run(total)
         for use in uses:
             with pytest.raises(GraphError, match="the transform has ended"):
                 use(box[-1])
@@ -693,3 +702,31 @@ def test_backward_inside_a_transform_is_refused() -> None:
         return a * w.grad((w * w).backward())
 
     assert grad(with_a_leaf_of_its_own)(tensor(2.0)).item() == 6.0
+
+
+def test_what_functions_return_beside_their_value() -> None:
+    x = tensor([1.0, 2.0])
+    f = lambda x: (x * x * x, {"twice": x * 2.0, "name": "cube"})
+    pairs: dict[str, Any] = {
+        "vjp": vjp(f, x, has_aux=True),
+        "jvp": jvp(f, (x,), (x,), has_aux=True),
+        "linearize": linearize(f, x, has_aux=True),
+        "jacobian": jacobian(f, has_aux=True)(x),
+        "forward jacobian": jacobian(f, has_aux=True, mode="forward")(x),
+        "hessian": hessian(lambda x: (f(x)[0].sum(), f(x)[1]), has_aux=True)(x),
+    }
+    for name, found in pairs.items():
+        aux = found[-1]
+        assert aux["name"] == "cube", name
+        assert aux["twice"].tolist() == [2.0, 4.0], name
+        assert aux["twice"].backend is x.backend, name
+    assert pairs["vjp"][1](x)[0].tolist() == [3.0, 24.0]
+    assert pairs["jvp"][1].tolist() == pairs["linearize"][1](x).tolist() == [3.0, 24.0]
+    assert pairs["jacobian"][0].tolist() == pairs["forward jacobian"][0].tolist() == [[3.0, 0.0], [0.0, 12.0]]
+    assert pairs["hessian"][0].tolist() == [[6.0, 0.0], [0.0, 12.0]]
+    of_aux = grad(lambda x: vjp(f, x, has_aux=True)[2]["twice"].sum())(x)  # a level further out takes note of it
+    assert of_aux.tolist() == [2.0, 2.0]
+    for call in (lambda: vjp(cube, x, has_aux=True), lambda: jacobian(cube, has_aux=True)(x)):
+        with pytest.raises(ArgumentError, match="returns a pair, its value and the rest"):
+            call()
+    check_grads(lambda x: x * x, (x,), 1, ["reverse"])

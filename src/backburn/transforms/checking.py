@@ -16,9 +16,9 @@ from backburn.transforms.levels import check_function, float_leaves
 def check_grads(
     f: Callable[..., Any],
     args: tuple[Any, ...],
-    *,
     order: int = 2,
     modes: Sequence[str] = ("reverse", "forward"),
+    *,
     tolerance: float = 1e-6,
     step: float = 2.0**-17,
 ) -> None:

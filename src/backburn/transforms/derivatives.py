@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from operator import index
-from typing import Any
+from typing import Any, Literal, overload
 
 from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, outputs_node, reverse
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.defaults import default_backend
 from backburn.tensor.dispatch import common_backend, describe, lift
 from backburn.tensor.spent import spend
 from backburn.transforms.levels import (
@@ -30,14 +31,20 @@ from backburn.transforms.levels import (
 )
 
 Function = Callable[..., Any]
+Pullback = Callable[[Any], tuple[Any, ...]]
 
 
-def vjp(f: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+@overload
+def vjp(f: Function, *primals: Any, has_aux: Literal[False] = False) -> tuple[Any, Pullback]: ...
+@overload
+def vjp(f: Function, *primals: Any, has_aux: Literal[True]) -> tuple[Any, Pullback, Any]: ...
+def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """``f(*primals)``, and the function that takes a cotangent of it to the cotangents of ``primals``.
 
     ``primals`` are trees of float tensors; the result may be a tree too. The returned function may be called any
     number of times; it takes a tree like the result and returns a tuple like ``primals``, each gradient in the shape
-    and dtype of its primal. Raises :class:`NotDifferentiableError` for primals that are not floats and
+    and dtype of its primal. With ``has_aux`` ``f`` returns a pair of its value and anything else, which comes third: of
+    tensors in it their values. Raises :class:`NotDifferentiableError` for primals that are not floats and
     :class:`ShapeError` for a cotangent of the wrong shape.
 
         >>> import backburn as bb
@@ -46,13 +53,35 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...
         [2.0, 40.0]
     """
     check_function("vjp", f)
-    value, pullback, _ = pulled_back(f, primals)
-    return value, pullback
+    valued, aux = with_aux("vjp", f, has_aux)
+    value, pullback, _ = pulled_back(valued, primals)
+    return (value, pullback, values_of(aux, value)) if has_aux else (value, pullback)
 
 
-def pulled_back(
-    f: Function, primals: tuple[Any, ...]
-) -> tuple[Any, Callable[[Any], tuple[Any, ...]], list[FloatTensor]]:
+def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]]:
+    """``f`` without what it returns beside its value, which the list holds after a call; ``f`` itself if nothing."""
+    aux: list[Any] = []
+    if not has_aux:
+        return f, aux
+
+    @functools.wraps(f)
+    def valued(*args: Any, **kwargs: Any) -> Any:
+        out = f(*args, **kwargs)
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise ArgumentError(f"{name}: with has_aux=True the function returns a pair, its value and the rest")
+        aux[:] = [out[1]]
+        return out[0]
+
+    return valued, aux
+
+
+def values_of(aux: list[Any], value: Any) -> Any:
+    """What a function returned beside ``value``, with the values that its tensors have where ``value`` stands."""
+    places = [x.backend for x in flatten(value)[0] if isinstance(x, Tensor)] or [default_backend()]
+    return tree_map(lambda x: taken_down(x, places[0]), aux[0])
+
+
+def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, list[FloatTensor]]:
     """What :func:`vjp` returns, and the tensors that ``f`` was given."""
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
@@ -157,26 +186,14 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
 
     @functools.wraps(f)
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        aux: list[Any] = []
         of_numbered, primals = of_chosen("grad", f, numbers, args, kwargs)
-
-        def scalar(*chosen: Any) -> Any:
-            out = of_numbered(*chosen)
-            if has_aux:
-                if not isinstance(out, tuple) or len(out) != 2:
-                    raise ArgumentError("grad: with has_aux=True the function returns a pair, its value and the rest")
-                out, extra = out
-                aux.append(extra)
-            return scalar_output("grad", out)
-
-        value, pullback, inputs = pulled_back(scalar, tuple(primals))
+        valued, aux = with_aux("grad", of_numbered, has_aux)
+        value, pullback, inputs = pulled_back(lambda *chosen: scalar_output("grad", valued(*chosen)), tuple(primals))
         gradients = pullback(1.0)
-        aux = [tree_map(lambda x: taken_down(x, value.backend), extra) for extra in aux]
-        spend(inputs)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
-        if has_aux:
-            return (value, aux[0]), gradient
-        return value, gradient
+        rest = values_of(aux, value) if has_aux else None
+        spend(inputs)
+        return ((value, rest) if has_aux else value), gradient
 
     return differentiated
 
@@ -201,10 +218,15 @@ def grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = Fal
     return gradient
 
 
-def linearize(f: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:
+@overload
+def linearize(f: Function, *primals: Any, has_aux: Literal[False] = False) -> tuple[Any, Function]: ...
+@overload
+def linearize(f: Function, *primals: Any, has_aux: Literal[True]) -> tuple[Any, Function, Any]: ...
+def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """``f(*primals)``, and the linear function of tangents that approximates it there.
 
-    The function is run once; the returned one takes a tree like each primal and returns a tree like the result. It
+    The function is run once; the returned one takes a tree like each primal and returns a tree like the result. With
+    ``has_aux`` ``f`` returns a pair of its value and anything else, which comes third (see :func:`vjp`). It
     transposes the reverse pass: ``J t`` is the derivative of ``u -> t . (J' u)``, which is linear in ``u``.
 
         >>> import backburn as bb
@@ -218,7 +240,8 @@ def linearize(f: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:
     middle = Autodiff(below)
     home = leaves[0].backend if leaves else below
     with running(middle):
-        out, pullback = vjp(f, *primals)
+        valued, aux = with_aux("linearize", f, has_aux)
+        out, pullback, _ = pulled_back(valued, primals)
         outputs, out_structure = flatten(out)
         floats = [x for x in outputs if isinstance(x, FloatTensor)]
         start = variables(middle, [_zeros(below, x) for x in floats])
@@ -233,7 +256,8 @@ def linearize(f: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:
         moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else x for x in outputs]
         return unflatten(out_structure, moved)
 
-    return unflatten(out_structure, [_value(middle, x, home) for x in outputs]), tangent_map
+    value = unflatten(out_structure, [_value(middle, x, home) for x in outputs])
+    return (value, tangent_map, values_of(aux, value)) if has_aux else (value, tangent_map)
 
 
 def _zeros(below: Any, x: FloatTensor) -> FloatTensor:
@@ -241,12 +265,23 @@ def _zeros(below: Any, x: FloatTensor) -> FloatTensor:
     return FloatTensor(below.zeros(x.shape, x.dtype), below, x.dtype)
 
 
-def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+@overload
+def jvp(
+    f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: Literal[False] = False
+) -> tuple[Any, Any]: ...
+@overload
+def jvp(
+    f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: Literal[True]
+) -> tuple[Any, Any, Any]: ...
+def jvp(
+    f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False
+) -> tuple[Any, ...]:
     """``f(*primals)`` and its derivative along ``tangents``, which are like ``primals``.
 
     The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost
     is a small constant times the function's, whatever the number of inputs. What ``f`` returns besides float tensors
-    stands in the tangent as it is.
+    stands in the tangent as it is. With ``has_aux`` ``f`` returns a pair of its value and anything else, which comes
+    third (see :func:`vjp`).
 
         >>> import backburn as bb
         >>> jvp(lambda x: x * x, (bb.asarray(3.0),), (bb.asarray(1.0),))[1].item()
@@ -263,13 +298,15 @@ def jvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tup
     duals: list[Dual[Any]] = [Dual(lift(x, below), lift(t, below)) for x, t in zip(leaves, given, strict=True)]
     with running(level):
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
-        out = f(*unflatten(structure, inputs))
+        valued, aux = with_aux("jvp", f, has_aux)
+        out = valued(*unflatten(structure, inputs))
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
-    values = [_value(level, x, home) for x in outputs]
+    value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
+    rest = (values_of(aux, value),) if has_aux else ()
     spend(inputs)
-    return unflatten(out_structure, values), unflatten(out_structure, moved)
+    return value, unflatten(out_structure, moved), *rest
 
 
 def _tangent(level: Forward[Any], x: Any) -> Any:

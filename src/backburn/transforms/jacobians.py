@@ -12,21 +12,33 @@ from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import levels_between, lift, one_of
 from backburn.tensor.spent import spend
 from backburn.transforms.batching import vmap
-from backburn.transforms.derivatives import Function, check_pairs, grad, jvp, of_chosen, positions, pulled_back
+from backburn.transforms.derivatives import (
+    Function,
+    check_pairs,
+    grad,
+    jvp,
+    of_chosen,
+    positions,
+    pulled_back,
+    with_aux,
+)
 from backburn.transforms.levels import check_function, float_leaves
 
 #: How many cotangents or tangents are taken through the function together.
 AT_ONCE = 256
 
 
-def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "reverse") -> Function:
+def jacobian(
+    f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "reverse", has_aux: bool = False
+) -> Function:
     """A function that returns the Jacobian of ``f`` with respect to the arguments ``argnums``.
 
     For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. Where
     the argument is a tree (or ``argnums`` a tuple), there is such a tree of tensors, and where the result is one, such
     a tree of what there is for each of its tensors. ``mode`` is ``"reverse"``, a cotangent for each element of the
     result, or ``"forward"``, a tangent for each element of the arguments; with either, all are taken through ``f``
-    together (:func:`vmap`), in parts of some hundreds where there are more.
+    together (:func:`vmap`), in parts of some hundreds where there are more. With ``has_aux`` ``f`` returns a pair of
+    its value and anything else, and the function a pair of the Jacobian and that.
 
         >>> import backburn as bb
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
@@ -38,15 +50,17 @@ def jacobian(f: Function, argnums: int | tuple[int, ...] = 0, *, mode: str = "re
 
     @functools.wraps(f)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        return _derivative("jacobian", f, numbers, args, kwargs, isinstance(argnums, (tuple, list)), mode)
+        several = isinstance(argnums, (tuple, list))
+        return _derivative("jacobian", f, numbers, args, kwargs, several, mode, has_aux)
 
     return jacobian_of
 
 
-def hessian(f: Function, argnums: int | tuple[int, ...] = 0) -> Function:
+def hessian(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
     """A function that returns the Hessian of ``f``, which returns a float scalar, with respect to ``argnums``.
 
     Forward over reverse: the columns are the tangents of the gradient. For a tree of arguments it is a tree of trees.
+    With ``has_aux`` as :func:`jacobian`.
 
         >>> import backburn as bb
         >>> hessian(lambda x: (x * x * x).sum())(bb.asarray([1.0, 2.0])).tolist()
@@ -54,11 +68,12 @@ def hessian(f: Function, argnums: int | tuple[int, ...] = 0) -> Function:
     """
     numbers = positions("hessian", argnums)
     check_function("hessian", f)
-    gradient = grad(f, argnums)
+    gradient = grad(f, argnums, has_aux=has_aux)
 
     @functools.wraps(f)
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
-        return _derivative("hessian", gradient, numbers, args, kwargs, isinstance(argnums, (tuple, list)), "forward")
+        several = isinstance(argnums, (tuple, list))
+        return _derivative("hessian", gradient, numbers, args, kwargs, several, "forward", has_aux)
 
     return hessian_of
 
@@ -88,13 +103,17 @@ def _derivative(
     kwargs: dict[str, Any],
     several: bool,
     mode: str,
+    has_aux: bool,
 ) -> Any:
     """The derivative of ``f`` with respect to its arguments ``numbers``; a tuple where ``several`` were asked for."""
     of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
     leaves, structure = float_leaves(name, tuple(primals))
-    made = _Derivative(name, of_numbered, leaves, structure)
+    valued, aux = with_aux(name, of_numbered, has_aux)
+    made = _Derivative(name, valued, leaves, structure)
+    rest = list(aux)
     trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
-    return unflatten(made.out_structure, trees if several else [t[0] for t in trees])
+    found = unflatten(made.out_structure, trees if several else [t[0] for t in trees])
+    return (found, rest[0]) if has_aux else found
 
 
 class _Derivative:
