@@ -314,3 +314,49 @@ def test_recording_refuses_what_has_no_gradient() -> None:
         GradientTape().record("argmax", np.ones(2), axis=0)
     with pytest.raises(ArgumentError, match="several results"):
         GradientTape().record("max_with_indices", np.ones(2), axis=0)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "match"),
+    [
+        (lambda t, p: t.record("add", p, np.ones(3)), ShapeError, r"record: add: cannot broadcast.*float64"),
+        (lambda t, p: t.record("add", p), ArgumentError, "record: add: add takes x, y, and y is lacking"),
+        (lambda t, p: t.record("add", p, p, p), ArgumentError, "3 arguments were given"),
+        (lambda t, p: t.record("add", p, None), ArgumentError, "y is None"),
+        (lambda t, p: t.record("add", p, np.ones(2, "float32")), DTypeError, "differ in dtype"),
+        (lambda t, p: t.record("add", 1.0, 2.0), ArgumentError, "no operand is a float tensor"),
+        (lambda t, p: t.record("softmax", p), ArgumentError, "axis is lacking"),
+        (lambda t, p: t.record("softmax", p, 0, axis=0), ArgumentError, "axis is given twice"),
+        (lambda t, p: t.record("sum", p, axis=7), ShapeError, "record: sum: axis 7"),
+        (lambda t, p: t.record("concat", p, 0), DTypeError, "tensors is a list of tensors"),
+        (lambda t, p: t.record("cast", p, "int64"), DTypeError, "the result is int64"),
+        (lambda t, p: t.record(3, p), DTypeError, "known by its name"),
+    ],
+)
+def test_calls_that_cannot_be_recorded(use: Any, error: type[Exception], match: str) -> None:
+    tape = GradientTape()
+    with pytest.raises(error, match=match):
+        use(tape, np.ones(2))
+    assert len(tape) == 0
+
+
+def test_options_of_recorded_operations_in_any_spelling() -> None:
+    tape, x = GradientTape(), np.array([[1.0, 2.0], [3.0, 4.0]])
+    y = tape.record("sum", tape.record("mul", x, [2.0, 3.0]), -1)
+    seed(tape, y)
+    np.testing.assert_array_equal(y, [8.0, 18.0])
+    np.testing.assert_array_equal(tape.execute().get(x), [[2.0, 3.0], [2.0, 3.0]])
+
+
+def test_cells_take_nested_lists() -> None:
+    x, y = np.ones((2, 2)), np.ones(2, "float32")
+    gradients = Gradients()
+    gradients.mut_gradient(x).set([[1.0, 2.0], [3.0, 4.0]])
+    gradients.mut_gradient(x).addmul([[1.0, 0.0], [0.0, 1.0]], 10.0)
+    gradients.mut_gradient(y).add([1.0, 1.0])
+    np.testing.assert_array_equal(gradients.get(x), np.array([[11.0, 2.0], [3.0, 14.0]]), strict=True)
+    np.testing.assert_array_equal(gradients.get(y), np.ones(2, "float32"), strict=True)
+    ragged = [[1.0], [1.0, 2.0]]
+    for wrong, error in (([1.0, 1.0], ShapeError), ([[1, 1], [1, 1]], DTypeError), (ragged, ArgumentError)):
+        with pytest.raises(error, match="set: "):
+            gradients.mut_gradient(x).set(wrong)

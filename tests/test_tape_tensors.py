@@ -111,6 +111,19 @@ def test_the_tape_of_closures() -> None:
         tape.record("mul", x, x)
 
 
+def test_nested_lists_are_taken_by_all() -> None:
+    tape = GradientTape()
+    slot = tape.alloc(2, "float64")
+    tape.record_silu(slot, [0.0, 0.0])
+    is_tensor_of(tape.value(slot), [0.0, 0.0])
+    x = bb.asarray([1.0, 2.0])
+    gradients = over_tensors.Gradients()
+    gradients.mut_gradient(x).set([1.0, 1.0])
+    is_tensor_of(gradients.get(x), [1.0, 1.0])
+    tree = GradGraph()
+    assert tree.tensor(tree.parameter({"w": [1.0, 2.0]}))["w"].shape == (2,)
+
+
 def test_tensors_of_the_level_of_the_tape_stay_differentiable() -> None:
     x = bb.asarray(np.array([2.0, 3.0])).require_grad()
     tape = GradientTape(backend="autodiff(autodiff(numpy))")

@@ -1,7 +1,6 @@
 """The explicit tapes over tensors: what :mod:`backburn.autodiff.tape` has on primitives, with tensors going in and out.
 
-Everything is documented there; here values and gradients are tensors of the tape's backend, and nested lists of numbers
-are taken like tensors::
+Everything is documented there; here values and gradients are tensors of the tape's backend::
 
     >>> from backburn.tape import GradientTape
     >>> tape = GradientTape()

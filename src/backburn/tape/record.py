@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff import tape
-from backburn.tape.values import from_lists, tensors
+from backburn.tape.values import tensors
 
 
 class GradientTape(tape.GradientTape):
     """:class:`backburn.autodiff.tape.GradientTape` whose values and gradients are tensors."""
-
-    def input(self, x: Any) -> int:
-        """A slot with the value ``x``: a tensor, nested lists of numbers, an array or a float."""
-        return super().input(from_lists(x, self.backend))
 
     def value(self, slot: int) -> Any:
         """The value of a slot as a tensor."""
@@ -30,7 +26,7 @@ class GradientTape(tape.GradientTape):
         >>> tape.backward([1.0], buffers)[x]
         Tensor([16.], dtype=float32, backend=numpy)
         """
-        found = super().backward(from_lists(loss_grad, self.backend), tensors, output=output)
+        found = super().backward(loss_grad, tensors, output=output)
         return _tensors(found, self.backend) if tensors is None else found
 
 

@@ -15,6 +15,8 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, OutOf
 
 def differentiable(where: str, name: str) -> Operation:
     """The table's entry of a differentiable operation; an error for any other name."""
+    if not isinstance(name, str):
+        raise DTypeError(f"{where}: an operation is known by its name, not by {name!r}")
     entry = OPERATIONS.get(name)
     if entry is None:
         known = [n for n, e in OPERATIONS.items() if e.differentiable]
@@ -43,6 +45,9 @@ def bound(
         all_axes = name == "axis" and parameter.annotation != "int"
         if name not in found and parameter.default is parameter.empty and not all_axes:
             raise ArgumentError(f"{where}: {what}, and {name} is lacking. Write {name}=...")
+    for name in entry.operands:
+        if found.get(name) is None and name not in entry.optional:
+            raise ArgumentError(f"{where}: {what}, and {name} is None")
     operands = [found.get(name) for name in entry.operands]
     return operands, {name: found[name] for name in entry.attributes if name in found}
 

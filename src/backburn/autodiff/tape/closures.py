@@ -24,11 +24,19 @@ from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, next_stamp
-from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, dtype_at, primitive_of, shown
+from backburn.autodiff.tape.calls import bound, call, differentiable
+from backburn.autodiff.tape.values import (
+    as_float,
+    as_primitive,
+    base_backend,
+    dtype_at,
+    is_numbers,
+    primitive_of,
+    shown,
+)
 from backburn.backend.contract import AnyBackend
-from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
 from backburn.base.trees import leaves_with_paths
 
 __all__ = ["Cell", "Gradient", "Gradients", "GradientTape"]
@@ -72,9 +80,9 @@ class Gradient:
 class Cell(Gradient):
     """The gradient of one tensor, to be written: what it holds is replaced, never changed.
 
-    Every method takes a number, a primitive, a tensor, a host array or another gradient, and raises
-    :class:`ShapeError` or :class:`DTypeError` when what would be put in is not of the tensor's shape and dtype: a tape
-    of closures neither broadcasts nor reduces.
+    Every method takes a number, nested lists of floats, a primitive, a tensor, a host array or another gradient, and
+    raises :class:`ShapeError` or :class:`DTypeError` when what would be put in is not of the tensor's shape and dtype:
+    a tape of closures neither broadcasts nor reduces.
     """
 
     __slots__ = ()
@@ -100,6 +108,8 @@ class Cell(Gradient):
         if x.__class__ in (int, float):
             return float(x)
         made = as_float(self._backend, x, name)
+        if is_numbers(x):  # which have no dtype of their own
+            return self._backend.cast(made, self._dtype)
         if self._backend.dtype(made) is not self._dtype:
             raise DTypeError(f"{name}: {shown(self._backend, made)} for a gradient of {self._dtype}: cast it first")
         return made
@@ -263,9 +273,11 @@ class GradientTape:
     def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
         """Compute an operation of the contract and add what its gradient rules say to the tape.
 
-        Operands are primitives, tensors, host arrays, or Python floats, which are constants; the result is a primitive
-        of the tape's backend, by which its gradient is known. Raises :class:`ArgumentError` for an operation that does
-        not exist, has several results or no gradient.
+        Operands are primitives, tensors, host arrays, or Python numbers, which are constants; options follow them in
+        the declared order or have their names. The result is a primitive of the tape's backend, by which its gradient
+        is known. Raises :class:`ArgumentError` for an operation that does not exist, has several results or no
+        gradient, and for operands or options that are not its own, :class:`ShapeError` or :class:`DTypeError` for
+        operands that do not fit.
 
         >>> import numpy as np
         >>> x, tape = np.array([1.0, 2.0]), GradientTape()
@@ -275,17 +287,16 @@ class GradientTape:
         array([2., 4.])
         """
         waiting = self._waiting("record")
-        entry = OPERATIONS.get(operation)
-        if entry is None:
-            raise ArgumentError(f"record: there is no operation {operation!r}. {hint_for(operation, OPERATIONS)}")
-        if not entry.differentiable or len(entry.results) > 1:
-            what = "several results" if entry.differentiable else "no gradient"
-            raise ArgumentError(f"record: {operation} has {what}")
+        entry = differentiable("record", operation)
+        if len(entry.results) > 1:
+            raise ArgumentError(f"record: {operation} has several results")
+        where = f"record: {operation}"
+        found, options = bound(where, entry, operands, attributes)
         level: Any = Autodiff(self.backend)
         tensors: list[tuple[Any, Tracked[Any]]] = []
 
         def leaf(x: Any) -> Any:
-            if x is None or x.__class__ in (bool, int, float):
+            if x is None or x.__class__ in (bool, int, float) or is_numbers(x):
                 return x
             made = as_primitive(self.backend, x, "record")
             if self.backend.dtype(made).kind != "float":
@@ -294,9 +305,28 @@ class GradientTape:
             tensors.append((x, tracked))
             return tracked
 
-        given = [[*map(leaf, x)] if isinstance(x, (list, tuple)) else leaf(x) for x in operands]
+        def constant(x: Any) -> Any:
+            if not is_numbers(x):
+                return x
+            made, like = as_primitive(self.backend, x, "record"), level.dtype(tensors[0][1])
+            return level.from_inner(self.backend.cast(made, like)) if self.backend.dtype(made).kind == "float" else made
+
+        many = [name in entry.lists for name in entry.operands]
+        for name, several, x in zip(entry.operands, many, found, strict=True):
+            if several and not isinstance(x, (list, tuple)):
+                raise DTypeError(f"{where}: {name} is a list of tensors, not {type(x).__name__}")
+        given = [[*map(leaf, x)] if several else leaf(x) for several, x in zip(many, found, strict=True)]
+        if not tensors:
+            raise ArgumentError(f"{where}: no operand is a float tensor, so there is nothing to differentiate")
+        given = [[*map(constant, x)] if several else constant(x) for several, x in zip(many, given, strict=True)]
+
+        def what() -> str:
+            return f"Operands: {', '.join(shown(self.backend, tracked.value) for _, tracked in tensors)}"
+
         with scoped(RECORDING, True):
-            out = getattr(level, operation)(*given, **attributes)
+            out = call(level, where, entry, given, options, what)
+        if out.__class__ is not Tracked:
+            raise DTypeError(f"{where}: a gradient belongs to floats, and the result is {self.backend.dtype(out)}")
         result = level.inner(out)
 
         def pull_back(gradients: Gradients) -> None:

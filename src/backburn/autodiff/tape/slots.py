@@ -9,7 +9,16 @@ from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp
 from backburn.autodiff.tape.accumulation import is_flat
 from backburn.autodiff.tape.calls import call, differentiable
-from backburn.autodiff.tape.values import as_float, as_primitive, base_backend, index_of, is_close, largest, shown
+from backburn.autodiff.tape.values import (
+    as_float,
+    as_primitive,
+    base_backend,
+    index_of,
+    is_close,
+    is_numbers,
+    largest,
+    shown,
+)
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.dtypes import as_dtype
@@ -56,7 +65,7 @@ class Slots:
     # ---- slots ----
 
     def input(self, x: Any) -> int:
-        """A slot with the value ``x``: a tensor, a primitive, a NumPy array (which is copied) or a float.
+        """A slot with the value ``x``: a tensor, a primitive, a NumPy array (which is copied), a float, nested lists.
 
         The dtype is kept; it must be a float dtype.
         """
@@ -139,6 +148,7 @@ class Slots:
             return held
         k = self.backend
         given = as_float(k, data, f"{where}: the data of slot {place}")
+        plain = data.__class__ is float or is_numbers(data)  # which have no dtype of their own
         shape = tuple(held.shape)
         if tuple(given.shape) != shape and is_flat(tuple(given.shape), shape):
             given = k.reshape(given, shape)
@@ -147,7 +157,7 @@ class Slots:
                 f"{where}: the data of slot {place} have shape {list(given.shape)}, and the slot {list(shape)}"
             )
         if place in self._unknown:
-            self._give(where, place, given, number=data.__class__ is float)
+            self._give(where, place, given, plain)
             held = self._values[place]
         elif not is_close(k, given, held.value):
             raise ArgumentError(
@@ -158,13 +168,13 @@ class Slots:
 
     # ---- slots without values ----
 
-    def _give(self, where: str, slot: int, given: Any, number: bool) -> None:
+    def _give(self, where: str, slot: int, given: Any, plain: bool) -> None:
         """Make ``given`` the value of a slot, and compute the sums that it completes."""
         k, values = self.backend, self._values
         dtype = k.dtype(given)
         if slot not in self._undecided and dtype is not k.dtype(values[slot].value):
             wanted = k.dtype(values[slot].value)
-            if not number:
+            if not plain:
                 raise DTypeError(f"{where}: the data of slot {slot} are {dtype}, and the slot is {wanted}: cast them")
             given, dtype = k.cast(given, wanted), wanted
         found, waiting = {slot: given}, [slot]
