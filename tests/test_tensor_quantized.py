@@ -16,6 +16,8 @@ from backburn.base.errors import (
     NumericalInstabilityError,
     ShapeError,
 )
+from backburn.nn import functional
+from backburn.tensor import dispatch, quantized
 
 X = bb.asarray(np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32))
 SCHEMES = [
@@ -68,7 +70,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(AxisError, match=r"quantize: qint8_symmetric_channel2_float32 .*axis 2.*float32\[6,8\]"):
         X.quantize(dtype="qint8_symmetric_channel2_float32")
     for x, y in ((q, q), (q, X.T), (X.T, q)):
-        with pytest.raises(DTypeError, match="quantized_matmul: .*float.*int32"):
+        with pytest.raises(DTypeError, match=r"quantized_matmul: .*float.*int32"):
             bb.quantized_matmul(x, y, dtype="int32")
     with pytest.raises(ArgumentError, match=r"concat: .*\[6, 8\], \[6, 8\].*different steps"):
         bb.concat([q, (X * 2).quantize()])
@@ -116,3 +118,70 @@ def test_what_is_being_differentiated_is_not_rounded_without_a_word() -> None:
         np.testing.assert_array_equal(leaf.quantize().numpy(), X.quantize().numpy())
         q = leaf.quantize(low=-1.0, high=leaf.max())
     assert q.dequantize().max().item() == pytest.approx(X.max().item())
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_error_is_found_part_by_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized, "COMPARED", 9)
+    q = made(name)
+    largest = np.abs(q.dequantize(dtype="float64").numpy() - X.numpy()).max()
+    assert q.error(X) == largest
+    assert q.error(X.require_grad()) == q.error(X)
+    row = X[0].quantize(dtype="qint4_symmetric_block3_float32")
+    assert row.error(X[0]) == pytest.approx(np.abs(row.numpy() - X[0].numpy()).max())
+    assert bb.asarray(3.0).quantize().error(bb.asarray(3.5)) == pytest.approx(0.5)
+    assert np.isnan(q.error(bb.where(X == X[1, 2], float("nan"), X)))
+    for other in (X[:1], X[0], X[0, 0]):
+        with pytest.raises(ShapeError, match=r"error: .*\[6,8\]"):
+            q.error(other)
+
+
+@pytest.mark.parametrize("name", [*SCHEMES, "qint4_affine_block4_float16"])
+def test_a_product_never_expands_a_quantized_matrix(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = made(name)
+    plain = q.numpy()
+    rows = bb.asarray(np.random.default_rng(1).standard_normal((2, 3, 6)).astype(np.float32))
+    leaf, columns = rows.require_grad(), X.require_grad()
+    expected = rows.numpy() @ plain
+    monkeypatch.setattr(dispatch, "dequantized", None)
+    for x, y in ((rows, expected), (rows[1], expected[1]), (rows[0, 0], expected[0, 0]), (rows[:0], expected[:0])):
+        np.testing.assert_allclose((x @ q).numpy(), y, atol=1e-5)
+        np.testing.assert_allclose(bb.matmul(x, q).numpy(), y, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(leaf.grad((leaf @ q).sum().backward())), np.ones((2, 3, 8)) @ plain.T, atol=1e-5
+    )
+    assert (rows.astype("float16") @ q).dtype == "float16"
+    np.testing.assert_allclose(bb.vmap(lambda x: x @ q)(rows).numpy(), expected, atol=1e-5)
+    _, pushed = bb.jvp(lambda x: x @ q, (rows,), (rows,))
+    np.testing.assert_allclose(pushed.numpy(), expected, atol=1e-5)
+    if "block" not in name:
+        np.testing.assert_allclose((columns @ q.T).detach().numpy(), X.numpy() @ plain.T, atol=1e-5)
+    with pytest.raises(ShapeError, match=r"matmul: .*float32\[2,3,6\].*\[4,8\]"):
+        rows @ made(name)[:4]
+
+
+def test_products_that_are_expanded() -> None:
+    q = made("qint8")
+    stack, whole = bb.ones((1, 8, 2)).quantize(), bb.ones((3, 6), dtype=int)
+    for x, y in ((q, X.T), (X[None], stack), (q, q.T), (X, q[0]), (whole, q)):
+        np.testing.assert_allclose((x @ y).numpy(), x.numpy() @ y.numpy(), atol=1e-5)
+    with pytest.raises(ShapeError, match="matmul"):
+        bb.asarray(1.0) @ q
+
+
+def test_functions_that_take_every_kind() -> None:
+    q = made("qint8")
+    for got, expected in zip(bb.nonzero(q), np.nonzero(q.numpy()), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected)
+    targets = bb.softmax(X, axis=1).quantize()
+    for x in (X, q):
+        np.testing.assert_array_equal(
+            functional.cross_entropy(x, targets).numpy(),
+            functional.cross_entropy(x.dequantize() if x is q else x, targets.dequantize()).numpy(),
+        )
+    for other in (X, X.astype("float16"), bb.ones(8, dtype=int), 1.0, 2, made(SCHEMES[1])):
+        assert bb.result_type(q, other) == bb.result_type(other, q) == (q + other).dtype
+    assert bb.result_type(q, q) is q.dtype
+    assert bb.result_type(q, X, bb.float64) == "float64"
+    with bb.use_dtype("float64"):
+        assert bb.result_type(q, 1) == (q + 1).dtype == "float64"

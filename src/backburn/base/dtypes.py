@@ -266,7 +266,8 @@ _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
 def as_dtype(dtype: Any) -> DType:
     """The :class:`DType` named by a ``DType``, a string, a NumPy dtype or scalar type, or ``float``/``int``/``bool``.
 
-    ``float`` is float32, ``int`` int64 and ``"qint8"`` the default scheme. Raises :class:`DTypeError` for anything else, complex types included.
+    ``float`` is float32, ``int`` int64 and ``"qint8"`` the default scheme. Raises :class:`DTypeError` for anything
+    else, complex types included.
 
         >>> as_dtype("int8"), as_dtype(np.float64), as_dtype(bool)
         (int8, float64, bool)

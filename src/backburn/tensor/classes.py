@@ -37,6 +37,7 @@ from backburn.tensor import (
     logic,
     moving,
     normalize,
+    quantized,
     reduce,
     scan,
     special,
@@ -429,7 +430,7 @@ class Tensor:
         return _operator("mul", self, other)
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        return _operator("matmul", self, other)
+        return linalg.product(self, other)
 
     def __truediv__(self, other: Tensor | Scalar) -> Tensor:
         return _operator("div", self, other)
@@ -753,13 +754,14 @@ class QuantizedTensor(QuantizedKind):
     def error(self, original: Tensor) -> float:
         """The largest difference between an element and that of ``original``, from which the tensor was made.
 
+        Raises :class:`ShapeError` for an ``original`` of another shape.
+
         >>> import backburn as bb
         >>> x = bb.asarray([127.0, 0.25])
         >>> x.quantize().error(x)
         0.25
         """
-        wide = self.dequantize(dtype="float64").detach() - original.astype("float64").detach()
-        return float(wide.max_abs().item()) if wide.size else 0.0
+        return quantized.largest_error(self, original)
 
 
 for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):

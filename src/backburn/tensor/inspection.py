@@ -23,7 +23,8 @@ def _dtype(value: Any) -> DType:
 def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     """The dtype of an operation on tensors, dtypes and (weak) Python numbers.
 
-    Raises :class:`DTypeError` where there is none, and :class:`ArgumentError` for Python numbers alone.
+    Beside another dtype a quantized one counts as the float for which it is exchanged: the first there is, or the
+    default. Raises :class:`DTypeError` where there is none, and :class:`ArgumentError` for Python numbers alone.
 
         >>> import backburn as bb
         >>> bb.result_type(bb.int8, bb.uint8), bb.result_type(bb.asarray([1]), 2.5), bb.result_type("float16", 2.5)
@@ -39,6 +40,9 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
             scalars.append(scalar)
     if not dtypes:
         raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python numbers")
+    if any(d.kind == "quantized" for d in dtypes) and (scalars or len(set(dtypes)) > 1):
+        stands = next((d for d in dtypes if d.kind == "float"), DEFAULT_FLOAT.get())
+        dtypes = [stands if d.kind == "quantized" else d for d in dtypes]
     try:
         result = dtypes[0]
         for dtype in dtypes[1:]:

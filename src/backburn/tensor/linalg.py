@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import binary, call, describe, integer, promoted, tensor_operand
+from backburn.tensor.dispatch import (
+    binary,
+    call,
+    describe,
+    integer,
+    is_plain_float,
+    is_quantized,
+    promoted,
+    tensor_operand,
+)
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -25,14 +34,22 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The matrix product ``x1 @ x2`` over the last axis of ``x1`` and the last but one of ``x2``.
 
     A vector on the left is a row and on the right a column, whose added axis the result does not have. Products of
-    16-bit floats are added up in float32.
+    16-bit floats are added up in float32. A quantized matrix on the right of floats is never expanded whole
+    (:func:`backburn.quantized_linear`).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2], [3, 4]])
         >>> (x @ x).tolist(), bb.matmul(x, bb.asarray([1, 1])).tolist()
         ([[7, 10], [15, 22]], [3, 7])
     """
-    return binary("matmul", tensor_operand("matmul", x1), tensor_operand("matmul", x2))  # type: ignore[no-any-return]
+    return product(tensor_operand("matmul", x1), tensor_operand("matmul", x2))
+
+
+def product(x: Any, y: Any) -> Tensor:
+    """``x @ y`` for whatever was given."""
+    if is_quantized(y) and is_plain_float(x) and x.ndim and y.ndim == 2:
+        return call("q_linear", x, y)  # type: ignore[no-any-return]
+    return binary("matmul", x, y)  # type: ignore[no-any-return]
 
 
 def matrix_transpose(x: T, /) -> T:

@@ -84,7 +84,7 @@ def cross_entropy(
     name = "cross_entropy"
     targets = tensor_operand(name, targets)
     classes = axis_of(name, tensor_operand(name, x), axis)
-    if targets.dtype.kind == "float":
+    if targets.dtype.kind in ("float", "quantized"):
         x, targets, weight = promoted_present(name, x, targets, weight)
     else:
         x, targets, weight = _labelled(name, x, targets, weight)

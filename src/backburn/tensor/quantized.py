@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.quantized import scale_shape
 from backburn.backend.quantized_products import linear_shape, product_shape
 from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
-from backburn.base.dtypes import QuantizedDType, as_dtype, float32, qint8
+from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import (
     call,
@@ -164,3 +165,32 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
         turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
         result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
     return cast(result, chosen or result.dtype)  # type: ignore[no-any-return]
+
+
+#: Elements of a quantized tensor that are compared with floats at a time.
+COMPARED = 1 << 17
+
+
+def largest_error(x: Tensor, original: Tensor) -> float:
+    """The largest difference between an element of a quantized tensor and that of ``original``, part by part."""
+    y = tensor_operand("error", original)
+    if y.shape != x.shape:
+        raise ShapeError(f"error: the tensors have different shapes: {describe((x, y))}")
+    found = [
+        float((p.dequantize(dtype=float64) - q.astype(float64).detach()).max_abs().item()) for p, q in _parts(x, y)
+    ]
+    return next((e for e in found if math.isnan(e)), max(found, default=0.0))
+
+
+def _parts(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    """Parts of both along the first axis that have some elements each; of a vector, whole blocks."""
+    if not x.size:
+        return
+    if not x.ndim:
+        yield x, y
+        return
+    unit = (x.dtype.block or 1) if x.ndim == 1 else 1
+    length = x.shape[0]
+    step = max(1, COMPARED // (unit * (x.size // length))) * unit
+    for start in range(0, length, step):
+        yield x[start : start + step], y[start : start + step]
