@@ -41,7 +41,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Forward(Protocol[P, R_co]):
-    """What has a ``forward``: type checkers see a call of a module as a call of that."""
+    """What has a ``forward``: type checkers see a call of a module as a call of that.
+
+    They cannot follow one that is generic or overloaded so: write ``module.forward(x)`` there.
+    """
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
