@@ -126,6 +126,9 @@ def test_the_order_in_which_a_backend_is_chosen(monkeypatch) -> None:
     monkeypatch.setenv("BACKBURN_BACKEND", "autodiff(autodiff(numpy))")
     assert chosen_backend(None, "numpy").spec == "autodiff(autodiff(numpy))"
     assert chosen_backend("numpy", "autodiff(numpy)").spec == "numpy"
+    monkeypatch.setenv("BACKBURN_BACKEND", "")
+    assert chosen_backend(None, "numpy").spec == "numpy"
+    assert chosen_backend(None, None).spec == "autodiff(numpy)"
 
 
 def test_a_plain_backend_is_wrapped_with_a_note(run, config: Path) -> None:
@@ -258,10 +261,19 @@ def test_the_example_reaches_97_percent(run, tmp_path: Path) -> None:
 # ---- what goes wrong ----
 
 
+def test_a_model_is_not_measured_without_values(run, config: Path, tmp_path: Path) -> None:
+    assert run("train", config, "--epochs", 1)[0] == 0
+    status, _, err = run("evaluate", tmp_path / "out" / "model.safetensors", "--backend", "null")
+    assert status == 2
+    assert "--backend: null computes no values" in err
+
+
 def test_errors_are_one_message_without_a_traceback(run, tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text("[train]\nepoch = 3\n")
     (tmp_path / "file").write_text("")
     (tmp_path / "foreign").write_bytes(b"no model")
+    (tmp_path / "elsewhere.toml").write_text("# where\nbackend = 'nunpy'\n")
+    (tmp_path / "used" / "model.safetensors").mkdir(parents=True)
     cases = {
         ("train", tmp_path / "nowhere.toml"): "nowhere.toml: the configuration cannot be read: No such file",
         ("train", tmp_path / "wrong.toml"): "wrong.toml, line 2: [train] has no key 'epoch'. Did you mean 'epochs'?",
@@ -270,6 +282,12 @@ def test_errors_are_one_message_without_a_traceback(run, tmp_path: Path) -> None
         ("train", EXAMPLE, "--out", tmp_path / "new", "--resume"): "there is nothing to resume in",
         ("train", EXAMPLE, "--backend", "autodif(numpy)"): "--backend: no backend is called 'autodif'",
         ("train", EXAMPLE, "--backend", "cupy"): "--backend: backend 'cupy': ",
+        ("train", EXAMPLE, "--backend", "null"): "--backend: null computes no values",
+        ("train", EXAMPLE, "--backend", "autodiff(null)"): "--backend: autodiff(null) computes no values",
+        ("train", tmp_path / "elsewhere.toml"): "elsewhere.toml, line 2: backend = 'nunpy': no backend is called",
+        ("train", EXAMPLE, "--out", ""): "the option for [output]: output.folder = '': this is no name",
+        ("train", EXAMPLE, "--out", "''"): "this is no name",
+        ("train", EXAMPLE, "--out", tmp_path / "used"): "used cannot be used: model.safetensors in it is a folder.",
         ("evaluate", tmp_path / "foreign"): "foreign: no safetensors file, or a damaged one",
         ("evaluate", tmp_path / "nowhere"): "nowhere",
         ("info", "ad"): "the contract has no operation 'ad'",
@@ -410,6 +428,10 @@ def test_the_default_is_shown_with_its_origin(run, monkeypatch) -> None:
     status, out, _ = run("backends")
     assert status == 0
     assert "cannot be used (from BACKBURN_BACKEND=nunpy): no backend is called 'nunpy'" in last(out)
+    monkeypatch.setenv("BACKBURN_BACKEND", "")
+    assert last(run("backends")[1]) == "default: autodiff(numpy)"
+    assert bb.default_backend().spec == "autodiff(numpy)"
+    assert bb.zeros(1).backend.spec == "autodiff(numpy)"
 
 
 def test_info_shows_versions_and_checks_backends(run) -> None:

@@ -94,6 +94,15 @@ def test_what_is_no_toml(tmp_path: Path, content: bytes, words: str) -> None:
         read_toml(tmp_path / "c.toml")
 
 
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"\xef\xbb\xbf[train]\nepochs = 3\n")
+    assert read_config(path).train.epochs == 3
+    path.write_bytes(b"\xef\xbb\xbf[train]\nepochs = 0\n")
+    with pytest.raises(ConfigError, match=r"c\.toml, line 2: train\.epochs = 0"):
+        read_config(path)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: the configuration cannot be read: No such file"):
         read_config(tmp_path / "nowhere.toml")
@@ -364,6 +373,13 @@ def test_prepare_makes_folders_and_leaves_nothing_in_them(tmp_path: Path) -> Non
     folder = outputs.prepare(tmp_path / "a" / "b")
     assert folder == tmp_path / "a" / "b"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "resume.safetensors", "curves.png"])
+def test_a_folder_where_a_file_is_to_go_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=rf"cannot be used: {name} in it is a folder\. Choose another with --out"):
+        outputs.prepare(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def _package(info: BackendInfo) -> str:
 
 
 def _default() -> str:
-    chosen = os.environ.get("BACKBURN_BACKEND")
+    chosen = os.environ.get("BACKBURN_BACKEND") or None
     where = "" if chosen is None else f" (from BACKBURN_BACKEND={chosen})"
     try:
         return f"{(default_backend() if chosen is None else load_backend(chosen)).spec}{where}"

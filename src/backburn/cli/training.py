@@ -19,6 +19,7 @@ from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
 from backburn.base.errors import BackburnError, ConfigError
+from backburn.tensor.create import full
 
 DEFAULT = "autodiff(numpy)"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
@@ -66,7 +67,8 @@ def train(options: argparse.Namespace) -> int:
     config = configuration.read_config(options.config)
     config = configuration.changed(config, "train", epochs=options.epochs, seed=options.seed)
     config = configuration.changed(config, "output", folder=options.out)
-    backend = training_backend(chosen_backend(options.backend, config.backend))
+    said = configuration.place_of_key(options.config, "backend") if config.backend else ""
+    backend = training_backend(chosen_backend(options.backend, config.backend, said))
     folder = outputs.prepare(config.output.folder)
     trainer = Trainer(config, backend)
     if options.resume:
@@ -91,7 +93,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from backburn.train.outputs import saved_model, trained_on
     from backburn.train.trainer import accuracy
 
-    backend = chosen_backend(options.backend, trained_on(options.model))
+    backend = chosen_backend(options.backend, trained_on(options.model), str(options.model))
     model, _ = saved_model(options.model, backend)
     _, held_out = hold_out(*load_digits())
     _print_result(accuracy(model, *held_out))
@@ -107,20 +109,24 @@ def require(*packages: str) -> None:
             )
 
 
-def chosen_backend(option: str | None, configured: str | None) -> AnyBackend:
+def chosen_backend(option: str | None, configured: str | None, place: str = "the file") -> AnyBackend:
     """The backend of the option, else of ``BACKBURN_BACKEND``, else of the file, else the default.
 
-    An expression that cannot be used is refused with the place where it was found.
+    An expression that cannot be used is refused with the place where it was found, which for the file is ``place``. So
+    is a backend that computes shapes alone, on which nothing can be learnt or measured.
     """
     sources = {
         "--backend": option,
-        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND"),
-        "the file": configured,
+        "BACKBURN_BACKEND": os.environ.get("BACKBURN_BACKEND") or None,
+        place: configured,
         "the default": DEFAULT,
     }
     source, spec = next((source, spec) for source, spec in sources.items() if spec is not None)
     try:
-        return load_backend(spec)
+        backend = load_backend(spec)
+        if full(1, 1.0, backend=backend).item() != 1.0:
+            raise ConfigError(f"{backend.spec} computes no values, which training and measuring need")
+        return backend
     except BackburnError as error:
         raise type(error)(f"{source}: {error}") from error
 

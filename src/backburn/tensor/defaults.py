@@ -39,7 +39,8 @@ def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) 
 def default_backend() -> AnyBackend:
     """The backend of new tensors.
 
-    It is that of the innermost :func:`use_backend`, else ``BACKBURN_BACKEND``, else ``autodiff(numpy)``.
+    It is that of the innermost :func:`use_backend`, else ``BACKBURN_BACKEND`` (unless that is empty), else
+    ``autodiff(numpy)``.
 
         >>> default_backend()
         <backend autodiff(numpy)>

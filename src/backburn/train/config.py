@@ -18,6 +18,8 @@ from backburn.train.toml import line_of, read_toml
 
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+#: Text of more than blanks and quotation marks, such as a shell's empty '' where it is taken literally.
+Name: TypeAlias = Annotated[str, Field(pattern=r"[^\s'\"]")]
 Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ActivationName: TypeAlias = Literal["relu", "gelu", "silu", "tanh", "sigmoid"]
 
@@ -89,13 +91,13 @@ class TrainConfig(Section):
 class OutputConfig(Section):
     """``[output]``: the folder into which the model and the learning curves go."""
 
-    folder: Annotated[str, Field(min_length=1)] = "runs/digits"
+    folder: Name = "runs/digits"
 
 
 class Config(Section):
     """A whole configuration file."""
 
-    backend: Annotated[str, Field(min_length=1)] | None = None
+    backend: Name | None = None
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -107,6 +109,15 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     """Read and check a TOML file. Raises :class:`ConfigError` that names the file, each wrong key and its line."""
     tables, text = read_toml(path)
     return _checked(tables, Path(path), text)
+
+
+def place_of_key(path: str | os.PathLike[str], *keys: str) -> str:
+    """``file, line N: a.b = value`` of a key that a readable file sets, for messages about its value."""
+    tables, text = read_toml(path)
+    value: Any = tables
+    for key in keys:
+        value = value[key]
+    return f"{Path(path)}, line {line_of(text, keys)}: {'.'.join(keys)} = {value!r}"
 
 
 def config_of(tables: Mapping[str, Any], source: str | os.PathLike[str] = "the configuration") -> Config:
@@ -153,6 +164,8 @@ def _problem(location: Sequence[str | int], kind: str, message: str, value: Any)
     key = ".".join(names)
     if kind == "literal_error":
         return f"{key} = {value!r} is not one of its values. {hint_for(str(value), _values(names))}"
+    if kind == "string_pattern_mismatch":
+        return f"{key} = {value!r}: this is no name"
     if kind == "model_type":
         return f"{key} = {value!r}: this is a table, [{key}]"
     return f"{key} = {value!r}: {message.removeprefix('Value error, ').replace('Input', 'it')}"

@@ -16,11 +16,15 @@ from backburn.train.config import Config, config_of
 from backburn.train.trainer import Epoch, Trainer, model_of
 
 MODEL, STATE, CURVES = "model.safetensors", "resume.safetensors", "curves.png"
+ANOTHER = "Choose another with --out or the key 'folder' of [output]"
 
 
 def prepare(folder: str | os.PathLike[str]) -> Path:
     """The output folder, made where it does not exist. Raises :class:`ConfigError` where it cannot be written to."""
     folder = Path(folder)
+    for name in (MODEL, STATE, CURVES):
+        if (folder / name).is_dir():
+            raise ConfigError(f"the output folder {folder} cannot be used: {name} in it is a folder. {ANOTHER}")
     trial = folder / f".{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,8 +32,7 @@ def prepare(folder: str | os.PathLike[str]) -> Path:
         trial.unlink()
     except OSError as error:
         raise ConfigError(
-            f"the output folder {folder} cannot be written to: {error.strerror}. "
-            f"Choose another with --out or the key 'folder' of [output]"
+            f"the output folder {folder} cannot be written to: {error.strerror}. {ANOTHER}"
         ) from error
     return folder
 

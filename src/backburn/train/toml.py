@@ -16,7 +16,7 @@ def read_toml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     """The tables of a TOML file, and its text. Raises :class:`ConfigError`, with file and line, for what is no TOML."""
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")  # the byte-order mark of some editors
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: no TOML file: it is not UTF-8 ({error.reason} at byte {error.start})") from None
     except OSError as error:

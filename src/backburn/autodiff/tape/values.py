@@ -28,7 +28,7 @@ def base_backend(backend: AnyBackend | str | None) -> Any:
     None means the default backend of the scope.
     """
     if backend is None:
-        backend = DEFAULT_BACKEND.get() or os.environ.get("BACKBURN_BACKEND", "autodiff(numpy)")
+        backend = DEFAULT_BACKEND.get() or os.environ.get("BACKBURN_BACKEND") or "autodiff(numpy)"
     if isinstance(backend, str):
         backend = load_backend(backend)
     if not is_backend(backend):
