@@ -27,7 +27,7 @@ FLOORS = (
     ("nn", "optim"),
     ("quantization", "data", "io"),
     ("train",),
-    ("_namespace",),
+    ("_namespace", "errors", "trees"),
     ("__init__",),
     ("cli",),
     ("__main__",),

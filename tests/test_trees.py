@@ -205,3 +205,23 @@ def test_places_notice_every_change() -> None:
         assert not places.unchanged()
         places.remember()
         assert places.unchanged()
+
+
+def test_entries_of_dicts_may_come_in_any_order() -> None:
+    one = {"a": 1, "b": {"x": (2, 3), "y": 4}}
+    other = {"b": {"y": 40, "x": (20, 30)}, "a": 10}
+    assert tree_map(lambda x, y: x + y, one, other) == {"a": 11, "b": {"x": (22, 33), "y": 44}}
+    with pytest.raises(ArgumentError, match="at 'b', only one tree has 'z'"):
+        tree_map(lambda x, y: x, one, {"b": {"y": 40, "x": (20, 30), "z": 1}, "a": 10})
+    with pytest.raises(ArgumentError, match=r"at 'b\.x', one tuple has 2 items and the other 1"):
+        tree_map(lambda x, y: x, one, {"b": {"y": 40, "x": (20,)}, "a": 10})
+
+
+@pytest.mark.parametrize("parts", [lambda x: ((1, 2), None), lambda x: ((1, 2), ("one",), None), lambda x: 3])
+def test_functions_that_take_nodes_apart_wrongly(parts: Any) -> None:
+    class Pair:
+        """Registered as other libraries do."""
+
+    register_node(Pair, parts, lambda children, keys, rest: Pair())
+    with pytest.raises(ArgumentError, match="takes a Pair apart returns three things"):
+        flatten(Pair())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from backburn import autodiff as autodiff
     from backburn import backend as backend
     from backburn import data as data
+    from backburn import errors as errors
     from backburn import interop as interop
     from backburn import io as io
     from backburn import nn as nn
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from backburn import tape as tape
     from backburn import train as train
     from backburn import transforms as transforms
+    from backburn import trees as trees
     from backburn._namespace import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -29,7 +31,7 @@ __array_api_version__ = "2024.12"
 _PACKAGES = frozenset(
     {
         "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "quantization", "random", "tape",
-        "train", "transforms",
+        "errors", "train", "transforms", "trees",
     }
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from backburn.base.dtypes import (
     uint64,
 )  # fmt: skip
 from backburn.base.dtypes import bool_ as bool
+from backburn.base.errors import BackburnError
 from backburn.tensor.arithmetic import (
     abs, add, clip, conj, divide, divmod, floor_divide, fmod, imag, lerp, maximum, minimum, multiply, negative,
     positive, real, reciprocal, remainder, sign, square, subtract,
@@ -72,14 +73,14 @@ from backburn.transforms import (
 from backburn.tensor.standard import __array_namespace_info__, e, inf, nan, newaxis, pi
 
 __all__ = [
-    "Autodiff", "AutodiffBackend", "Backend", "BoolTensor", "DType", "FloatTensor", "Forward", "Gradients", "IntTensor",
-    "QuantizedDType", "QuantizedTensor", "Tensor", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all",
-    "allclose", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh", "astype", "atan", "atan2",
-    "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "bfloat16", "bincount", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays",
-    "broadcast_shapes", "broadcast_to", "can_cast", "capture", "ceil", "check_grads", "checkpoint", "chunk", "clip",
-    "concat", "conj", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cummax", "cummin",
-    "cumulative_prod", "cumulative_sum", "custom_vjp", "default_backend", "default_dtype", "dequantize",
+    "Autodiff", "AutodiffBackend", "BackburnError", "Backend", "BoolTensor", "DType", "FloatTensor", "Forward",
+    "Gradients", "IntTensor", "QuantizedDType", "QuantizedTensor", "Tensor", "__array_namespace_info__", "abs", "acos",
+    "acosh", "add", "all", "allclose", "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh",
+    "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "bfloat16", "bincount", "bitwise_and",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "capture", "ceil", "check_grads", "checkpoint",
+    "chunk", "clip", "concat", "conj", "copysign", "corrcoef", "cos", "cosh", "count_nonzero", "cov", "cummax",
+    "cummin", "cumulative_prod", "cumulative_sum", "custom_vjp", "default_backend", "default_dtype", "dequantize",
     "detect_anomaly", "diag", "diagonal", "diff", "digamma", "divide", "divmod", "e", "einsum", "empty", "empty_like",
     "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "eye", "fake_quantize", "finfo", "flatten",
     "flip", "float16", "float32", "float64", "floor", "floor_divide", "fmod", "fourier", "frac", "from_dlpack",

@@ -20,6 +20,13 @@ class BackburnError(Exception):
 
     A message begins with the function that the user called. Functions that are made of others leave the checks to
     those: whatever they raise is given the name of the outermost, which is read off the stack.
+
+        >>> import backburn as bb
+        >>> try:
+        ...     bb.ones((2, 3)) @ bb.ones((2, 3))
+        ... except bb.BackburnError as error:
+        ...     print(type(error).__name__, isinstance(error, ValueError))
+        ShapeError True
     """
 
     def __init__(self, *args: object) -> None:

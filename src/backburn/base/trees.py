@@ -200,10 +200,23 @@ def _visit(value: Any, leaves: list[Any], active: set[int], is_leaf: Callable[[A
     if id(value) in active:
         raise cyclic(value)
     active.add(id(value))
-    children, keys, rest = node.flatten(value)
+    try:
+        children, keys, rest = node.flatten(value)
+        keys = tuple(keys)
+    except (TypeError, ValueError) as error:
+        raise _ill_registered(value) from error
     visited = tuple([_visit(child, leaves, active, is_leaf) for child in children])
+    if len(keys) != len(visited):
+        raise _ill_registered(value)
     active.discard(id(value))
-    return Structure(value.__class__, tuple(keys), rest, visited)
+    return Structure(value.__class__, keys, rest, visited)
+
+
+def _ill_registered(value: Any) -> ArgumentError:
+    return ArgumentError(
+        f"register_node: the function that takes a {type(value).__name__} apart returns three things: its children, a "
+        f"key for each of them, and what else is needed to put one together (None if nothing)"
+    )
 
 
 def cyclic(node: Any) -> ArgumentError:
@@ -250,11 +263,29 @@ def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any]
 def flatten_like(
     structure: Structure, tree: Any, operation: str, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Any]:
-    """The leaves of ``tree``, which must have ``structure``; the error of ``operation`` names the path where not."""
+    """The leaves of ``tree``, which must have ``structure``; the error of ``operation`` names the path where not.
+
+    The entries of a dict may come in any order; the leaves come in that of ``structure``.
+    """
     leaves, found = flatten(tree, is_leaf)
-    if words := difference(structure, found):
-        raise ArgumentError(f"{operation}: the trees differ: {words}")
+    if difference(structure, found):
+        found, leaves = _in_order_of(structure, found, leaves)
+        if words := difference(structure, found):
+            raise ArgumentError(f"{operation}: the trees differ: {words}")
     return leaves
+
+
+def _in_order_of(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
+    """A tree with the entries of its dicts in the order in which ``like`` has them."""
+    if found.cls is not like.cls or found.cls is None or set(found.keys) != set(like.keys):
+        return found, leaves
+    start, parts = 0, {}
+    for key, child in zip(found.keys, found.children, strict=True):
+        parts[key] = child, leaves[start : start + child.size]
+        start += child.size
+    ordered = [_in_order_of(x, *parts[key]) for key, x in zip(like.keys, like.children, strict=True)]
+    structure = Structure(found.cls, like.keys, found.rest, tuple(child for child, _ in ordered))
+    return structure, [leaf for _, part in ordered for leaf in part]
 
 
 def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:

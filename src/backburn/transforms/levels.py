@@ -46,10 +46,15 @@ def _float_leaf(name: str, x: Any) -> FloatTensor:
     if isinstance(x, float):
         return cast(FloatTensor, asarray(x))
     if isinstance(x, int):
-        raise NotDifferentiableError(f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r}")
+        raise NotDifferentiableError(
+            f"{name}: differentiates for floats, and {x!r} is an integer: use {float(x)!r} (or, for a field of a "
+            f'dataclass that is no leaf, field(metadata={{"static": True}}))'
+        )
     if isinstance(x, Tensor):
         raise NotDifferentiableError(f"{name}: only float tensors have gradients, and this is {describe((x,))}")
     advice = ". bb.asarray(...) makes a tensor" if hasattr(x, "__array__") else ""
+    if isinstance(x, str):
+        advice = '. A field of a dataclass that is no leaf is declared field(metadata={"static": True})'
     raise DTypeError(f"{name}: differentiates for float tensors and floats, not {type(x).__name__}{advice}")
 
 
