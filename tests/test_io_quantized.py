@@ -13,6 +13,7 @@ import backburn as bb
 from backburn.base.errors import FileFormatError
 from backburn.io import load_model, save_model
 from backburn.nn import Linear, ReLU, Sequential, quantize_model
+from backburn.tensor.host import quantized_parts
 
 SCHEMES = [
     "qint8_symmetric_channel0_float32", "qint4_symmetric_block32_float16", "qint4_affine_block7_bfloat16",
@@ -104,3 +105,33 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
     save_model(tmp_path / "m.safetensors", small.state_dict(), about={"config": state["config"]})
     assert main(["evaluate", str(tmp_path / "m.safetensors")]) == 0
     assert "%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheme", ["qint4_affine_channel0_float32", "quint8_affine_channel0_float16"])
+def test_parts_that_make_no_sense(tmp_path: Path, scheme: str) -> None:
+    """A file may have the right checksum, and steps or zero points that no tensor has."""
+    from backburn.io import load_state, safe, save_state
+
+    q = bb.asarray(np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)).quantize(dtype=scheme)
+    values, scale, zero = quantized_parts(q)
+    about = {"scheme": scheme, "shape": [2, 3]}
+    good = {"w": values, "w.scale": scale, "w.zero": zero}
+    beyond = zero + np.asarray(100, zero.dtype) if zero.dtype == np.int8 else zero.astype(np.int16)
+    damaged: list[tuple[dict[str, Any], Any]] = [
+        ({"w.zero": zero.astype(np.float64)}, about), ({"w.zero": zero[:1]}, about), ({"w.zero": beyond}, about),
+        *(({"w.scale": (scale * [1, bad]).astype(scale.dtype)}, about) for bad in (np.nan, np.inf, -1, 0)),
+        *(({}, {**about, "shape": shape}) for shape in ("23", [2.0, 3], [-2, -3], [True, 3], None, [float("inf"), 3])),
+        ({}, []), ({}, "w"), ({}, None), ({}, 3),
+    ]  # fmt: skip
+    for parts, what in damaged:
+        safe._write(tmp_path / "m", safe.MODEL, {**good, **parts}, {}, {"w": what})
+        with pytest.raises(FileFormatError, match="the quantized tensor 'w' is damaged"):
+            load_model(tmp_path / "m")
+    for schemes in ([about], "w", 3):
+        safe._write(tmp_path / "m", safe.MODEL, good, {}, schemes)
+        with pytest.raises(FileFormatError, match=r"m: the metadata name no quantized tensors"):
+            load_model(tmp_path / "m")
+    safe._write(tmp_path / "m", safe.MODEL, good, {}, {"w": about})
+    np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), q.numpy())
+    save_state(tmp_path / "s", {"w": q})
+    np.testing.assert_array_equal(load_state(tmp_path / "s")["w"].numpy(), q.numpy())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.quantized import scale_shape
@@ -31,9 +32,12 @@ def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, NDArray[Any]]) -> 
 
 def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
     """The quantized tensor of its parts, which are taken out of ``arrays``. Raises where they do not fit."""
-    scheme, shape = as_dtype(about["scheme"]), tuple(int(n) for n in about["shape"])
+    scheme, lengths = as_dtype(about["scheme"]), about["shape"]
     if not isinstance(scheme, QuantizedDType):
         raise FileFormatError(f"{scheme} is no scheme")
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
+        raise FileFormatError(f"{lengths!r} is no shape")
+    shape = tuple(lengths)
     values, scale, zero = (arrays.pop(part, None) for part in part_names(name))
     if values is None or scale is None:
         raise FileFormatError("its values or its steps are missing")
@@ -42,7 +46,16 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
     expected = (stored, scheme.stored.name, steps, scheme.scale.name)
     if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != expected:
         raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
-    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and zero.shape != steps):
+    if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and not _are_zeros(zero, steps, scheme)):
         raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        raise FileFormatError(f"its steps, of {scheme} and the shape {list(shape)}, are not all positive numbers")
     made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
     return made
+
+
+def _are_zeros(zero: NDArray[Any], steps: tuple[int, ...], scheme: QuantizedDType) -> bool:
+    """Whether an array holds zero points: one for each step, of the stored values' range."""
+    least, most = scheme.limits
+    dtype = "uint8" if scheme.storage.name == "uint8" else "int8"
+    return zero.shape == steps and zero.dtype.name == dtype and bool(((zero >= least) & (zero <= most)).all())

@@ -144,6 +144,8 @@ def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[An
     except Exception as error:  # a hostile header may trip the reader anywhere; whatever it says, the file is refused
         raise FileFormatError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
     document, schemes = header["document"], header.get("quantized", {})
+    if not isinstance(schemes, dict):
+        raise FileFormatError(f"{path}: the metadata name no quantized tensors, but {schemes!r}")
     if _digest(arrays, [document, schemes] if schemes else document) != header["sha256"]:
         raise FileFormatError(f"{path}: the file is damaged: its content does not have the checksum that it names")
     return arrays, document, schemes
