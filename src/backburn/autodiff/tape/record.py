@@ -92,11 +92,11 @@ class GradientTape(Slots):
         """
         values = self._values
         try:
-            if type(a) is int and type(b) is int:  # True would be slot 1
+            if a.__class__ is int and b.__class__ is int and a >= 0 and b >= 0:  # True and -1 are no slots
                 out = self._fast.add(values[a], values[b])
                 if out.node is not None:
                     slot = len(values)
-                    values[slot] = out
+                    values.append(out)
                     self._made.append("add")
                     return slot
         except Exception:  # what was wrong is found out below
@@ -114,11 +114,11 @@ class GradientTape(Slots):
         """
         values = self._values
         try:
-            if b is ABSENT and type(a) is int and type(a_data) is int:
+            if a.__class__ is int and a_data.__class__ is int and a >= 0 and a_data >= 0 and b is ABSENT:
                 out = self._fast.mul(values[a], values[a_data])
                 if out.node is not None:
                     slot = len(values)
-                    values[slot] = out
+                    values.append(out)
                     self._made.append("mul")
                     return slot
         except Exception:  # what was wrong is found out below
@@ -190,11 +190,11 @@ class GradientTape(Slots):
         """Record a SiLU activation: ``out = x * sigmoid(x)``."""
         values = self._values
         try:
-            if input_data is None and type(input) is int:
+            if input.__class__ is int and input >= 0 and input_data is None:
                 out = self._fast.silu(values[input])
                 if out.node is not None:
                     slot = len(values)
-                    values[slot] = out
+                    values.append(out)
                     self._made.append("silu")
                     return slot
         except Exception:  # what was wrong is found out below
@@ -293,9 +293,9 @@ class GradientTape(Slots):
         if not self._values:
             return [] if tensors is None else tensors
         start = len(self._values) - 1 if output is None else self._slot("backward: output", output)
-        plan = None if tensors is None else accumulation.plan(self.backend, tensors, list(self._values.values()))
+        plan = None if tensors is None else accumulation.plan(self.backend, tensors, self._values)
         seed = accumulation.seed_of(self.backend, loss_grad, self._values[start].value, start)
-        nodes: dict[Any, None] = dict.fromkeys(v.node for v in self._values.values())
+        nodes: dict[Any, None] = dict.fromkeys(v.node for v in self._values)
         root: Any = self._values[start].node
         by_node = reverse(self.backend, root, seed, retain_graph=True, keep=nodes)
         gradients = [by_node.get(node) for node in nodes]
@@ -303,12 +303,12 @@ class GradientTape(Slots):
         if unstable is not None:
             raise NumericalInstabilityError(self._instability(unstable, start))
         if tensors is None or plan is None:
-            return accumulation.fresh(self.backend, gradients, list(self._values.values()))
+            return accumulation.fresh(self.backend, gradients, self._values)
         return accumulation.add(self.backend, tensors, gradients, plan)
 
     def _users(self, slot: int, start: int) -> list[int]:
         """The slots up to ``start`` in which operations on ``slot`` were recorded."""
-        slots = {v.node for v in self._values.values()}
+        slots = {v.node for v in self._values}
         wanted = self._values[slot].node
         users = []
         for user in range(slot + 1, start + 1):
@@ -349,7 +349,7 @@ def record_{name}(tape, {operands}):
             out = tape._fast.{name}({picked})
             if out.node is not None and {new}:
                 slot = len(values)
-                values[slot] = out
+                values.append(out)
                 tape._made.append({name!r})
                 return slot
     except Exception:  # what was wrong is found out below
@@ -369,7 +369,7 @@ def _recorder(entry: Operation) -> Callable[..., Any]:
     namespace: dict[str, Any] = {}
     picked = [f"values[{o}]" for o in entry.operands]
     new = " and ".join(f"out is not {p}" for p in picked)
-    slots = " and ".join(f"type({o}) is int" for o in entry.operands)
+    slots = " and ".join(f"{o}.__class__ is int and {o} >= 0" for o in entry.operands)
     operands = ", ".join(entry.operands)
     text = SHORT.format(name=entry.name, operands=operands, picked=", ".join(picked), slots=slots, new=new)
     exec(text, namespace)

@@ -35,8 +35,8 @@ class Slots:
 
     def reset(self) -> None:
         """Forget all slots and operations."""
-        #: The primitive of each slot. Not a list, in which -1 would be a slot.
-        self._values: dict[int, Tracked[Any]] = {}
+        #: The primitive of each slot.
+        self._values: list[Tracked[Any]] = []
         #: The operation that made each slot.
         self._made: list[str] = []
         self._inputs = 0
@@ -108,7 +108,7 @@ class Slots:
 
     def _put(self, value: Tracked[Any], made: str) -> int:
         slot = len(self._values)
-        self._values[slot] = value
+        self._values.append(value)
         self._made.append(made)
         return slot
 
@@ -236,7 +236,8 @@ class Slots:
             return recorded(*arguments)
         except Exception:
             for held, unknown, undecided, *rest in reversed(self._before):
-                self._values.update(held)
+                for place, value in held.items():
+                    self._values[place] = value
                 self._unknown |= unknown
                 self._undecided |= undecided
                 self._dtype, self._mixed, self._fast = rest
