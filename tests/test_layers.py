@@ -132,7 +132,7 @@ def test_padding_of_convolutions() -> None:
         (lambda x, w: layers.conv(x, w, padding="full"), ArgumentError, "padding is 'same', 'valid' or"),
         (lambda x, w: layers.conv(x, w, padding="same", stride=2), ArgumentError, "keeps the number of places"),
         (lambda x, w: layers.conv(x, w, padding=-1), ArgumentError, "conv: padding is 0 or more"),
-        (lambda x, w: layers.conv(x, w, stride=0), ArgumentError, "conv: stride is 1 or more"),
+        (lambda x, w: layers.conv(x, w, stride=0), ArgumentError, r"stride is 1 or more, not 0.* Operands: float\d+\["),
         (lambda x, w: layers.conv(x, w, stride=(1, 1)), ArgumentError, "stride needs one number for each of 1 axes"),
         (lambda x, w: layers.conv(x, w, dilation=HALF), ArgumentError, "conv: dilation is an integer"),
         (lambda x, w: layers.conv(x, w, groups=3), ShapeError, "do not form 3 groups"),
@@ -296,7 +296,7 @@ def test_resampling_that_is_refused() -> None:
         ({"size": 3, "mode": "bilinear"}, ArgumentError, "the mode is one of nearest"),
         ({"size": 3, "align_corners": True}, ArgumentError, "align_corners has no meaning"),
         ({"scale": (1, 2)}, ArgumentError, "scale needs one number"),
-        ({"scale": 0.1}, ArgumentError, "size is 1 or more"),
+        ({"scale": 0.1}, ArgumentError, "a scale of 0.1 makes no number of places of 4"),
     ):
         with pytest.raises(error, match=rf"interpolate: {words}"):
             layers.interpolate(x, **options)
@@ -304,6 +304,18 @@ def test_resampling_that_is_refused() -> None:
         layers.grid_sample(x, bb.asarray(normal(1, 3)))
     with pytest.raises(ArgumentError, match="grid_sample: the padding is one of"):
         layers.grid_sample(x, bb.asarray(normal(1, 3, 1)), padding="wrap")
+    for scale in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ArgumentError, match=rf"interpolate: a scale of {scale} .*Operand: float64\["):
+            layers.interpolate(x, scale=scale)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_positions_that_are_nan_give_nan(mode: str, padding: str) -> None:
+    x, grid = bb.ones((1, 1, 2, 3)), bb.asarray([[[[float("nan"), 0.0], [0.0, float("nan")], [0.0, 0.0]]]])
+    assert bb.isnan(layers.grid_sample(x, grid, mode=mode, padding=padding)).tolist() == [[[[True, True, False]]]]
+    moves = bb.where(bb.arange(2).reshape((1, 2, 1, 1)) == 1, float("nan"), bb.zeros((1, 2, 2, 3)))
+    assert bb.isnan(layers.deform_conv2d(x, moves, bb.ones((1, 1, 1, 1)))).all()
     with pytest.raises(ShapeError, match=r"fold: .* is not"):
         layers.fold(x, (4,), 2)
 
@@ -467,7 +479,7 @@ def test_dropout_of_attention() -> None:
     np.testing.assert_allclose(out * 200 * 0.75, np.round(out * 200 * 0.75), atol=1e-3)
     with pytest.raises(ArgumentError, match="dropout is a probability"):
         layers.scaled_dot_product_attention(q, k, k, dropout=1.5)
-    with pytest.raises(DTypeError, match="a mask is of truth values .* or of floats"):
+    with pytest.raises(DTypeError, match=r"a mask is of truth values .* or of floats"):
         layers.scaled_dot_product_attention(q, k, k, bb.ones((200,), dtype="int64"))
     with pytest.raises(ShapeError, match="must agree in all but the last two axes"):
         layers.scaled_dot_product_attention(q, k[:1], k[:1])

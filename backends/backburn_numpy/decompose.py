@@ -78,9 +78,8 @@ def _of_finite(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-_svd, _svdvals, _eigh, _eigvalsh = map(
-    _of_finite, (np.linalg.svd, np.linalg.svdvals, np.linalg.eigh, np.linalg.eigvalsh)
-)
+_svd, _svdvals = _of_finite(np.linalg.svd), _of_finite(np.linalg.svdvals)
+_eigh, _eigvalsh = _of_finite(np.linalg.eigh), _of_finite(np.linalg.eigvalsh)
 
 
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:

@@ -237,8 +237,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as rows. No element of the
         diagonal of R is negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be
-        independent, and raises where an element of the diagonal is not above rounding beside the largest; what flows to columns of Q that only ``complete`` adds is right
-        for functions of the space that they span.
+        independent, and raises where an element of the diagonal is not above rounding beside the largest; what flows
+        to columns of Q that only ``complete`` adds is right for functions of the space that they span.
         """
         return missing("qr")
 

@@ -157,7 +157,16 @@ def linear_sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros
             weight = one if weight is None else k.mul(weight, one)
         term = _read(k, lines, at, places, weight, zeros)
         total = term if total is None else k.add(total, term)
-    return total
+    return _where_known(k, total, positions)
+
+
+def _where_known(k: Any, found: Any, positions: list[Any]) -> Any:
+    """What was ``found``, NaN where a position is NaN."""
+    unknown: Any = None
+    for position in positions:
+        one = k.isnan(position)
+        unknown = one if unknown is None else k.logical_or(unknown, one)
+    return k.where(k.reshape(unknown, (unknown.shape[0], 1, unknown.shape[1])), math.nan, found)
 
 
 def _read(k: Any, lines: Any, at: list[Any], places: Shape, weight: Any, zeros: bool) -> Any:
@@ -265,8 +274,8 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         -1 and 1 are the edges of the first and last place of an axis, or their middles with ``align_corners``.
         ``mode`` is ``"linear"`` or ``"nearest"`` (whose gradient for ``grid`` is 0). Outside, ``padding`` gives 0
-        (``"zeros"``), the nearest place (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). After
-        Jaderberg et al., Spatial transformer networks, 2015.
+        (``"zeros"``), the nearest place (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). A position
+        that is NaN gives NaN. After Jaderberg et al., Spatial transformer networks, 2015.
         """
         shape, dtype = shape_of(x), self.dtype(x)
         out, places, rank = _sampled(shape, shape_of(grid), mode=mode, padding=padding), shape[2:], len(shape) - 2
@@ -286,6 +295,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             positions.append(position)
         if mode == "nearest":
             found = _read(self, lines, [self.round(p) for p in positions], places, None, padding == "zeros")
+            found = _where_known(self, found, positions)
         else:
             found = linear_sample(self, lines, positions, places, padding == "zeros")
         result: F = self.cast(self.reshape(found, out), dtype)

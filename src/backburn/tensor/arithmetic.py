@@ -70,21 +70,25 @@ def divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 
 
 def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
-    """The largest integral value not above ``x / y``; an integer zero divisor gives 0. The derivative is 0.
+    """The largest integral value not above ``x / y``. The derivative is 0.
 
-    >>> import backburn as bb
-    >>> bb.floor_divide(bb.asarray([7, -7]), 2).tolist()
-    [3, -4]
+    Divided by 0, integers give 0, as in NumPy but without a warning, and floats an infinity or NaN.
+
+        >>> import backburn as bb
+        >>> bb.floor_divide(bb.asarray([7, -7]), 2).tolist(), (bb.asarray([7]) // 0).tolist()
+        ([3, -4], [0])
     """
     return binary("floor_divide", x, y)  # type: ignore[no-any-return]
 
 
 def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
-    """``x - floor(x / y) * y``, with the sign of ``y``; an integer zero divisor gives 0.
+    """``x - floor(x / y) * y``, with the sign of ``y``.
 
-    >>> import backburn as bb
-    >>> bb.remainder(bb.asarray([7, -7]), 3).tolist()
-    [1, 2]
+    Divided by 0, integers give 0, as in NumPy but without a warning, and floats NaN.
+
+        >>> import backburn as bb
+        >>> bb.remainder(bb.asarray([7, -7]), 3).tolist(), (bb.asarray([7]) % 0).tolist()
+        ([1, 2], [0])
     """
     return binary("remainder", x, y)  # type: ignore[no-any-return]
 
@@ -239,11 +243,13 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
 
 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
-    """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1. One of both ends must be a tensor.
+    """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1.
 
-    >>> import backburn as bb
-    >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()
-    [5.0, 12.5]
+    One of both ends must be a tensor.
+
+        >>> import backburn as bb
+        >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()
+        [5.0, 12.5]
     """
     if not is_tensor(x) and not is_tensor(y):
         raise ArgumentError(

@@ -9,6 +9,7 @@ input, and :class:`ArgumentError` for options out of range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburn.tensor.dispatch import call, promoted_present, tensor_operand
@@ -49,10 +50,11 @@ def conv(
     """
     x, weight, bias = promoted_present("conv", tensor_operand("conv", x), tensor_operand("conv", weight), bias)
     rank = places_rank("conv", x)
-    steps, spacing = each("conv", "stride", stride, rank), each("conv", "dilation", dilation, rank)
-    widths = pairs("conv", padding, _window(weight, rank), steps, spacing)
+    of = (x, weight)
+    steps, spacing = each("conv", "stride", stride, rank, of=of), each("conv", "dilation", dilation, rank, of=of)
+    widths = pairs("conv", padding, _window(weight, rank), steps, spacing, of=of)
     return call(  # type: ignore[no-any-return]
-        "conv", x, weight, bias, stride=steps, padding=widths, dilation=spacing, groups=_groups("conv", groups)
+        "conv", x, weight, bias, stride=steps, padding=widths, dilation=spacing, groups=_groups("conv", groups, of)
     )
 
 
@@ -83,17 +85,18 @@ def conv_transpose(
     name = "conv_transpose"
     x, weight, bias = promoted_present(name, tensor_operand(name, x), tensor_operand(name, weight), bias)
     rank = places_rank(name, x)
-    steps, spacing = each(name, "stride", stride, rank), each(name, "dilation", dilation, rank)
+    of = (x, weight)
+    steps, spacing = each(name, "stride", stride, rank, of=of), each(name, "dilation", dilation, rank, of=of)
     return call(  # type: ignore[no-any-return]
         name,
         x,
         weight,
         bias,
         stride=steps,
-        padding=pairs(name, padding, _window(weight, rank), steps, spacing),
-        output_padding=each(name, "output_padding", output_padding, rank, 0),
+        padding=pairs(name, padding, _window(weight, rank), steps, spacing, of=of),
+        output_padding=each(name, "output_padding", output_padding, rank, 0, of=of),
         dilation=spacing,
-        groups=_groups(name, groups),
+        groups=_groups(name, groups, of),
     )
 
 
@@ -124,9 +127,10 @@ def deform_conv2d(
     name = "deform_conv2d"
     x, offset, weight = (tensor_operand(name, t) for t in (x, offset, weight))
     x, offset, weight, mask, bias = promoted_present(name, x, offset, weight, mask, bias)
-    steps, spacing = each(name, "stride", stride, 2), each(name, "dilation", dilation, 2)
-    widths = pairs(name, padding, _window(weight, 2), steps, spacing)
-    options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups)}
+    of = (x, offset, weight)
+    steps, spacing = each(name, "stride", stride, 2, of=of), each(name, "dilation", dilation, 2, of=of)
+    widths = pairs(name, padding, _window(weight, 2), steps, spacing, of=of)
+    options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups, of)}
     return call(name, x, offset, weight, mask, bias, **options)  # type: ignore[no-any-return]
 
 
@@ -135,5 +139,5 @@ def _window(weight: Tensor, rank: int) -> tuple[int, ...]:
     return weight.shape[2:] if len(weight.shape) == rank + 2 else (1,) * rank
 
 
-def _groups(name: str, groups: int) -> int:
-    return each(name, "groups", groups, 1)[0]
+def _groups(name: str, groups: int, of: Sequence[Tensor]) -> int:
+    return each(name, "groups", groups, 1, of=of)[0]

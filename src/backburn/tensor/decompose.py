@@ -107,14 +107,15 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 
     Q has as many columns as the shorter side of ``x``, with ``mode="complete"`` as many as rows. The diagonal of R has
     no negative element. The gradient needs independent columns, of a wide matrix the first ones, and raises
-    :class:`SingularMatrixError` where an element of R's diagonal is not above rounding beside the largest. Raises :class:`ArgumentError` for another ``mode``.
+    :class:`SingularMatrixError` where an element of R's diagonal is not above rounding beside the largest. Raises
+    :class:`ArgumentError` for another ``mode``.
 
         >>> import backburn as bb
         >>> q, r = bb.linalg.qr(bb.asarray([[3.0], [4.0]]))
         >>> bb.allclose(q @ r, bb.asarray([[3.0], [4.0]])), round(r.item(), 5)
         (True, 5.0)
     """
-    one_of("qr", "mode", mode, ("reduced", "complete"))
+    one_of("qr", "mode", mode, ("reduced", "complete"), of=(x,))
     return QRResult(*call("qr", _matrices("qr", x), complete=mode == "complete"))
 
 
@@ -379,6 +380,6 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
         math.inf: lambda: of_sums(columns, rows, "max"),
         -math.inf: lambda: of_sums(columns, rows, "min"),
     }
-    one_of("matrix_norm", "ord", ord, norms)
+    one_of("matrix_norm", "ord", ord, norms, of=(x,))
     shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]
     return call("reshape", norms[ord](), shape=shape)  # type: ignore[no-any-return]

@@ -237,11 +237,14 @@ def promoted_present(name: str, *operands: Any) -> list[Any]:
     return [None if x is None else next(values) for x in operands]
 
 
-def number(name: str, option: str, value: Any) -> float:
-    """An option that is a Python number; a tensor is refused, whose gradient would be lost."""
+def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> float:
+    """An option that is a Python number; a tensor is refused, whose gradient would be lost.
+
+    An error names the operands ``of`` the call, if any are given; so it is with :func:`one_of`.
+    """
     found = None if is_tensor(value) else scalar_of(value)
     if found is None:
-        raise ArgumentError(f"{name}: {option} is a number, not {describe((value,)) or None}")
+        raise ArgumentError(f"{name}: {option} is a number, not {describe((value,)) or None}{beside(of)}")
     return found
 
 
@@ -255,13 +258,18 @@ def integer(name: str, option: str, value: Any) -> int:
     raise ArgumentError(f"{name}: {option} is an integer, not {describe((value,)) or None}")
 
 
-def one_of(name: str, option: str, value: Any, known: Iterable[Any]) -> Any:
+def beside(operands: Sequence[Any]) -> str:
+    """The operands of a call whose option is wrong, if they are given, as the end of a message."""
+    return f". Operands: {describe(operands)}" if operands else ""
+
+
+def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequence[Any] = ()) -> Any:
     """An option that is one of several words (or numbers)."""
     known = list(known)
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in known:
         return value
     words = ", ".join(map(repr, known))
-    raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}")
+    raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}{beside(of)}")
 
 
 def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
@@ -483,13 +491,31 @@ def describe(operands: Iterable[Any]) -> str:
     return ", ".join(words)
 
 
+#: How users call the options of operations that have another name in the contract.
+SPOKEN = {
+    ("eye", "offset"): "k",
+    ("kthvalue", "nth"): "k",
+    ("one_hot", "depth"): "classes",
+    ("topk", "count"): "k",
+    ("tril", "offset"): "k",
+    ("triu", "offset"): "k",
+}
+
+
+def _spoken(name: str, option: str, value: Any) -> str:
+    """An option as the user wrote it."""
+    if (name, option) == ("searchsorted", "right"):
+        return "side='right'" if value else "side='left'"
+    return f"{SPOKEN.get((name, option), option)}={value!r}"
+
+
 def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
     """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words.
 
     The backend's error stays as the cause. What is nobody's mistake (memory, an interrupt) passes as it is.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
-    options = ", ".join(f"{k}={v!r}" for k, v in attributes.items())
+    options = ", ".join(_spoken(name, k, v) for k, v in attributes.items())
     where += f" Options: {options}." if options else ""
     entry = OPERATIONS[name]
     if entry.shape is not None:

@@ -62,7 +62,7 @@ class Complex(NamedTuple):
 
 def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
     """``x`` times the factor of ``norm``; that of exponent ``done`` is in it already."""
-    one_of(name, "norm", norm, NORMS)
+    one_of(name, "norm", norm, NORMS, of=(x,))
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
 

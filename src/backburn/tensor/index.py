@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from backburn.tensor.kinds import Indices
 
 T = TypeVar("T", bound="Tensor")
+
+#: What becomes of the elements at the places of :func:`scatter`.
+MODES = ("assign", "add", "mul", "min", "max")
 Scalar = bool | int | float
 
 
@@ -163,7 +166,7 @@ def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mo
     plain_operand("scatter", x)
     chosen = indices_operand("scatter", indices)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
-    if one_of("scatter", "mode", mode, ("assign", "add", "mul", "min", "max")) in ("assign", "add"):
+    if one_of("scatter", "mode", mode, MODES, of=(x, chosen)) in ("assign", "add"):
         return call("scatter", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
     if not is_tensor(value):
         value = _filled(x, value, chosen.shape)

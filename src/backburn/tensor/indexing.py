@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
-from backburn.base.errors import AxisError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand, wrap
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
@@ -274,7 +274,8 @@ def _range(x: Any, part: slice, axis: int) -> slice:
     try:
         return canonical_slice(part, x.shape[axis])
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"x[...]: {part} at axis {axis}: {error}. Operand: {describe((x,))}") from None
+        ours = DTypeError if isinstance(error, TypeError) else ArgumentError
+        raise ours(f"x[...]: {part} at axis {axis}: {error}. Operand: {describe((x,))}") from None
 
 
 def _index(x: Any, index: int, axis: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, float_operand
+from backburn.tensor.dispatch import call, describe, float_operand
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
     """
     x = float_operand("adaptive_avg_pool", x)
     rank = places_rank("adaptive_avg_pool", x)
-    return call("adaptive_avg_pool", x, size=each("adaptive_avg_pool", "size", size, rank))  # type: ignore[no-any-return]
+    return call("adaptive_avg_pool", x, size=each("adaptive_avg_pool", "size", size, rank, of=(x,)))  # type: ignore[no-any-return]
 
 
 def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor, IntTensor]:
@@ -116,7 +116,7 @@ def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor,
     """
     x = float_operand("adaptive_max_pool", x)
     rank = places_rank("adaptive_max_pool", x)
-    return call("adaptive_max_pool", x, size=each("adaptive_max_pool", "size", size, rank))  # type: ignore[no-any-return]
+    return call("adaptive_max_pool", x, size=each("adaptive_max_pool", "size", size, rank, of=(x,)))  # type: ignore[no-any-return]
 
 
 def adaptive_max_pool(x: Tensor, size: Sizes) -> FloatTensor:
@@ -135,9 +135,11 @@ def _options(
     """A float input, and the options as the contract takes them."""
     x = float_operand(name, x)
     rank = places_rank(name, x)
-    window, spacing = each(name, "size", size, rank), each(name, "dilation", dilation, rank)
-    steps = window if stride is None else each(name, "stride", stride, rank)
-    widths = pairs(name, padding, window, steps, spacing)
+    window, spacing = each(name, "size", size, rank, of=(x,)), each(name, "dilation", dilation, rank, of=(x,))
+    steps = window if stride is None else each(name, "stride", stride, rank, of=(x,))
+    widths = pairs(name, padding, window, steps, spacing, of=(x,))
     if any(2 * max(pair) > n for pair, n in zip(widths, window, strict=True)):
-        raise ArgumentError(f"{name}: padding is at most half the window {list(window)}, not {padding!r}")
+        raise ArgumentError(
+            f"{name}: padding is at most half the window {list(window)}, not {padding!r}. Operand: {describe((x,))}"
+        )
     return x, {"size": window, "stride": steps, "padding": widths, "dilation": spacing}

@@ -87,7 +87,8 @@ def cov(
     """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
-    each observation counts, ``aweights`` how much. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
+    each observation counts, ``aweights`` how much. 16-bit floats are computed in float32. Raises :class:`ShapeError`
+    for more axes or other weights.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()

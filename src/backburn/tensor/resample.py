@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, float_operand, integers_of, number, promoted, tensor_operand
+from backburn.tensor.dispatch import call, describe, float_operand, integers_of, number, promoted, tensor_operand
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def unfold(
     """
     x = float_operand("unfold", x)
     rank = places_rank("unfold", x)
-    window, steps, spacing = _window("unfold", size, stride, dilation, rank)
-    widths = pairs("unfold", padding, window, steps, spacing)
+    window, steps, spacing = _window("unfold", x, size, stride, dilation, rank)
+    widths = pairs("unfold", padding, window, steps, spacing, of=(x,))
     return call("unfold", x, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
 
 
@@ -57,9 +57,9 @@ def fold(
         [[[1.0, 4.0, 3.0]]]
     """
     x = float_operand("fold", x)
-    lengths = each("fold", "places", places, len(integers_of("fold", "places", places)))
-    window, steps, spacing = _window("fold", size, stride, dilation, len(lengths))
-    widths = pairs("fold", padding, window, steps, spacing)
+    lengths = each("fold", "places", places, len(integers_of("fold", "places", places)), of=(x,))
+    window, steps, spacing = _window("fold", x, size, stride, dilation, len(lengths))
+    widths = pairs("fold", padding, window, steps, spacing, of=(x,))
     return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
 
 
@@ -88,14 +88,31 @@ def interpolate(
     x = float_operand("interpolate", x)
     rank = places_rank("interpolate", x)
     if (size is None) == (scale is None):
-        raise ArgumentError("interpolate: either size or scale says how many places come out; give one of them")
+        raise ArgumentError(
+            f"interpolate: either size or scale says how many places come out; give one of them. "
+            f"Operand: {describe((x,))}"
+        )
     if size is None:
         factors = list(scale) if isinstance(scale, Sequence) else [scale] * rank
         if len(factors) != rank:
-            raise ArgumentError(f"interpolate: scale needs one number for each of {rank} axes of places, not {scale!r}")
-        size = [math.floor(n * number("interpolate", "scale", f)) for n, f in zip(x.shape[2:], factors, strict=True)]
-    lengths = each("interpolate", "size", size, rank)
+            raise ArgumentError(
+                f"interpolate: scale needs one number for each of {rank} axes of places, not {scale!r}. "
+                f"Operand: {describe((x,))}"
+            )
+        size = [_scaled(x, n, f) for n, f in zip(x.shape[2:], factors, strict=True)]
+    lengths = each("interpolate", "size", size, rank, of=(x,))
     return call("interpolate", x, size=lengths, mode=mode, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+
+
+def _scaled(x: Tensor, length: int, scale: float | None) -> int:
+    """How many places ``scale`` makes of ``length``."""
+    wanted = length * number("interpolate", "scale", scale, of=(x,))
+    if not 1 <= wanted < math.inf:
+        raise ArgumentError(
+            f"interpolate: a scale of {scale!r} makes no number of places of {length}; one must come out at least. "
+            f"Operand: {describe((x,))}"
+        )
+    return math.floor(wanted)
 
 
 def grid_sample(
@@ -119,10 +136,10 @@ def grid_sample(
 
 
 def _window(
-    name: str, size: Sizes, stride: Sizes, dilation: Sizes, rank: int
+    name: str, x: Tensor, size: Sizes, stride: Sizes, dilation: Sizes, rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     return (
-        each(name, "size", size, rank),
-        each(name, "stride", stride, rank),
-        each(name, "dilation", dilation, rank),
+        each(name, "size", size, rank, of=(x,)),
+        each(name, "stride", stride, rank, of=(x,)),
+        each(name, "dilation", dilation, rank, of=(x,)),
     )

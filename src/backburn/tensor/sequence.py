@@ -122,14 +122,16 @@ def scaled_dot_product_attention(
         query, key, value, mask = promoted(name, query, key, value, mask)
     else:
         query, key, value = promoted(name, query, key, value)
-    if not 0 <= number(name, "dropout", dropout) <= 1:
-        raise ArgumentError(f"{name}: dropout is a probability, from 0 to 1, not {dropout!r}")
+    if not 0 <= number(name, "dropout", dropout, of=(query, key, value)) <= 1:
+        words = f"{name}: dropout is a probability, from 0 to 1, not {dropout!r}"
+        raise ArgumentError(f"{words}. Operands: {describe((query, key, value))}")
     factor = 1.0 / math.sqrt(max(1, query.shape[-1] if query.shape else 1)) if scale is None else scale
     keep = None
     if dropout and query.ndim > 1 and key.ndim > 1:
         shape = (*query.shape[:-1], key.shape[-2])
         keep = random.bernoulli(shape, 1.0 - dropout, backend=query.backend, generator=generator)
-    options = {"causal": bool(causal), "scale": float(number(name, "scale", factor)), "dropout": float(dropout)}
+    factor = number(name, "scale", factor, of=(query, key, value))
+    options = {"causal": bool(causal), "scale": float(factor), "dropout": float(dropout)}
     return call(name, query, key, value, mask, keep, **options)  # type: ignore[no-any-return]
 
 

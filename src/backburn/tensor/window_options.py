@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import beside, describe
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -30,42 +30,55 @@ def places_rank(name: str, x: Tensor) -> int:
     return rank
 
 
-def each(name: str, option: str, value: Sizes, rank: int, least: int = 1) -> tuple[int, ...]:
-    """An option with one number for each of ``rank`` axes."""
+def each(
+    name: str, option: str, value: Sizes, rank: int, least: int = 1, *, of: Sequence[Tensor] = ()
+) -> tuple[int, ...]:
+    """An option with one number for each of ``rank`` axes; an error names the operands ``of`` the call, if any."""
+    where = beside(of)
     try:
         numbers = (index(value),) * rank if not isinstance(value, Sequence) else tuple(map(index, value))
     except TypeError:
-        raise ArgumentError(f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}") from None
+        words = f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}{where}"
+        raise ArgumentError(words) from None
     if len(numbers) != rank:
-        raise ArgumentError(f"{name}: {option} needs one number for each of {rank} axes of places, not {value!r}")
+        words = f"{name}: {option} needs one number for each of {rank} axes of places, not {value!r}{where}"
+        raise ArgumentError(words)
     if any(n < least for n in numbers):
-        raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}")
+        raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}{where}")
     return numbers
 
 
 def pairs(
-    name: str, padding: Padding, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    name: str,
+    padding: Padding,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    *,
+    of: Sequence[Tensor] = (),
 ) -> Pairs:
     """``padding`` as a pair for each axis; ``"same"`` keeps the number of places, with stride 1 alone."""
-    rank = len(size)
+    rank, where = len(size), beside(of)
     if isinstance(padding, str):
         if padding == "valid":
             return ((0, 0),) * rank
         if padding != "same":
-            raise ArgumentError(f"{name}: padding is 'same', 'valid' or a number of places, not {padding!r}")
+            raise ArgumentError(f"{name}: padding is 'same', 'valid' or a number of places, not {padding!r}{where}")
         if any(s != 1 for s in stride):
             raise ArgumentError(
                 f"{name}: padding 'same' keeps the number of places, which strides {list(stride)} do not; give numbers"
+                f"{where}"
             )
         totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
     if not isinstance(padding, Sequence):
-        return tuple((n, n) for n in each(name, "padding", padding, rank, 0))
+        return tuple((n, n) for n in each(name, "padding", padding, rank, 0, of=of))
     if len(padding) != rank:
-        raise ArgumentError(f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}")
-    return tuple(_pair(name, p) for p in padding)  # type: ignore[arg-type]
+        words = f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}{where}"
+        raise ArgumentError(words)
+    return tuple(_pair(name, p, of) for p in padding)  # type: ignore[arg-type]
 
 
-def _pair(name: str, value: Sizes) -> tuple[int, int]:
-    before, after = each(name, "padding", value, 2, 0)
+def _pair(name: str, value: Sizes, of: Sequence[Tensor]) -> tuple[int, int]:
+    before, after = each(name, "padding", value, 2, 0, of=of)
     return before, after
