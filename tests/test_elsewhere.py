@@ -7,7 +7,8 @@ import re
 import pytest
 
 import backburn as bb
-from backburn.base.elsewhere import FUNCTIONS, METHODS
+from backburn import nn, optim
+from backburn.base.elsewhere import FUNCTIONS, METHODS, MODELS, OPTIMIZERS
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -26,6 +27,14 @@ def test_functions_of_other_libraries_are_told_in_ours(name: str) -> None:
         getattr(bb, name)
 
 
+def test_methods_of_models_and_optimizers() -> None:
+    """The same for these."""
+    for owner, names in ((nn.Linear(1, 1), MODELS), (optim.SGD(0.1), OPTIMIZERS)):
+        for name in names:
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: "):
+                getattr(owner, name)
+
+
 def test_namespaces_tell_too() -> None:
     """Where users look for the names first."""
     for module, name in ((bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm")):
@@ -37,7 +46,10 @@ def test_namespaces_tell_too() -> None:
         getattr(bb.ones(2), "fo" + "o")
 
 
-@pytest.mark.parametrize("hint", sorted({*METHODS.values(), *FUNCTIONS.values()}))
+HINTS = {hint for names in (METHODS, FUNCTIONS, MODELS, OPTIMIZERS) for hint in names.values()}
+
+
+@pytest.mark.parametrize("hint", sorted(HINTS))
 def test_what_is_told_exists(hint: str) -> None:
     """Every name of ours in a hint is there."""
     for path in re.findall(r"\bbb\.([\w.]+)", hint):

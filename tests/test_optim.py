@@ -330,8 +330,13 @@ def test_a_state_may_come_as_arrays(tmp_path: Path) -> None:
 
 
 def test_bad_options() -> None:
+    untyped: Any = Adam
     for make, words in [
-        (lambda: Adam(model_of((2,)), 0.1), r"Adam: lr comes first.*Adam\(0.01\).step\(model, gradients\)"),  # type: ignore[arg-type]
+        (lambda: Adam(model_of((2,)), 0.1), r"Adam: takes no parameters.*Adam\(0.01\).step\(model, gradients\)"),  # type: ignore[arg-type]
+        (lambda: untyped(model_of((2,)), lr=0.1), "Adam: takes no parameters"),
+        (lambda: untyped(bb.nn.Linear(2, 2).parameters(), lr=0.1), "Adam: takes no parameters"),
+        (lambda: untyped(bb.nn.Linear(2, 2), lr=0.1), "Adam: takes no parameters"),
+        (lambda: untyped(bb.nn.Linear(2, 2)), "Adam: takes no parameters"),
         (lambda: SGD(-0.1), "SGD: lr is a number from 0 on, not -0.1"),
         (lambda: SGD(float("nan")), "SGD: lr"),
         (lambda: SGD(True), "SGD: lr"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
@@ -50,6 +51,25 @@ METHODS = {
     "unbind": "x.unstack(axis)",
     "unsqueeze": "x.expand_dims(axis)",
     "view": "x.reshape(shape)",
+}
+
+#: Methods of models.
+MODELS = {
+    "apply": "bb.trees.tree_map(f, model), a new model",
+    "children": "model.named_modules()",
+    "cpu": "model.to('autodiff(numpy)')",
+    "cuda": "model.to('autodiff(cupy:0)')",
+    "double": "bb.trees.tree_map(lambda x: x.astype('float64'), model)",
+    "half": "bb.trees.tree_map(lambda x: x.astype('float16'), model)",
+    "modules": "model.named_modules()",
+    "requires_grad_": "model.require_grad(pattern), or model.freeze(pattern)",
+    "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
+}
+
+#: Methods of optimizers.
+OPTIMIZERS = {
+    "param_groups": "an optimizer for each part of the model, each with options of its own",
+    "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
 #: Functions and other names of the top level and its namespaces.
@@ -185,7 +205,12 @@ class Elsewhere:
 def tell_methods(cls: type) -> None:
     """Let a class tell the names of :data:`METHODS`, and those of its own methods that end with an underscore."""
     in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
-    for name, hint in {**{f"{n}_": _IMMUTABLE for n in in_place}, **METHODS}.items():
+    tell(cls, {**{f"{n}_": _IMMUTABLE for n in in_place}, **METHODS})
+
+
+def tell(cls: type, hints: Mapping[str, str]) -> None:
+    """Let a class tell names that it does not have."""
+    for name, hint in hints.items():
         if not hasattr(cls, name):
             setattr(cls, name, Elsewhere(name, hint))
 

@@ -8,7 +8,7 @@ differentiates.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import missing_name
+from backburn.base.elsewhere import MODELS, missing_name, tell
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     ELU,
@@ -75,6 +75,8 @@ __all__ = [
     "functional", "init",
 ]  # fmt: skip
 
+
+tell(Module, MODELS)
 
 if not TYPE_CHECKING:
 

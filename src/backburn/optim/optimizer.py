@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from numbers import Real
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import float32
+from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
 from backburn.base.replay import REPLAY, Carrier, Recording
@@ -18,6 +19,9 @@ from backburn.optim.gradients import by_leaf, is_float_tensor
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Rate = float | Callable[[int], float]
 
@@ -58,11 +62,15 @@ class Optimizer(Carrier):
     #: Whether the operation of a step is given its number.
     _corrects = False
 
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse a model or its parameters in the place of ``lr``: an optimizer is given them at each step."""
+        if args and ("lr" in options or isinstance(args[0], Iterable) or hasattr(args[0], "parameters")):
+            name = cls.__name__
+            raise ArgumentError(f"{name}: takes no parameters, and lr comes first: {name}(0.01).step(model, gradients)")
+        return super().__new__(cls)
+
     def __init__(self, lr: Rate) -> None:
         """``lr`` is a number, or a function of the number of steps done before."""
-        if isinstance(lr, (list, tuple, dict)):
-            name = type(self).__name__
-            raise ArgumentError(f"{name}: lr comes first, and no parameters: {name}(0.01).step(model, gradients)")
         self.lr: Rate = lr if callable(lr) else checked(type(self).__name__, "lr", lr)
         #: The number of steps done.
         self.steps = 0
@@ -311,3 +319,6 @@ def checked(optimizer: str, name: str, value: Any, low: float = 0.0, below: floa
             return number
     bounds = f"from {low:g} on" if below is None else f"from {low:g} up to and without {below:g}"
     raise ArgumentError(f"{optimizer}: {name} is a number {bounds}, not {value!r}")
+
+
+tell(Optimizer, OPTIMIZERS)
