@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from numbers import Real
 from operator import index
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 Rate = float | Callable[[int], float]
+_TREES = (list, tuple, dict, Iterator)
 
 
 class Memory:
@@ -64,7 +65,7 @@ class Optimizer(Carrier):
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Refuse a model or its parameters in the place of ``lr``: an optimizer is given them at each step."""
-        if args and ("lr" in options or isinstance(args[0], Iterable) or hasattr(args[0], "parameters")):
+        if args and ("lr" in options or isinstance(args[0], _TREES) or hasattr(args[0], "parameters")):
             name = cls.__name__
             raise ArgumentError(f"{name}: takes no parameters, and lr comes first: {name}(0.01).step(model, gradients)")
         return super().__new__(cls)
