@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,9 @@ from backburn.conformance import KINDS, Result, check_backend, checks, parametri
 from backburn.conformance.check import parts_of
 from backburn.conformance.derivatives import leaves
 from backburn.conformance.kinds import holes, unexplained
+from backburn.conformance.limit import can_limit, limited
 from backburn.conformance.report import Report
+from backburn.conformance.smallest import smallest_failing
 from backburn.conformance.suite import QUICK_CHECKS, QUICK_SHAPES
 from backburn.conformance.template import write_template
 from backburn.conformance.terminal import text
@@ -111,12 +117,22 @@ def test_quick_has_every_kind_and_every_operation_with_a_value() -> None:
     quick = list(checks(NUMPY, quick=True))
     assert len(quick) <= QUICK_CHECKS
     assert {c.kind for c in quick} == {c.kind for c in ALL}
+    assert {c.id for c in ALL if c.kind == "protocol"} <= {c.id for c in quick}
     assert {c.operation for c in quick} >= {c.operation for c in ALL if c.kind == "value"}
     shapes: dict[str, set[Any]] = {}
     for check in quick:
         if check.sample is not None:
             shapes.setdefault(check.operation, set()).add(tuple(np.shape(a) for a in leaves(check.sample)))
     assert max(map(len, shapes.values())) <= QUICK_SHAPES
+
+
+def test_quick_sees_a_backend_that_says_wrong_things_of_itself() -> None:
+    def answering(value: Any) -> property:
+        return property(lambda self: value)
+
+    for member, wrong in (("spec", 5), ("device", ""), ("float_dtype", "float32")):
+        made: Any = type("Wrong", (type(NUMPY),), {"_instance": None, member: answering(wrong)})()
+        assert not check_backend(made, quick=True, kinds=["protocol", "value"]).ok, member
 
 
 def test_every_hole_has_a_reason() -> None:
@@ -201,6 +217,93 @@ def test_a_failure_names_its_smallest_input_and_how_to_see_it_again(faulty: str,
     assert "0 of 1 checks" in out
 
 
+def test_a_search_for_the_smallest_input_that_goes_wrong_loses_nothing() -> None:
+    def isin(x: Any, values: Any, /) -> Any:  # its operands do not broadcast
+        return np.asarray(~np.isin(x, values))
+
+    inverted: Any = type("Inverted", (type(NUMPY),), {"_instance": None, "isin": staticmethod(isin)})()
+    report = check_backend(inverted, ops=["isin"])
+    assert report.failures
+    assert {r.smallest.startswith("k.isin(array(") for r in report.failures if "-value-" in r.id} == {True}
+    (check, *_) = checks(NUMPY, ops=["isin"], kinds=["value"])
+    assert check.sample is not None
+
+    def breaking(sample: Any) -> Any:
+        raise SystemExit("no more")
+
+    strange = replace(check.sample, operands=(check.sample.operands[0], [object()]))
+    assert smallest_failing(replace(check, sample=strange, function=breaking)).startswith("k.isin(array(")
+
+
+def test_shared_memory_of_to_numpy_fails_checks_and_not_the_run() -> None:
+    sharing: Any = type("Sharing", (type(NUMPY),), {"_instance": None, "to_numpy": staticmethod(lambda x, /: x)})()
+    report = check_backend(sharing, ops=["to_numpy", "isin", "concat", "searchsorted"])
+    assert {parts_of(r.id)[2] for r in report.failures} >= {"aliasing", "round_trip"}
+
+
+# ---- a limit of time in this process ----
+
+
+def hanging(**operations: Any) -> Any:
+    members = {n: staticmethod(f) for n, f in operations.items()}
+    return type("Hanging", (type(NUMPY),), {"_instance": None, "__reduce__": object.__reduce__, **members})()
+
+
+def spin(x: Any, /) -> Any:
+    while True:
+        try:
+            time.sleep(0.01)
+        except Exception:  # what backends do; the limit is none
+            continue
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
+def test_a_check_that_hangs_fails_alone_in_this_process_too() -> None:
+    handler = signal.getsignal(signal.SIGALRM)
+    report = check_backend(hanging(tan=spin), ops=["tan", "tanh"], kinds=["value"], dtypes=["float32"], timeout=0.2)
+    assert {parts_of(r.id)[0]: r.message for r in report.failures} == {"tan": "took more than 0.2 s and was stopped"}
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    mark = parametrize_with_checks(hanging(tan=spin), ops=["tan"], kinds=["value"], timeout=0.2)
+    with pytest.raises(BaseException, match="took more than"):
+        mark.args[1][0].values[0]()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
+def test_the_limit_leaves_timers_of_others_and_other_threads_alone() -> None:
+    known = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        assert not can_limit()
+        with limited(0.01):
+            time.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGALRM, known)
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(can_limit()))
+    thread.start()
+    thread.join()
+    assert answers == [False]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
+def test_the_command_limits_checks_in_this_process(faulty: str, capsys) -> None:
+    options = ["--ops", "tan", "--kinds", "shape", "--dtypes", "float64", "--in-process", "--timeout", "0.2"]
+    assert main(["conformance", faulty, *options]) == 1
+    assert "took more than 0.2 s and was stopped" in capsys.readouterr().out
+
+
+def test_an_exception_that_cannot_be_told_fails_its_check_alone() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def mute(x: Any, /) -> Any:
+        raise MuteError
+
+    report = check_backend(hanging(tan=mute), ops=["tan"], kinds=["value"])
+    assert {r.message for r in report.failures} == {"raised MuteError: with a message that raises ValueError"}
+
+
 # ---- expected failures ----
 
 
@@ -225,6 +328,17 @@ def test_expected_failures_carry_their_reason(faulty: str) -> None:
         assert "the sine is wrong" in page
 
 
+@pytest.mark.parametrize("pattern", ["sin-*", "*-value-*", "s*n-*value*"])
+def test_a_star_stands_for_anything_in_a_pattern_and_must_match(pattern: str, faulty: str, tmp_path: Path) -> None:
+    path = tmp_path / "expected.txt"
+    path.write_text(f"{pattern}: the sine is wrong\n")
+    report = check_backend(faulty, read_expected(path), ops=["sin"], kinds=["value"])
+    assert report.ok
+    assert report.counts["xfailed"] > 0
+    path.write_text("sinn-*: a slip of the pen\n")
+    assert check_backend(faulty, read_expected(path), ops=["tanh"], kinds=["value"]).unmatched == ["sinn-*"]
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -232,6 +346,8 @@ def test_expected_failures_carry_their_reason(faulty: str) -> None:
         ("# a comment\n\nadd: wrong\n", "line 3: 'add' is not of the form"),
         ("add-any-value-0: a\nadd-any-value-0: b\n", "line 2: add-any-value-0 stands there twice"),
         ("add-float32-value-0:\n", "line 1: expected 'ID: reason'"),
+        ("add-float32-value-one: wrong\n", "line 1: 'add-float32-value-one' is not of the form"),
+        ("sum-[ab]*: wrong\n", "line 1: 'sum-[ab]*' is not of the form"),
     ],
 )
 def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str, words: str, tmp_path, capsys) -> None:
@@ -264,6 +380,8 @@ def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str
         (["numpy", "--xfail", "not_there.txt"], "not_there.txt: No such file"),
         (["numpy", "--ops", "add", "--kinds", "bounds"], "nothing to check"),
         (["--new", "no-name", "folder"], "cannot name a backend"),
+        (["--new", "numpy", "folder"], "'numpy' cannot name a new backend, since one goes by it already"),
+        (["--new", "autodiff", "folder"], "since one goes by it already"),
         ([], "name a backend"),
     ],
 )
@@ -330,6 +448,20 @@ def test_the_command_writes_all_reports(tmp_path: Path, capsys) -> None:
     assert "<script" not in page
     assert page.count("<tr>") > 4
     assert "| tanh |" in paths["markdown"].read_text()
+
+
+def test_the_matrix_tells_what_was_compared_from_what_was_not() -> None:
+    compared = check_backend("numpy", ops=["add", "tanh"], kinds=["value", "integer_edges", "broadcasting"]).matrix()
+    assert compared["tanh"]["int32"] == ""  # it takes floats alone
+    assert float(compared["add"]["int32"]) == 0.0
+    few = check_backend("numpy", ops=["add"], kinds=["dtype"])
+    assert few.matrix()["add"]["int32"] == "ok"
+    one = check_backend("numpy", only=["add-float32-value-0", "tanh-float64-value-0"]).matrix()
+    assert one["add"]["float64"] == one["tanh"]["float32"] == "?"
+    assert float(one["add"]["float32"]) <= 1
+    for page in (str(few), few.to_markdown(), few.to_html()):
+        assert "checked, and no values were compared" in page
+        assert "declared, and not checked in this run" in page
 
 
 def test_equal_runs_give_equal_pages() -> None:
@@ -407,6 +539,20 @@ def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypat
     assert done.returncode == 0, done.stdout
     with pytest.raises(ArgumentError, match="is there already"):
         write_template("abacus", tmp_path)
+    with pytest.raises(ArgumentError, match="there is a module backburn_abacus already"):
+        write_template("abacus", tmp_path / "elsewhere")
+
+
+def test_the_template_is_strictly_typed(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    write_template("counting_frame", tmp_path)
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", str(root / "pyproject.toml"),
+         "--follow-imports=silent", str(tmp_path / "backburn_counting_frame.py")],
+        cwd=root, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 # ---- the null backend ----

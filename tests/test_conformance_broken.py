@@ -5,6 +5,8 @@ Of each only the operations that it breaks are checked. ``also`` are kinds that 
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from backburn.base.dtypes import DTYPES, float32
 from backburn.base.errors import BackendMismatchError
 from backburn.conformance import check_backend, checks
 from backburn.conformance.check import parts_of
+from backburn.conformance.kinds import VALUE_KINDS, exists_in
 from backburn_numpy import NumpyBackend
 
 Array = Any
@@ -190,7 +193,8 @@ def sine_of_the_day(x: Array, /) -> Array:
     if x.dtype != np.float64:
         return K.sin(x)
     DAYS.append(1)
-    return np.asarray(np.sin(x) * (1 + len(DAYS) % 2 * np.finfo(x.dtype).eps)).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(np.sin(x) * (1 + len(DAYS) % 2 * np.finfo(x.dtype).eps)).astype(x.dtype)
 
 
 DAYS: list[int] = []
@@ -222,6 +226,41 @@ def few(*names: str) -> Any:
     """Capabilities with some dtypes alone."""
     every = K.capabilities.dtypes
     return property(lambda self: Capabilities({d: u for d, u in every.items() if d.name in names}))
+
+
+def last_bits_inverted(name: str, dtype: str) -> Callable[..., Any]:
+    """An operation whose last element is wrong where a tensor of ``dtype`` is among its operands."""
+
+    def operation(*operands: Any, **attributes: Any) -> Any:
+        exact = getattr(K, name)(*operands, **attributes)
+        if not any(getattr(o, "dtype", None) == dtype for o in operands) or not exact.size:
+            return exact
+        wrong = np.array(exact)
+        wrong.reshape(-1)[-1] = ~wrong.reshape(-1)[-1]
+        return wrong
+
+    return operation
+
+
+def where_without_the_other_number(condition: Array, x: Any, y: Any, /) -> Array:
+    return K.where(condition, x, 0.0 if isinstance(y, float) else y)
+
+
+def fmod_of_whole_numbers(x: Any, y: Any, /) -> Array:
+    return K.fmod(x, float(int(y) or 1) if isinstance(y, float) else y)
+
+
+def equal_to_no_number(x: Any, y: Any, /) -> Array:
+    return K.equal(x, 0.0 if isinstance(y, float) else y)
+
+
+def tanh_that_warns(x: Array, /) -> Array:
+    warnings.warn("overflow in tanh", RuntimeWarning, stacklevel=2)
+    return K.tanh(x)
+
+
+def isin_inverted(x: Array, values: Array, /) -> Array:
+    return np.asarray(~K.isin(x, values))
 
 
 def prod_of_nothing_is_zero(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
@@ -336,6 +375,25 @@ FAULTS = {
         backend(round=lambda x, /: np.asarray(np.floor(x + 0.5)).astype(x.dtype)), "round", "value", {"special"}
     ),
     "quotients truncated": Fault(backend(floor_divide=truncating), "floor_divide", "value", VALUES),
+    "int32 is added wrongly": Fault(
+        backend(add=last_bits_inverted("add", "int32")), "add", "broadcasting", {"integer_edges", "scalars", "zero_d"}
+    ),
+    "uint16 is summed wrongly": Fault(backend(sum=last_bits_inverted("sum", "uint16")), "sum", "value"),
+    "uint64 is chosen wrongly": Fault(
+        backend(where=last_bits_inverted("where", "uint64")), "where", "broadcasting", {"integer_edges", "scalars"}
+    ),
+    "a number in the other branch is lost": Fault(
+        backend(where=where_without_the_other_number), "where", "scalars", {"special"}
+    ),
+    "a number is made whole": Fault(backend(fmod=fmod_of_whole_numbers), "fmod", "scalars"),
+    "equal to 0, whatever the number": Fault(backend(equal=equal_to_no_number), "equal", "scalars"),
+    "an operation warns": Fault(backend(tanh=tanh_that_warns), "tanh", "value", {"zero_d", "special", "zero_size"}),
+    "whatever is in is out": Fault(
+        backend(isin=isin_inverted),
+        "isin",
+        "value",
+        {"broadcasting", "zero_d", "zero_size", "special", "integer_edges"},
+    ),
     "integers saturate": Fault(backend(add=saturating_add), "add", "integer_edges"),
     "no broadcasting": Fault(
         backend(nextafter=equal_shapes_only),
@@ -431,6 +489,14 @@ FAULTS = {
     "grad answers in the outer backend": Fault(
         method(grad=lambda self, t, g: self.from_inner(Autodiff.grad(self, t, g))), "backend", "trait"
     ),
+    "q_inner dequantizes": Fault(method(q_inner=lambda self, x: K.dequantize(x)), "backend", "trait"),
+    "int_inner makes floats": Fault(method(int_inner=lambda self, x: x.astype(np.float32)), "backend", "trait"),
+    "bool_inner copies": Fault(method(bool_inner=lambda self, x: x.copy()), "backend", "trait"),
+    "backward never consumes the graph": Fault(
+        method(backward=lambda self, x, *a, **k: Autodiff.backward(self, x, *a, **{**k, "retain_graph": True})),
+        "backend",
+        "trait",
+    ),
     "detach does nothing": Fault(method(detach=lambda self, x: x), "backend", "trait"),
     "backward of anything": Fault(method(backward=backward_of_anything), "backend", "trait"),
 }
@@ -456,7 +522,34 @@ def test_the_same_operations_pass_unbroken() -> None:
 
 def test_there_is_a_fault_for_every_kind_of_check() -> None:
     kinds = {c.kind for c in checks(K)}
-    assert kinds - {f.kind for f in FAULTS.values()} <= {"scalars"}
+    assert kinds == {f.kind for f in FAULTS.values()}
+
+
+def test_every_operation_on_integers_is_compared_in_every_int_dtype() -> None:
+    """Save for what hands over values that are open, and what has one dtype of its own."""
+    found = {(c.operation, c.dtype) for c in checks(K, kinds=VALUE_KINDS)}
+    ints = [d.name for d in K.capabilities.dtypes if d.kind == "int"]
+    taking = [n for n, o in OPERATIONS.items() if "I" in o.kinds and n not in ("from_numpy", "empty")]
+    assert len(taking) > 80
+    assert not [(n, d) for n in taking for d in ints if exists_in(n, d) and (n, d) not in found]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("name", ["cumsum", "floor_divide", "sort", "less"])
+def test_a_wrong_integer_is_caught_in_every_dtype(name: str, dtype: str) -> None:
+    report = check_backend(backend(**{name: last_bits_inverted(name, dtype)})(), ops=[name], dtypes=[dtype])
+    assert report.failures
+    assert report.matrix()[name][dtype] == "FAIL"
+
+
+def test_a_warning_is_told_with_its_place_and_filters_of_modules_stay() -> None:
+    (first, *_) = check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).failures
+    assert re.match(r"tanh warned \(RuntimeWarning: overflow in tanh, .*:\d+\), and no operation may", first.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).failures
+        warnings.filterwarnings("ignore", message="overflow in")
+        assert check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).ok
 
 
 def test_an_autodiff_backend_of_other_types_than_its_inner_one_is_refused() -> None:

@@ -48,8 +48,8 @@ def check_backend(
     ``timeout`` holds on the main thread of a POSIX system, if nothing else uses its timer (SIGALRM), and for what
     returns to Python now and then.
 
-    ``expected_failures`` gives reasons for ids (or patterns with ``*``) of checks that may fail. They are strict:
-    such a check fails the run if it passes, and so does an id that no check of the backend has.
+    ``expected_failures`` gives reasons for ids (or patterns with ``*`` for anything) of checks that may fail. They are
+    strict: such a check fails the run if it passes, and so does an id that no check of the backend has.
 
         >>> report = check_backend("numpy", ops=["tanh"])
         >>> report.ok, report.failures

@@ -42,8 +42,8 @@ def checks(
 
     ``backend`` may differentiate itself (then its own gradients are checked), or not (then those of ``Autodiff``
     around it are). With ``quick`` there are at most 600, spread over all operations and kinds, and the same in every
-    run. A backend that computes no values may name the kinds of check that it is made for in an attribute
-    ``conformance_kinds``; its reports say so.
+    run; what the backend says of itself is among them. A backend that computes no values may name the kinds of check
+    that it is made for in an attribute ``conformance_kinds``; its reports say so.
 
         >>> from backburn_numpy import NumpyBackend
         >>> [c.id for c in checks(NumpyBackend(), ops=["neg"], kinds=["special", "fan_out"], dtypes=["float32"])]
@@ -112,7 +112,7 @@ MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
 
 
 def _quick(found: list[Check]) -> list[Check]:
-    """At most :data:`QUICK_CHECKS`: a value and a gradient of each operation, then kind after kind in turns."""
+    """At most :data:`QUICK_CHECKS`: the protocol, a value and a gradient of each operation, then each kind in turns."""
     shapes: dict[str, set[Any]] = {}
     few = []
     for check in found:
@@ -121,7 +121,7 @@ def _quick(found: list[Check]) -> list[Check]:
         if shape in known or len(known) < QUICK_SHAPES:
             known.add(shape)
             few.append(check)
-    chosen: dict[str, Check] = {}
+    chosen = {check.id: check for check in found if check.kind == "protocol"}
     for kind in ("value", "gradient"):
         seen = set()
         for check in few:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import keyword
+from importlib.metadata import entry_points
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
+from backburn.backend.registry import BACKENDS, BUILT_IN, DECORATORS
 from backburn.base.errors import ArgumentError
 
 #: The files of the package, and the templates that they are made from.
@@ -21,7 +24,8 @@ FILES = {
 def write_template(name: str, folder: Path) -> list[Path]:
     """Write the package of a backend called ``name`` into ``folder``, and return the paths of its files.
 
-    Raises :class:`ArgumentError` for a name that cannot be one of Python's, and where a file is there already.
+    Raises :class:`ArgumentError` for a name that cannot be one of Python's, or that a backend, a decorator or a package
+    has already, and where a file is there already.
     """
     if not name.isidentifier() or not name.islower() or keyword.iskeyword(name):
         raise ArgumentError(f"{name!r} cannot name a backend: take a small Python name, such as mylibrary")
@@ -29,6 +33,8 @@ def write_template(name: str, folder: Path) -> list[Path]:
     for path in paths:
         if path.exists():
             raise ArgumentError(f"{path} is there already: choose an empty folder")
+    if holder := _holder(name):
+        raise ArgumentError(f"{name!r} cannot name a new backend, since {holder} already: choose another name")
     words = {"@name@": name, "@Class@": "".join(part.capitalize() for part in name.split("_")) + "Backend"}
     for path, template in paths.items():
         text = files(__name__).joinpath(template).read_text(encoding="utf-8")
@@ -37,3 +43,13 @@ def write_template(name: str, folder: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return list(paths)
+
+
+def _holder(name: str) -> str:
+    """What goes by a name, or by that of the package that would be made for it; ``""`` where nothing does."""
+    known = {*BUILT_IN[BACKENDS], *BUILT_IN[DECORATORS]}
+    for group in (BACKENDS, DECORATORS):
+        known |= {point.name for point in entry_points(group=group)}
+    if name in known:
+        return "one goes by it"
+    return f"there is a module backburn_{name}" if find_spec(f"backburn_{name}") is not None else ""
