@@ -11,6 +11,7 @@ from sphinx.application import Sphinx
 
 from backburn.backend.table import KINDS, Operation, families
 from backburn.base import dtypes
+from backburn.conformance.samples import SAMPLES
 
 PAGE = """\
 # Operations
@@ -20,7 +21,8 @@ the contract itself when the documentation is built.
 
 {counts}
 
-- **Kinds** are those of the main operand, and stand for all their dtypes; a backend says which it has ({kinds}).
+- **Kinds** are those of the main operand, and **dtypes** those in which it is checked (`bfloat16` where `float16` is);
+  a backend says which it has. There are {kinds}.
 - **Result** is the dtype of each output: *same* is that of the operands, *chosen* that of the option `dtype`.
 - A **required** operation is in every backend. A **derived** one has a body over other operations, which a backend may
   replace by its own implementation; the columns of backends say which have done so.
@@ -33,8 +35,8 @@ the contract itself when the documentation is built.
 FAMILY = """\
 ## {title}
 
-| Operation | Kinds | Result | | Gradient | {backends} |
-|---|---|---|---|---|{lines}|
+| Operation | Kinds | Dtypes | Result | | Gradient | {backends} |
+|---|---|---|---|---|---|{lines}|
 {rows}
 
 ```{{eval-rst}}
@@ -85,12 +87,26 @@ def rows(group: list[Operation], known: dict[str, list[tuple[str, ...]]], classe
             (
                 f"| {{py:meth}}`{entry.name} <{path}>`",
                 ", ".join(KINDS[kind] for kind in entry.kinds),
+                dtypes_of(entry),
                 result(entry),
                 "required" if entry.required else "derived",
                 gradient(entry, known),
                 *own,
             )
         ) + " |"
+
+
+def dtypes_of(entry: Operation) -> str:
+    """The dtypes in which an operation is checked, by kind."""
+    samples = SAMPLES.get(entry.name)
+    floats = sorted(samples.dtypes) if samples else ["float16", "float32", "float64"]
+    words = {
+        "F": ", ".join(f"`{name}`" for name in floats),
+        "I": "`int8` – `int64`, `uint8` – `uint64`",
+        "B": "`bool`",
+        "Q": "all schemes",
+    }
+    return "; ".join(words[kind] for kind in entry.kinds)
 
 
 def docstrings(group: list[Operation]) -> str:
