@@ -87,7 +87,7 @@ def _remove() -> None:
             _originals.clear()
 
 
-def _looking(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _looking(name: str, original: Any) -> Callable[..., Any]:
     """An operation that looks at its results, and has its rule look at the gradients."""
 
     @functools.wraps(original)
