@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,3 +186,53 @@ def test_functions_that_take_every_kind() -> None:
     assert bb.result_type(q, X, bb.float64) == "float64"
     with bb.use_dtype("float64"):
         assert bb.result_type(q, 1) == (q + 1).dtype == "float64"
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", "autodiff(numpy(quantized=propagate))"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_what_moves_whole_steps_stays_quantized(name: str, backend: str) -> None:
+    q: Any = made(name).to(backend)
+    plain = q.numpy()
+    last = "channel1" in q.dtype.name or q.dtype.granularity == "tensor"  # along which steps may go anywhere
+    both = [q, q]
+    stays: list[tuple[object, object]] = [
+        (bb.stack(both), np.stack([plain, plain])), (bb.tile(q, (3, 2)), np.tile(plain, (3, 2))),
+        (bb.tile(q, (2, 1, 1)), plain[None].repeat(2, 0)), (bb.tile(q, (0, 1)), plain[:0]),
+        (bb.repeat(q, 2, axis=0), plain.repeat(2, 0)), (bb.repeat(q, [0, 1, 2, 0, 1, 1], axis=0),
+         plain.repeat([0, 1, 2, 0, 1, 1], 0)), (bb.roll(q, 4, axis=1), np.roll(plain, 4, 1)),
+        (bb.roll(q, (2, -4), axis=(0, 1)), np.roll(plain, (2, -4), (0, 1))),
+        (bb.split(q, 4)[1], plain[4:]), (bb.split(q, [4, 4], axis=1)[1], plain[:, 4:]),
+        (bb.chunk(q, 3)[2], plain[4:]), (bb.unstack(q)[5], plain[5]),
+    ]  # fmt: skip
+    if q.dtype.block is None:
+        stays += [(bb.stack(both, axis=-1), np.stack([plain, plain], -1)), (bb.unstack(q, axis=1)[3], plain[:, 3])]
+    if last:
+        stays += [(bb.roll(q, 3, axis=1), np.roll(plain, 3, 1)), (bb.repeat(q, 2, axis=1), plain.repeat(2, 1)),
+                  (bb.split(q, 3, axis=1)[1], plain[:, 3:6])]  # fmt: skip
+    for got, expected in stays:
+        assert type(got) is bb.QuantizedTensor
+        np.testing.assert_array_equal(got.numpy(), expected, strict=True)
+    if q.dtype.block is not None and "propagate" not in backend:
+        for got, expected in (
+            (bb.roll(q, 3, axis=1), np.roll(plain, 3, 1)), (bb.repeat(q, 2, axis=1), plain.repeat(2, 1)),
+            (bb.split(q, 3, axis=1)[1], plain[:, 3:6]), (bb.unstack(q, axis=1)[3], plain[:, 3]),
+            (bb.repeat(q, 2), plain.repeat(2)),
+        ):  # fmt: skip
+            assert got.dtype == "float32"
+            np.testing.assert_array_equal(got.numpy(), expected, strict=True)
+
+
+def test_stacking_what_has_other_steps() -> None:
+    q, other = made("qint8"), (X * 3).quantize()
+    expected = np.stack([q.numpy(), other.numpy()])
+    assert bb.stack([q, other]).dtype == "float32"
+    np.testing.assert_array_equal(bb.stack([q, other]).numpy(), expected)
+    np.testing.assert_array_equal(bb.stack([q, other.dequantize()]).numpy(), expected)
+    a, b = (x.to("autodiff(numpy(quantized=propagate))") for x in (made("qint4_affine_channel-1_float32"), other))
+    channels = bb.stack([a, b], axis=1)
+    assert channels.dtype == "qint4_affine_tensor_float32"  # no axis of the result is that of either
+    for bad in (lambda: bb.stack([q, q], axis=4), lambda: bb.split(q, 3, axis=2), lambda: bb.roll(q, 1, axis=5)):
+        with pytest.raises(AxisError, match="out of range"):
+            bad()
+    with pytest.raises(ShapeError, match="stack"):
+        bb.stack([q, q[:2]])

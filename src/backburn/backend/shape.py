@@ -110,7 +110,9 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def roll(self, x: I, /, shift: Axes, axis: Axes) -> I: ...
     @overload
     def roll(self, x: B, /, shift: Axes, axis: Axes) -> B: ...
-    @operation(kinds="FIB", shape=layout.rolled, differentiable=True)
+    @overload
+    def roll(self, x: Q, /, shift: Axes, axis: Axes) -> Q: ...
+    @operation(kinds="FIBQ", shape=layout.rolled, differentiable=True)
     def roll(self: Any, x: Any, /, shift: Axes, axis: Axes) -> Any:
         """``x`` with its elements moved by ``shift`` places along ``axis``, one shift for each of them.
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
-from backburn.tensor.dispatch import axes_of, axis_of, call, describe, integer, integers_of, kind_operand, shape_of
+from backburn.tensor.dispatch import (
+    axes_of,
+    axis_of,
+    call,
+    describe,
+    integer,
+    integers_of,
+    is_quantized,
+    kind_operand,
+    shape_of,
+)
+from backburn.tensor.quantized import exact_or_float
 from backburn.tensor.shape import permute_dims, reshape, split
 
 if TYPE_CHECKING:
@@ -47,7 +58,10 @@ def roll(x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None =
         >>> bb.roll(bb.arange(5), 2).tolist(), bb.roll(bb.asarray([[1, 2], [3, 4]]), 1, axis=0).tolist()
         ([3, 4, 0, 1, 2], [[3, 4], [1, 2]])
     """
-    x = kind_operand("roll", x)
+    return exact_or_float(lambda y: _rolled(y, shift, axis), kind_operand("roll", x))  # type: ignore[no-any-return]
+
+
+def _rolled(x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None) -> Any:
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
     axes, shifts = integers_of("roll", "axis", axis), integers_of("roll", "shift", shift)
@@ -62,7 +76,7 @@ def roll(x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None =
         place = axis_of("roll", x, a)
         total[place] = total.get(place, 0) + by
     order = tuple(sorted(total))
-    return call("roll", x, shift=tuple(total[a] for a in order), axis=order)  # type: ignore[no-any-return]
+    return call("roll", x, shift=tuple(total[a] for a in order), axis=order)
 
 
 def tile(x: T, repetitions: int | Sequence[int], /) -> T:
@@ -74,11 +88,18 @@ def tile(x: T, repetitions: int | Sequence[int], /) -> T:
         >>> bb.tile(bb.asarray([1, 2]), (2, 2)).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
-    x = kind_operand("tile", x)
     times = shape_of("tile", repetitions)
+    return exact_or_float(lambda y: _tiled(y, times), kind_operand("tile", x, "FIBQ"))  # type: ignore[no-any-return]
+
+
+def _tiled(x: Any, times: Shape) -> Any:
     times = (1,) * (x.ndim - len(times)) + times
     x = reshape(x, (1,) * (len(times) - x.ndim) + x.shape)
-    return call("tile", x, repeats=times)  # type: ignore[no-any-return]
+    if not is_quantized(x):
+        return call("tile", x, repeats=times)
+    for axis, count in enumerate(times):
+        x = call("concat", [x] * count, axis=axis) if count else split(x, [0, x.shape[axis]], axis=axis)[0]
+    return x
 
 
 def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> T:
@@ -91,20 +112,25 @@ def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = No
         >>> bb.repeat(bb.asarray([1, 2]), 2).tolist(), bb.repeat(bb.asarray([1, 2, 3]), [0, 1, 2]).tolist()
         ([1, 1, 2, 2], [2, 3, 3])
     """
-    x = kind_operand("repeat", x)
+    return exact_or_float(lambda y: _repeated(y, repeats, axis), kind_operand("repeat", x, "FIBQ"))  # type: ignore[no-any-return]
+
+
+def _repeated(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -> Any:
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = axis_of("repeat", x, axis)
     counts = host.counts("repeat", repeats)
-    if len(counts) == 1:
-        return call("repeat", x, repeats=int(counts[0]), axis=axis)  # type: ignore[no-any-return]
+    if len(counts) == 1 and is_quantized(x):
+        counts = counts.repeat(x.shape[axis])
+    elif len(counts) == 1:
+        return call("repeat", x, repeats=int(counts[0]), axis=axis)
     if len(counts) != x.shape[axis]:
         raise ShapeError(
             f"repeat: {len(counts)} numbers of repeats for the {x.shape[axis]} entries along axis {axis} of "
             f"{describe((x,))}"
         )
     places = host.asarray(host.places(counts), backend=x.backend)
-    return call("take", x, places, axis=axis)  # type: ignore[no-any-return]
+    return call("take", x, places, axis=axis)
 
 
 def pad(

@@ -49,15 +49,16 @@ def propagated_call(name: str, operands: Sequence[Any], attributes: dict[str, An
     if entry.family in QUANTIZED_FAMILIES or "Q" in entry.kinds:
         return None
     flat = [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]
-    schemes = [t.scheme if t.__class__ is Dequantized else t.dtype for t in flat if _is_or_was_quantized(t)]
-    if not schemes:
+    first = next((t for t in flat if _is_or_was_quantized(t)), None)
+    if first is None:
         return None
+    scheme = first.scheme if first.__class__ is Dequantized else first.dtype
     result = call(name, *([_plain(t) for t in x] if x.__class__ is list else _plain(x) for x in operands), **attributes)
     if any(t.dtype.kind == "float" and t.__class__ is not Dequantized for t in flat):
         return result
     if result.__class__ is tuple:
-        return tuple(_quantized(r, schemes[0]) for r in result)
-    return _quantized(result, schemes[0])
+        return tuple(_quantized(r, scheme, first.ndim) for r in result)
+    return _quantized(result, scheme, first.ndim)
 
 
 def _is_or_was_quantized(x: Any) -> bool:
@@ -71,10 +72,15 @@ def _plain(x: Any) -> Any:
     return FloatTensor(x._primitive, x.backend, x.dtype) if x.__class__ is Dequantized else x
 
 
-def _quantized(x: Any, scheme: QuantizedDType) -> Any:
-    """A float result by ``scheme``, or with one step for all where the scheme does not fit its shape."""
+def _quantized(x: Any, scheme: QuantizedDType, rank: int) -> Any:
+    """A float result by ``scheme``, or with one step for all where the scheme does not fit its shape.
+
+    The channel axis of an operand of another rank, ``rank``, is another one in the result.
+    """
     if x.dtype.kind != "float":
         return x
+    if scheme.axis is not None and x.ndim != rank:
+        scheme = scheme.for_tensor()
     try:
         scale_shape(x.shape, scheme)
     except (AxisError, ShapeError):

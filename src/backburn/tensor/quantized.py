@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.quantized import scale_shape
@@ -15,8 +15,10 @@ from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDiffer
 from backburn.tensor.dispatch import (
     call,
     cast,
+    dequantized,
     describe,
     float_operand,
+    is_quantized,
     is_tensor,
     made,
     number,
@@ -165,6 +167,17 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
         turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
         result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
     return cast(result, chosen or result.dtype)  # type: ignore[no-any-return]
+
+
+def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
+    """What ``move`` makes of tensors; of the floats that quantized ones stand for where their steps cannot go along."""
+    if not is_quantized(tensors[0]):
+        return move(*tensors)
+    try:
+        return move(*tensors)
+    except (ArgumentError, ShapeError):  # if it was another mistake, it is told of the floats
+        pass
+    return move(*map(dequantized, tensors))
 
 
 #: Elements of a quantized tensor that are compared with floats at a time.

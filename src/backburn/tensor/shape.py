@@ -20,6 +20,7 @@ from backburn.tensor.dispatch import (
     describe,
     integer,
     integers_of,
+    is_quantized,
     is_tensor,
     kind_operand,
     one_of,
@@ -27,6 +28,7 @@ from backburn.tensor.dispatch import (
     shape_of,
     tensor_operand,
 )
+from backburn.tensor.quantized import exact_or_float
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -293,16 +295,29 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     >>> bb.stack([bb.arange(2), bb.arange(2)], axis=1).tolist()
     [[0, 0], [1, 1]]
     """
-    tensors = _several("stack", arrays)
+    tensors = _listed("stack", arrays)
+    if not all(is_quantized(x) and x.dtype is tensors[0].dtype for x in tensors):
+        return _stacked(promoted("stack", *tensors), axis)  # type: ignore[no-any-return]
+    return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)  # type: ignore[no-any-return]
+
+
+def _stacked(tensors: Sequence[Any], axis: int) -> Any:
     try:
         place = check_axis(axis, tensors[0].ndim + 1)
     except AxisError as error:
         raise AxisError(f"stack: {error} of the result. Operands: {describe(tensors)}") from None
-    return call("stack", tensors, axis=place)  # type: ignore[no-any-return]
+    if is_quantized(tensors[0]):
+        return call("concat", [expand_dims(x, place) for x in tensors], axis=place)
+    return call("stack", list(tensors), axis=place)
 
 
 def _several(name: str, arrays: Any) -> list[Any]:
     """One or more tensors in their common dtype."""
+    return promoted(name, *_listed(name, arrays))
+
+
+def _listed(name: str, arrays: Any) -> list[Any]:
+    """One or more tensors."""
     if is_tensor(arrays):
         raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")
     if not isinstance(arrays, Iterable):
@@ -310,7 +325,7 @@ def _several(name: str, arrays: Any) -> list[Any]:
     tensors = [tensor_operand(name, x) for x in arrays]
     if not tensors:
         raise ArgumentError(f"{name}: takes a list of at least one tensor, and this is empty")
-    return promoted(name, *tensors)
+    return tensors
 
 
 # ---- cutting ----
@@ -325,7 +340,10 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
         >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
         ([[0, 1], [2, 3], [4]], [[0], [1, 2, 3, 4]])
     """
-    x = kind_operand("split", x, "FIB")
+    return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))  # type: ignore[no-any-return]
+
+
+def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     axis = axis_of("split", x, axis)
     n = x.shape[axis]
     if isinstance(size, int):
@@ -350,7 +368,7 @@ def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
     >>> [p.tolist() for p in bb.arange(5).chunk(2)]
     [[0, 1, 2], [3, 4]]
     """
-    x = kind_operand("chunk", x, "FIB")
+    x = kind_operand("chunk", x, "FIBQ")
     axis = axis_of("chunk", x, axis)
     count = integer("chunk", "chunks", chunks)
     if count == 0:
@@ -366,7 +384,11 @@ def unstack(x: T, /, axis: int = 0) -> tuple[T, ...]:
     >>> [p.tolist() for p in bb.unstack(bb.asarray([[1, 2], [3, 4]]), axis=1)]
     [[1, 3], [2, 4]]
     """
-    x = kind_operand("unstack", x, "FIB")
+    x = kind_operand("unstack", x, "FIBQ")
     axis = axis_of("unstack", x, axis)
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return tuple(call("reshape", p, shape=shape) for p in split(x, [1] * x.shape[axis], axis=axis))
+
+    def entries(y: Any) -> tuple[Any, ...]:
+        return tuple(call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis))
+
+    return exact_or_float(entries, x)  # type: ignore[no-any-return]
