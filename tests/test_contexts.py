@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import backburn as bb
+from backburn.autodiff.tape.values import base_backend
 from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, SpecError
 
 
@@ -84,3 +85,9 @@ def test_what_cannot_be_a_block_is_refused_at_once() -> None:
         bb.random.fork(doubled)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no_grad: decorates a function, not 3"):
         bb.no_grad(3)  # type: ignore[call-overload]
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKBURN_BACKEND", "")
+    assert bb.default_backend().spec == bb.zeros(1).backend.spec == "autodiff(numpy)"
+    assert base_backend(None).spec == "numpy"
