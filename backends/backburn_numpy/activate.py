@@ -106,8 +106,6 @@ def _constants(dtype: np.dtype[Any]) -> SimpleNamespace:
         "linear_power": GELU_LINEAR * UNIT,
         "cubic_slope": 3.0 * GELU_CUBIC,
         "zero": 0.0,
-        "half": 0.5,
-        "minus_half": -0.5,
         "density": 1.0 / math.sqrt(2.0 * math.pi),
     }
     return SimpleNamespace(**{name: np.array(value, dtype) for name, value in values.items()})
@@ -121,6 +119,8 @@ def _tail_constants(dtype: np.dtype[Any]) -> SimpleNamespace:
     return SimpleNamespace(
         above=[np.array(c, dtype) for c in reversed(above)],
         below=[np.array(c, dtype) for c in reversed(below[:-1])],
+        minus_half=np.array(-0.5, dtype),
+        minus_half_power=np.array(-0.5 * UNIT, dtype),
         limit=np.array(14.6 if single else 39.0, dtype),
         bits=np.dtype(np.int32 if single else np.int64),
         leading=np.array(-(1 << 12) if single else -(1 << 27), np.int32 if single else np.int64),
@@ -181,7 +181,7 @@ def _silu_backward(out: Array, grad: Array, x: Array) -> None:
 
 
 def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
-    """Fill ``out`` with the normal distribution's mass above ``y = |x|``; the results are ``y`` and ``exp(-y**2 / 2)``."""
+    """``y = |x|`` and ``exp(-y**2 / 2)``, which times ``out`` is the normal distribution's mass above ``y``."""
     c, power, rest = _tail_constants(out.dtype), scratch(out, 1), scratch(out, 2)
     y = np.abs(x, scratch(out))
     np.minimum(y, c.limit, out=y)
@@ -190,42 +190,42 @@ def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
     np.subtract(y, power, rest)
     np.add(y, power, out)
     np.multiply(rest, out, rest)
+    np.multiply(rest, c.minus_half_power, rest)
+    POWER(rest, rest)
     np.square(power, power)
-    for part in (power, rest):
-        np.multiply(part, _constants(out.dtype).minus_half, part)
-        np.exp(part, part)
+    np.multiply(power, c.minus_half, power)
+    np.exp(power, power)
     np.multiply(power, rest, power)
     np.multiply(y, c.above[0], out)
-    np.copyto(rest, y)  # the denominator begins with 1
-    for total, (first, *others) in ((out, c.above[1:]), (rest, c.below)):
-        np.add(total, first, total)
-        for coefficient in others:
+    np.add(out, c.above[1], out)
+    np.add(y, c.below[0], rest)  # the denominator begins with 1
+    for total, coefficients in ((out, c.above[2:]), (rest, c.below[1:])):
+        for coefficient in coefficients:
             np.multiply(total, y, total)
             np.add(total, coefficient, total)
     np.divide(out, rest, out)
-    np.multiply(out, power, out)
     return y, power
 
 
 def _gelu(out: Array, x: Array) -> None:
     """``max(x, 0) - |x| tail``, of which nothing cancels below 0."""
     y, power = _tail_above(out, x)
+    np.multiply(out, power, out)
     np.multiply(out, y, out)
     np.maximum(x, _constants(out.dtype).zero, out=power)
     np.subtract(power, out, out)
 
 
 def _gelu_backward(out: Array, grad: Array, x: Array) -> None:
-    """``t = tail - |x| density`` below 0 and ``1 - t`` above, which is ``(1 + s) / 2 - s t`` with the sign ``s``."""
+    """``t = tail - |x| density`` below 0 and ``1 - t`` above, which is ``max(s, 0) - s t`` with the sign ``s``."""
     y, power = _tail_above(out, x)
     c = _constants(out.dtype)
-    np.multiply(power, y, power)
-    np.multiply(power, c.density, power)
-    np.subtract(out, power, out)
+    np.multiply(y, c.density, y)
+    np.subtract(out, y, out)
+    np.multiply(out, power, out)
     np.copysign(c.one, x, power)
     np.multiply(out, power, out)
-    np.add(power, c.one, power)
-    np.multiply(power, c.half, power)
+    np.maximum(power, c.zero, out=power)
     np.subtract(power, out, out)
     np.multiply(out, grad, out)
 
