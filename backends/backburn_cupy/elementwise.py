@@ -114,8 +114,12 @@ def _divided(name: str, of_integers: Callable[..., Array]) -> Callable[..., Arra
 
 floor_divide = _divided("floor_divide", cupy.floor_divide)
 remainder = _divided("remainder", cupy.remainder)
-# CuPy's takes integers through double, which holds 53 bits of them; -1 is kept from the least integer.
-fmod = _divided("fmod", of_two("fmod_int", "z = y == T(0) || y == static_cast<T>(-1) ? T(0) : static_cast<T>(x % y);"))
+# CuPy's takes integers through double, which holds 53 bits of them; -1 is kept from the least integer of a signed type.
+_FMOD = """
+bool minus_one = T(-1) < T(0) && y == T(-1);
+z = y == T(0) || minus_one ? T(0) : static_cast<T>(x % y);
+"""
+fmod = _divided("fmod", of_two("fmod_int", _FMOD))
 
 # ---- functions ----
 
