@@ -542,6 +542,32 @@ def test_a_wrong_integer_is_caught_in_every_dtype(name: str, dtype: str) -> None
     assert report.matrix()[name][dtype] == "FAIL"
 
 
+def sum_of_numpy(x: Array, /, axis: Any, keepdims: bool = False) -> Any:
+    """A NumPy scalar where the result has no dimensions."""
+    exact = K.sum(x, axis, keepdims)
+    return exact if exact.ndim else exact[()]
+
+
+def test_what_fails_for_the_fault_of_another_operation_is_put_down_to_that() -> None:
+    report = check_backend(backend(sum=sum_of_numpy)(), ops=["sum", "tanh", "norm", "det"])
+    assert {parts_of(r.id)[0] for r in report.failures if not r.cause} == {"sum"}
+    assert list(report.causes) == ["sum"]
+    assert {parts_of(r.id)[0] for r in report.causes["sum"]} == {"tanh", "norm", "det"}
+    words = " ".join(str(report).split())
+    assert "failures of det, norm, tanh are probably the fault of sum, which they call and which fails" in words
+    alone = check_backend(backend(sum=sum_of_numpy)(), ops=["tanh"])
+    assert alone.failures
+    assert not alone.causes  # nothing is known of an operation that was not checked
+
+
+def test_two_faults_are_both_told() -> None:
+    report = check_backend(
+        backend(sub=like(lambda x, y: np.subtract(y, x)), floor=floor_of_memory)(), ops=["sub", "floor", "lerp"]
+    )
+    assert {parts_of(r.id)[0] for r in report.failures if not r.cause} == {"sub", "floor"}
+    assert {r.cause for r in report.failures if parts_of(r.id)[0] == "lerp"} == {"sub"}
+
+
 def test_a_warning_is_told_with_its_place_and_filters_of_modules_stay() -> None:
     (first, *_) = check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).failures
     assert re.match(r"tanh warned \(RuntimeWarning: overflow in tanh, .*:\d+\), and no operation may", first.message)

@@ -252,7 +252,7 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         dtypes = dtypes_of(operation.name, sample, backend)
         if not dtypes or not all(a.size for a in host_arrays(sample)):
             continue
-        for number, what in enumerate(("length", "-length - 1", "2**40")):
+        for number, what in enumerate(("length", "-length - 1", "2**32")):
             if pointers == ["labels"] and number == 1:
                 continue  # a negative label is one that is left out, by some conventions
             yield Check(
@@ -289,7 +289,7 @@ def outside(check: Check) -> tuple[list[Any], str]:
         values = {n: o for n, o in zip(operation.operands, operands, strict=False) if n not in POINTERS}
         target = values.get("x", next(iter(values.values())))
         length = target.shape[attributes.get("axis", 0)]
-    wrong = (length, -length - 1, 2**40)[check.index % 10]
+    wrong = (length, -length - 1, 2**32)[check.index % 10]
     indices = operands[place].astype(np.int64)
     indices[(-1,) * indices.ndim] = wrong
     operands[place] = indices

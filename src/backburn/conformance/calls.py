@@ -119,11 +119,13 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     return [d for d in wanted if capabilities.supports(as_dtype(d))]
 
 
-def promised_dtypes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[DType | None, ...]:
-    """The dtypes of the outputs, by the table."""
+def promised_dtypes(
+    operation: Operation, operands: list[Any], attributes: dict[str, Any], outputs: int
+) -> tuple[DType | None, ...]:
+    """The dtypes of the outputs, by the table; so many where it leaves their number open."""
     first = [o[0] if isinstance(o, list) and o else o for o in operands]
     known = [dtype_of(o) for o in first]
-    return operation.dtypes(dict(zip(operation.operands, known, strict=False)), attributes)
+    return operation.dtypes(dict(zip(operation.operands, known, strict=False)), attributes, outputs)
 
 
 def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -100,9 +100,9 @@ def check_value(samples: SampleSet, sample: Sample, base: Any, dtype: str) -> No
     inputs = on(base, each(operands, base.from_numpy))
     results = as_tuple(getattr(base, samples.name)(*inputs, **sample.attributes))
     expected = expected_of(samples, sample, operands)
-    first = [o[0] if isinstance(o, list) else o for o in operands]
+    first = [o[0] if isinstance(o, list) and o else o for o in operands]
     known = [dtype_of(o) for o in first]
-    dtypes = operation.dtypes(dict(zip(operation.operands, known, strict=False)), sample.attributes)
+    dtypes = operation.dtypes(dict(zip(operation.operands, known, strict=False)), sample.attributes, len(expected))
     assert len(results) == len(expected) == len(dtypes), f"{len(results)} results"
     for result, reference, promised in zip(results, expected, dtypes, strict=True):
         got = result if operation.results == ("host",) else base.to_numpy(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,10 @@ OPEN = frozenset(
 
 #: Of an operation that takes a number for an operand: arrays that hold it among others of either sign, and numbers that
 #: are neither 0, nor 1, nor whole, nor of one sign only. A lost or a changed one shows.
-LADDERS = {bool: [True, False], int: [-3, -2, 1, 2, 3], float: [-1.75, -1.0, 0.5, 0.75, 1.0, 2.5]}
-NUMBERS = {bool: (True, False), int: (2, -3), float: (0.75, -1.75)}
+LADDERS: dict[type, list[Any]] = {
+    bool: [True, False], int: [-3, -2, 1, 2, 3], float: [-1.75, -1.0, 0.5, 0.75, 1.0, 2.5]
+}  # fmt: skip
+NUMBERS: dict[type, tuple[Any, Any]] = {bool: (True, False), int: (2, -3), float: (0.75, -1.75)}
 #: Indices of samples with such numbers begin here.
 SCALARS = 1010
 #: What takes no negative number: a shift, the exponent of an integer, a tolerance.
@@ -103,7 +106,7 @@ def _ladder(kind: type, array: Array) -> Array:
     """An array of the kind of the numbers, or a mask beside it, along which its values go up."""
     if array.dtype.kind == "b" and kind is not bool:
         return np.arange(len(LADDERS[kind])) % 2 == 0
-    return np.array(LADDERS[kind])
+    return np.asarray(LADDERS[kind])
 
 
 def _values(operation: Operation, sample: Sample) -> list[Array]:

@@ -39,6 +39,7 @@ class Result:
     """What became of one check: ``status`` is ``"passed"``, ``"failed"``, ``"xfailed"`` (expected) or ``"xpassed"``.
 
     ``error`` is in units of tolerance; ``smallest`` the smallest failing call; ``reason`` why a failure is expected.
+    ``cause`` is another operation that the check called and that fails by itself, whose fault it probably is.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Result:
     smallest: str = ""
     reason: str = ""
     seconds: float = 0.0
+    cause: str = ""
 
     @property
     def bad(self) -> bool:
@@ -80,6 +82,15 @@ class Report:
     def failures(self) -> list[Result]:
         """The results that make the run fail."""
         return [r for r in self.results if r.bad]
+
+    @property
+    def causes(self) -> dict[str, list[Result]]:
+        """The failures that are probably the fault of another operation than their own, by that one."""
+        grouped: dict[str, list[Result]] = {}
+        for result in self.failures:
+            if result.cause:
+                grouped.setdefault(result.cause, []).append(result)
+        return grouped
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.conformance.causes import calls_of, causes
 from backburn.conformance.check import Check, parts_of
 from backburn.conformance.expected import check_pattern, reason_for, unknown
 from backburn.conformance.kinds import holes
-from backburn.conformance.limit import OutOfTime
+from backburn.conformance.limit import OutOfTime, limited
 from backburn.conformance.report import Report, Result, describe
 from backburn.conformance.smallest import smallest_failing
 from backburn.conformance.suite import checks, kinds_of
@@ -75,6 +76,10 @@ def check_backend(
             outcomes.append(outcome(replace(check, timeout=timeout)))
             report_one(outcomes[-1], len(outcomes), len(found))
     results = [_result(o, expected) for o in outcomes]
+    failed = [(o["id"], parts_of(o["id"])[0], o["calls"]) for o in outcomes if o["failed"]]
+    caused = causes(failed)
+    for result in results:
+        result.cause = caused.get(result.id, "")
     return Report(
         name_of(backend),
         prepared["header"],
@@ -126,6 +131,7 @@ def _advice(check_id: str, every: list[Check]) -> str:
 def outcome(check: Check) -> dict[str, Any]:
     """What became of one check, as plain data."""
     started, message, smallest, error = time.perf_counter(), "", "", 0.0
+    calls: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -136,11 +142,26 @@ def outcome(check: Check) -> dict[str, Any]:
             message = described(failure)
             if isinstance(failure, AssertionError):
                 smallest = smallest_failing(replace(check, timeout=None), SEARCH)
+            if not isinstance(failure, OutOfTime):
+                calls = _calls_of(replace(check, timeout=None))
     seconds = time.perf_counter() - started
     return {
         "id": check.id, "title": check.title, "failed": message, "smallest": smallest, "error": error,
-        "seconds": seconds,
+        "seconds": seconds, "calls": sorted(calls),
     }  # fmt: skip
+
+
+def _calls_of(check: Check) -> set[str]:
+    """What operations a check calls up to where it fails."""
+    with calls_of(check.backend) as seen:
+        try:
+            with limited(SEARCH):
+                check()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return seen
+    return seen
 
 
 def described(failure: BaseException) -> str:

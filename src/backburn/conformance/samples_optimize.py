@@ -42,6 +42,23 @@ def four(*shape: int) -> tuple[Any, ...]:
     return *three(*shape), positive(*shape, seed=3)
 
 
+def sgds(params: list[Array], grads: list[Array], velocities: list[Array], **options: Any) -> tuple[Array, ...]:
+    """The steps of each parameter: the new parameters, then the new velocities."""
+    steps = [sgd(*x, **options) for x in zip(params, grads, velocities or [None] * len(params), strict=True)]
+    return tuple(x for results in zip(*steps, strict=True) for x in results)
+
+
+def adams(*lists: list[Array], **options: Any) -> tuple[Array, ...]:
+    """The steps of each parameter: the new parameters, then the new moments."""
+    steps = [adam(*x, **options) for x in zip(*lists, strict=True)]
+    return tuple(x for results in zip(*steps, strict=True) for x in results)
+
+
+def lists(*tensors: tuple[Any, ...]) -> list[list[Array]]:
+    """Lists of the first of each, the second of each, and so on."""
+    return [list(x) for x in zip(*tensors, strict=True)]
+
+
 samples(
     "sgd_step",
     sgd,
@@ -63,4 +80,23 @@ samples(
     case(*four(4), lr=0.25, weight_decay=0.5, step=2, decoupled=True),
     case(*four(), step=1000),
     case(*four(0, 3)),
+)
+samples(
+    "sgd_steps",
+    sgds,
+    case(*lists(three(2, 3), three(5))[:2], [], lr=0.5, weight_decay=0.1),
+    case(*lists(three(2, 3), three(), three(5)), lr=0.1, momentum=0.9),
+    case(*lists(three(4), three(3, 1)), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.25),
+    case(*lists(three(), three()), momentum=0.5),
+    case(*lists(three(0, 3), three(2)), momentum=0.5),
+)
+samples(
+    "adam_steps",
+    adams,
+    case(*lists(four(2, 3), four(), four(5))),
+    case(*lists(four(2, 3), four(4)), lr=0.25, beta1=0.75, beta2=0.5, eps=0.125, step=3),
+    case(*lists(four(4)), lr=0.25, weight_decay=0.5, step=2),
+    case(*lists(four(4), four(3)), lr=0.25, weight_decay=0.5, step=2, decoupled=True),
+    case(*lists(four(), four()), step=1000),
+    case(*lists(four(0, 3), four(2))),
 )

@@ -108,15 +108,24 @@ def _expected(report: Report) -> list[str]:
 
 def _failures(report: Report) -> list[str]:
     lines = []
-    for result in report.failures[:SHOWN]:
+    first = [r for r in report.failures if not r.cause]
+    shown = (first or report.failures)[:SHOWN]
+    for result in shown:
         lines.append(f"FAIL {result.id}  ({result.title})")
         lines += textwrap.wrap(result.message, 116, initial_indent="     ", subsequent_indent="     ")
         if result.smallest:
             lines.append(f"     smallest: {result.smallest}")
         lines.append(f"     {report.reproduction(result)}")
         lines.append("")
-    if len(report.failures) > SHOWN:
-        lines += [f"... and {len(report.failures) - SHOWN} more failures", ""]
+    if len(shown) < len(first):
+        lines += [f"... and {len(first) - len(shown)} more failures", ""]
+    for cause, results in report.causes.items():
+        names = sorted({parts_of(r.id)[0] for r in results})
+        words = f"{len(results)} failures of {', '.join(names[:8])}{' and others' if len(names) > 8 else ''}"
+        lines += textwrap.wrap(
+            f"{words} are probably the fault of {cause}, which they call and which fails by itself", 116
+        )
+        lines.append("")
     for name in report.unmatched:
         lines += [f"FAIL expected failure {name}: no check has this id", ""]
     return lines

@@ -87,7 +87,7 @@ def check_value(check: Check) -> float:
         for primitive in primitives:
             check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
     expected = expected_of(samples, sample, operands)
-    dtypes = promised_dtypes(operation, operands, sample.attributes)
+    dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
     assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
     factor = samples.tolerance * widened(check.backend, check.operation, check.dtype)
     worst = 0.0
@@ -144,7 +144,7 @@ def check_dtype(check: Check) -> None:
             assert isinstance(got, np.ndarray), f"the host gets {type(got).__name__}, not a NumPy array"
             assert got.dtype == given.dtype, f"the host gets {got.dtype} for {given.dtype}"
         return
-    promised = promised_dtypes(operation, operands, check.sample.attributes)
+    promised = promised_dtypes(operation, operands, check.sample.attributes, len(results))
     assert len(results) == len(promised), f"{len(results)} outputs, and the table has {len(promised)}"
     for number, (result, dtype) in enumerate(zip(results, promised, strict=True)):
         if dtype is not None:

@@ -151,6 +151,7 @@ def run_in_workers(
                         "smallest": "",
                         "error": 0.0,
                         "seconds": timeout,
+                        "calls": [],
                     }
                 with lock:
                     found[number] = answer
