@@ -31,13 +31,14 @@ def calls_of(backend: Any) -> Iterator[set[str]]:
         yield seen
 
 
-def _noting(known: type, note: Callable[[str], None]) -> type:
+def _noting(known: Any, note: Callable[[str], None]) -> type:
     def noted(self: Any, name: str) -> Any:
         if name in OPERATIONS:
             note(name)
         return known.__getattribute__(self, name)
 
-    return type(known)(known.__name__, (known,), {"__slots__": (), "__getattribute__": noted})
+    made: type = type(known)(known.__name__, (known,), {"__slots__": (), "__getattribute__": noted})
+    return made
 
 
 def _give_back(level: Any, known: type) -> None:

@@ -105,8 +105,8 @@ def _with_numbers(operation: Operation) -> Iterator[tuple[int, Sample]]:
 def _ladder(kind: type, array: Array) -> Array:
     """An array of the kind of the numbers, or a mask beside it, along which its values go up."""
     if array.dtype.kind == "b" and kind is not bool:
-        return np.arange(len(LADDERS[kind])) % 2 == 0
-    return np.asarray(LADDERS[kind])
+        return np.asarray(np.arange(len(LADDERS[kind])) % 2 == 0)
+    return np.array(LADDERS[kind])
 
 
 def _values(operation: Operation, sample: Sample) -> list[Array]:
