@@ -153,7 +153,7 @@ def by_rules(operation: Operation) -> Callable[..., Any]:
         operands, options = _sorted(operation, arguments, {**defaults, **attributes})
         shapes = rule(*(_shape_of(o) for o in operands), **options)
         known = dict(zip(operation.operands, map(_dtype_of, operands), strict=False))
-        dtypes = operation.dtypes(known, options)
+        dtypes = operation.dtypes(known, options, len(shapes))
         if any(d is None for d in dtypes):
             raise DTypeError(f"{operation.name}: no operand is a tensor of the null backend")
         made = [Null(tuple(s), d) for s, d in zip(shapes if len(results) > 1 else [shapes], dtypes, strict=True) if d]

@@ -74,7 +74,7 @@ def gradient(entry: Operation, known: dict[str, list[tuple[str, ...]]]) -> str:
 
 def result(entry: Operation) -> str:
     """The dtypes of the outputs."""
-    words = {"same": "same", "dtype": "chosen", "data": "that of the data", "host": "on the host"}
+    words = {"same": "same", "dtype": "chosen", "data": "that of the data", "host": "on the host", "...": "…"}
     return ", ".join(words.get(r, f"`{r}`") for r in entry.results)
 
 

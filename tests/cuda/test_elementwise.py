@@ -56,7 +56,7 @@ ADAM = [
     {"lr": 0.1, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3, "step": 9, "weight_decay": 0.3},
     {"lr": 0.1, "step": 2, "weight_decay": 0.3, "decoupled": True},
 ]
-SGD = [
+SGD: list[dict[str, Any]] = [
     {},
     {"lr": 0.1, "weight_decay": 0.2},
     {"lr": 0.1, "momentum": 0.9},
@@ -110,13 +110,24 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
     on.large_parameters = large
     shapes = [(i % 7, i) if i % 5 else (i * 300,) for i in range(60)]
     lists: Any = list(zip(*(_four(s, dtype, i % 3) for i, s in enumerate(shapes)), strict=True))
-    new = optimize.adam_steps(on, *lists, step=3)
+    params, grads, ms, vs = lists
+    new = optimize.adam_steps(on, params, grads, ms, vs, step=3)
     assert len(on.launched) == (1 if large else 2)
     assert f", {geometry.table(large)}>" in on.launched[0]
-    moved = optimize.sgd_steps(on, *lists[:3], momentum=0.5)
+    moved = optimize.sgd_steps(on, params, grads, ms, momentum=0.5)
     for i, operands in enumerate(zip(*lists, strict=True)):
-        check(tuple(results[i] for results in new), NUMPY.adam_step(*operands, step=3), 4)
-        check(tuple(results[i] for results in moved), NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
+        check(new[i :: len(shapes)], NUMPY.adam_step(*operands, step=3), 4)
+        check(moved[i :: len(shapes)], NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
+
+
+def test_many_tensors_without_velocities(on: EmulatedRunner, dtype: str) -> None:
+    lists: Any = list(zip(*(_four((n,), dtype) for n in (3, 0, 4097)), strict=True))
+    params, grads = lists[:2]
+    for options in SGD:
+        results = optimize.sgd_steps(on, params, grads, [], **options)
+        for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
+            check(results[i::3], NUMPY.sgd_step(param, grad, None, **options), 4)
+    assert len(on.launched) == len(SGD)
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
@@ -148,6 +159,11 @@ def test_tensors_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None
     param, grad, m, v = _four((4,), dtype)
     with pytest.raises(ShapeError, match=r"adam_step: a parameter \w+\[4\] with \w+\[3\]"):
         optimize.adam_step(on, param, grad, m, v[:3])
+    for ms, vs in (([], [v]), ([m], [])):
+        with pytest.raises(ShapeError, match="adam_steps: 1 parameters with 0 other"):
+            optimize.adam_steps(on, [param], [grad], ms, vs)
+    with pytest.raises(ShapeError, match="sgd_steps: 1 parameters with 2 other"):
+        optimize.sgd_steps(on, [param], [grad], [m, m])
     with pytest.raises(ArgumentError, match="counted from 1"):
         optimize.adam_step(on, param, grad, m, v, step=0)
 

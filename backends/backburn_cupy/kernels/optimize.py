@@ -34,7 +34,7 @@ def adam_step(
     decoupled: bool = False,
     donate: bool = False,
 ) -> tuple[Array, Array, Array]:
-    (new,), (new_m,), (new_v,) = adam_steps(
+    new, new_m, new_v = adam_steps(
         on, [param], [grad], [m], [v],
         lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
         weight_decay=weight_decay, decoupled=decoupled, donate=donate,
@@ -49,7 +49,6 @@ def adam_steps(
     ms: Arrays,
     vs: Arrays,
     /,
-    *,
     lr: float = 1e-3,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -58,8 +57,7 @@ def adam_steps(
     weight_decay: float = 0.0,
     decoupled: bool = False,
     donate: bool = False,
-) -> tuple[list[Array], list[Array], list[Array]]:
-    """:func:`adam_step` for lists of tensors with the same options, in one launch for each dtype."""
+) -> tuple[Array, ...]:
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
     _check_alike("adam_step", params, grads, ms, vs)
     lists = [[on.xp.ascontiguousarray(a) for a in arrays] for arrays in (params, grads, ms, vs)]
@@ -73,7 +71,7 @@ def adam_steps(
     numbers = (lr, step, eps, decay, rate, floor, shrink, beta1, beta2, coupled)
     replayed = (on.bound(lr), on.bound(step))
     _launch(on, "adam_step", [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
-    return new_params, new_m, new_v
+    return (*new_params, *new_m, *new_v)
 
 
 def sgd_step(
@@ -88,8 +86,8 @@ def sgd_step(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[Array, Array]:
-    (new,), (moving,) = sgd_steps(
-        on, [param], [grad], [velocity],
+    new, moving = sgd_steps(
+        on, [param], [grad], [] if velocity is None else [velocity],
         lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, donate=donate,
     )  # fmt: skip
     return new, moving
@@ -101,29 +99,27 @@ def sgd_steps(
     grads: Arrays,
     velocities: Arrays,
     /,
-    *,
     lr: float = 0.01,
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
     donate: bool = False,
-) -> tuple[list[Array], list[Array]]:
-    """:func:`sgd_step` for lists of tensors with the same options, in one launch for each dtype."""
-    _check_alike("sgd_step", params, grads, velocities)
+) -> tuple[Array, ...]:
+    _check_alike("sgd_step", params, grads, velocities or params)
     contiguous = on.xp.ascontiguousarray
-    moved = [contiguous(v) if v is not None and momentum else None for v in velocities]
+    moved = [contiguous(v) for v in velocities] if velocities and momentum else [None] * len(params)
     new = [on.xp.empty(p.shape, p.dtype) for p in params]
     moving = [
         _target(on, given, last, donate) if last is not None
         else on.xp.empty(grad.shape, grad.dtype) if weight_decay
         else grad  # without momentum and decay the velocity is the gradient
-        for grad, given, last in zip(grads, velocities, moved, strict=True)
+        for grad, given, last in zip(grads, velocities or moved, moved, strict=True)
     ]  # fmt: skip
     written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
     numbers = (lr, momentum, weight_decay)
     lists = [[*map(contiguous, params)], [*map(contiguous, grads)], moved, new, written]
     _launch(on, "sgd_step", lists, on.bound(lr), *map(float, numbers), int(nesterov))
-    return new, moving
+    return (*new, *moving)
 
 
 def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
@@ -132,9 +128,11 @@ def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
 
 
 def _check_alike(operation: str, params: Arrays, *lists: Arrays) -> None:
-    for param, *others in zip(params, *lists, strict=True):
-        for other in others:
-            if other is not None and (other.shape != param.shape or other.dtype != param.dtype):
+    for others in lists:
+        if len(others) != len(params):
+            raise ShapeError(f"{operation}s: {len(params)} parameters with {len(others)} other tensors")
+        for param, other in zip(params, others, strict=True):
+            if other.shape != param.shape or other.dtype != param.dtype:
                 raise ShapeError(
                     f"{operation}: a parameter {param.dtype}{list(param.shape)} with {other.dtype}{list(other.shape)}"
                 )

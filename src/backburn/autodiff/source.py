@@ -98,6 +98,8 @@ class Source:
         results = self.operation.results
         if len(results) == 1:
             return self.wrapped("out", results[0])
+        if results[-1] == "...":
+            return f"tuple({self.wrapped('x', results[0])} for x in out)"
         return ", ".join(self.wrapped(f"out[{i}]", r) for i, r in enumerate(results))
 
     def value_of(self, name: str) -> str:

@@ -6,6 +6,8 @@ They are operations of the contract, so that a backend may fuse them. Nothing is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from backburn.backend.kinds import Kinds
@@ -26,6 +28,29 @@ def _alike(results: int) -> Any:
         return (param,) * results
 
     return rule
+
+
+def _all_alike(results: int) -> Any:
+    """The shape rule of a step of many: lists of one length, and for each parameter so many results."""
+    one = _alike(results)
+
+    def rule(params: Sequence[Shape], *lists: Sequence[Shape], **_: Any) -> tuple[Shape, ...]:
+        _check_lengths(params, *lists)
+        for param, *others in zip(params, *lists, strict=True):
+            one(param, *others)
+        return (*params,) * results
+
+    return rule
+
+
+def _sgd_shapes(params: Sequence[Shape], grads: Sequence[Shape], velocities: Sequence[Shape], **_: Any) -> Any:
+    return _all_alike(2)(params, grads, velocities or params)
+
+
+def _check_lengths(params: Sequence[Any], *lists: Sequence[Any]) -> None:
+    for others in lists:
+        if len(others) != len(params):
+            raise ShapeError(f"a step of {len(params)} parameters takes as many of the others, and {len(others)} came")
 
 
 def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -> tuple[float, float]:
@@ -67,6 +92,32 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
         return self.sub(param, self.mul(along, lr)), moving
 
+    @operation(kinds="F", shape=_sgd_shapes, result=("same", "..."), lists=("params", "grads", "velocities"))
+    def sgd_steps(
+        self: Any,
+        params: Sequence[F],
+        grads: Sequence[F],
+        velocities: Sequence[F],
+        /,
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[F, ...]:
+        """:meth:`sgd_step` of each of several parameters: the new parameters, then their new velocities.
+
+        No ``velocities`` at all are absent ones. All tensors have one dtype; a backend may take them in one go.
+        """
+        _check_lengths(params, grads, velocities or params)
+        moved: Sequence[F | None] = velocities or [None] * len(params)
+        return _in_turn(
+            self.sgd_step(
+                *tensors, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, donate=donate
+            )
+            for tensors in zip(params, grads, moved, strict=True)
+        )
+
     @operation(kinds="F", shape=_alike(3), result=("same", "same", "same"))
     def adam_step(
         self: Any,
@@ -100,3 +151,38 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         v = self.add(self.mul(v, beta2), self.mul(self.mul(g, g), 1.0 - beta2))
         change = self.div(self.mul(m, rate), self.add(self.sqrt(v), floor))
         return self.sub(kept, change), m, v
+
+    @operation(kinds="F", shape=_all_alike(3), result=("same", "..."), lists=("params", "grads", "ms", "vs"))
+    def adam_steps(
+        self: Any,
+        params: Sequence[F],
+        grads: Sequence[F],
+        ms: Sequence[F],
+        vs: Sequence[F],
+        /,
+        lr: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        step: int = 1,
+        weight_decay: float = 0.0,
+        decoupled: bool = False,
+        donate: bool = False,
+    ) -> tuple[F, ...]:
+        """:meth:`adam_step` of each of several parameters: the new parameters, then the first and the second moments.
+
+        All tensors have one dtype, and all parameters are at the same step; a backend may take them in one go.
+        """
+        _check_lengths(params, grads, ms, vs)
+        return _in_turn(
+            self.adam_step(
+                *tensors, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
+                weight_decay=weight_decay, decoupled=decoupled, donate=donate,
+            )
+            for tensors in zip(params, grads, ms, vs, strict=True)
+        )  # fmt: skip
+
+
+def _in_turn(steps: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """What single steps result in, in the order of steps of many: the first results of all, then the second ones."""
+    return tuple(chain.from_iterable(zip(*steps, strict=True)))

@@ -31,7 +31,8 @@ class Operation:
     or an absent operand) and the attributes, it returns that of the result, one for each output, or raises our error;
     it is None where the result's shape depends on data. ``results`` tells the dtype of each output: ``"same"`` is the
     dtype of the operands named in ``like``, ``"dtype"`` that of the attribute of this name, ``"data"`` that of the host
-    array, ``"host"`` says that the result is for the host and no primitive; anything else is a dtype's name.
+    array, ``"host"`` says that the result is for the host and no primitive; anything else is a dtype's name. A last
+    ``"..."`` says that there are any number of outputs like the one before it.
     """
 
     name: str
@@ -62,13 +63,19 @@ class Operation:
         """The names of the tensor operands."""
         return tuple(n for n, p in self.parameters.items() if p.kind is p.POSITIONAL_ONLY)
 
-    def dtypes(self, dtypes: Mapping[str, DType | None], attributes: Mapping[str, Any]) -> tuple[DType | None, ...]:
-        """The dtype of each output, from those of the operands by name (None for scalars); None where data decide."""
+    def dtypes(
+        self, dtypes: Mapping[str, DType | None], attributes: Mapping[str, Any], outputs: int = 1
+    ) -> tuple[DType | None, ...]:
+        """The dtype of each output, from those of the operands by name (None for scalars); None where data decide.
+
+        ``outputs`` is their number where the table leaves it open.
+        """
         like = self.like or tuple(self.operands)
         common = next((d for name in like if (d := dtypes.get(name)) is not None), None)
         chosen = attributes.get("dtype", self.attributes.get("dtype"))
         special = {"same": common, "dtype": chosen, "data": None, "host": None}
-        return tuple(special[r] if r in special else as_dtype(r) for r in self.results)
+        results = self.results if self.results[-1] != "..." else self.results[:1] * outputs
+        return tuple(special[r] if r in special else as_dtype(r) for r in results)
 
     @cached_property
     def optional(self) -> tuple[str, ...]:

@@ -214,7 +214,9 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
         made = [
             Mapped(self.inner_backend.zeros((0, *shape), dtype), self)
             for shape, dtype in zip(
-                found if len(entry.results) > 1 else [found], entry.dtypes(dtypes, attributes), strict=True
+                found if len(entry.results) > 1 else [found],
+                entry.dtypes(dtypes, attributes, len(found)),
+                strict=True,
             )
         ]
         return tuple(made) if len(entry.results) > 1 else made[0]

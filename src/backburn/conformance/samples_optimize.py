@@ -44,7 +44,8 @@ def four(*shape: int) -> tuple[Any, ...]:
 
 def sgds(params: list[Array], grads: list[Array], velocities: list[Array], **options: Any) -> tuple[Array, ...]:
     """The steps of each parameter: the new parameters, then the new velocities."""
-    steps = [sgd(*x, **options) for x in zip(params, grads, velocities or [None] * len(params), strict=True)]
+    moved: list[Any] = [*velocities] or [None] * len(params)
+    steps = [sgd(*x, **options) for x in zip(params, grads, moved, strict=True)]
     return tuple(x for results in zip(*steps, strict=True) for x in results)
 
 
