@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.optim.optimizer import Memory, Optimizer, Rate, checked
+from backburn.optim.optimizer import Optimizer, Rate, checked
 
 
 class SGD(Optimizer):
@@ -38,15 +38,15 @@ class SGD(Optimizer):
         options = f"momentum={self.momentum}, nesterov={self.nesterov}, weight_decay={self.weight_decay}"
         return f"SGD(lr={self.lr}, {options})"
 
-    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
-        velocity = memory.values[0] if memory.values else None
-        new, velocity = k.sgd_step(
-            param, grad, velocity,
-            lr=lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay, donate=memory.owned,
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        results: tuple[Any, ...] = k.sgd_steps(
+            params, grads, *(remembered or [[]]),
+            lr=lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay, donate=donate,
         )  # fmt: skip
-        if memory.values:
-            memory.values[0] = velocity
-        return new
+        return results
 
 
 class Adam(Optimizer):
@@ -94,15 +94,17 @@ class Adam(Optimizer):
         options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"
         return f"{type(self).__name__}(lr={self.lr}, {options})"
 
-    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
-        m, v = memory.values
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
         beta1, beta2 = self.betas
-        new, *memory.values = k.adam_step(
-            param, grad, m, v,
-            lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=memory.number,
-            weight_decay=self.weight_decay, decoupled=self._decoupled, donate=memory.owned,
+        results: tuple[Any, ...] = k.adam_steps(
+            params, grads, *remembered,
+            lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=step,
+            weight_decay=self.weight_decay, decoupled=self._decoupled, donate=donate,
         )  # fmt: skip
-        return new
+        return results
 
 
 class AdamW(Adam):

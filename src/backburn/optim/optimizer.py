@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from math import inf
+from math import inf, prod
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import float32
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Rate = float | Callable[[int], float]
 _TREES = (list, tuple, dict, Iterator)
 
+#: About so many elements of 16-bit parameters are updated at once: of each there are copies in float32 meanwhile.
+WIDENED = 1 << 24
+
 
 class Memory:
     """What an optimizer remembers of one parameter: the number of its steps and some primitives of ``backend``.
@@ -34,21 +37,27 @@ class Memory:
     them, so that their memory may be used up by the next step.
     """
 
-    __slots__ = ("backend", "number", "owned", "step", "values")
+    __slots__ = ("backend", "owned", "step", "values")
 
     def __init__(self, backend: AnyBackend, step: int, values: list[Any], owned: bool) -> None:
         self.backend = backend
         self.step = step
         self.values = values
         self.owned = owned
-        #: The step as operations are given it; a number that changes at each replay while a step is recorded.
-        self.number: int = step
 
     def count(self, steps: int) -> int:
         """Count so many more steps: their number now."""
         self.step += steps
-        self.number = self.step
         return self.step
+
+
+class Part(NamedTuple):
+    """A parameter that a step replaces: the backend that computes it, its gradient there, and what is remembered."""
+
+    leaf: Shared
+    k: Any
+    gradient: Any
+    memory: Memory
 
 
 class Optimizer(Carrier):
@@ -80,8 +89,15 @@ class Optimizer(Carrier):
         self._foreign = False
 
     @abstractmethod
-    def _update(self, k: Any, param: Any, grad: Any, memory: Memory, lr: float) -> Any:
-        """The new value of ``param``; the primitives of ``memory`` are replaced, and used up if it owns them."""
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The new values of parameters of one dtype, then, list for list, of what is remembered of them.
+
+        ``step`` is the number of their step, if the optimizer corrects by it; with ``donate`` what is ``remembered``
+        may be used up.
+        """
 
     def step(self, model: Any, gradients: Any) -> None:
         """Replace each parameter of ``model`` that has a gradient by its new value.
@@ -101,7 +117,7 @@ class Optimizer(Carrier):
         else:
             lr, options = recording.number(self._rate), self._options()
             recording.assume(lambda: self._options() == options)
-        work = []
+        work: list[Part] = []
         for i, leaf in enumerate(leaves):
             outer = leaf.value.backend
             if given is not None:
@@ -111,17 +127,21 @@ class Optimizer(Carrier):
             else:
                 gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
             if gradient is not None:
-                work.append((leaf, k, gradient, self._memory(leaf, k or outer)))
+                work.append(Part(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
         if not work:
             raise GraphError(
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
                 f"computed with this model, and do its parameters require_grad()?"
             )
-        for _, _, _, memory in work:
-            self._count_one(memory, recording)
-        news = [self._new(leaf.value, k, gradient, memory, lr) for leaf, k, gradient, memory in work]
-        for (leaf, *_), new in zip(work, news, strict=True):
-            leaf.put(new)
+        if recording is not None:
+            memories = self._memories.copy()
+            recording.assume(lambda: self._memories == memories)  # others may have been loaded
+        groups = self._groups(work)
+        numbers = [self._number(group, recording) for group in groups]
+        news = [self._renewed(group, lr, number) for group, number in zip(groups, numbers, strict=True)]
+        for group, tensors in zip(groups, news, strict=True):
+            for part, new in zip(group, tensors, strict=True):
+                part.leaf.put(new)
         assert self._places is not None
         self._places.remember()
         self._count_one(self, recording)
@@ -135,10 +155,25 @@ class Optimizer(Carrier):
         """One more step of a parameter, or of all; in a recording, at each replay."""
         if recording is None:
             what.count(1)
-        elif self._corrects and isinstance(what, Memory):
-            what.number = recording.number(lambda: what.count(1), lambda: what.count(-1))
         else:
             recording.host(lambda: what.count(1), lambda: what.count(-1))
+
+    def _number(self, group: list[Part], recording: Recording | None) -> int:
+        """One more step of a group: its number, which changes at each replay, if the optimizer corrects by it."""
+        memories = [part.memory for part in group]
+        if recording is None or not self._corrects:
+            for memory in memories:
+                self._count_one(memory, recording)
+            return memories[0].step
+        recording.assume(lambda: len({memory.step for memory in memories}) == 1)
+
+        def count(steps: int = 1) -> int:
+            for memory in memories:
+                memory.count(steps)
+            return memories[0].step
+
+        number: int = recording.number(count, lambda: count(-1))
+        return number
 
     def _rate(self) -> float:
         """The learning rate of the next step."""
@@ -151,20 +186,43 @@ class Optimizer(Carrier):
         plain = (int, float, str, tuple)
         return {n: v for n, v in vars(self).items() if n not in ("lr", "steps", "_foreign") and isinstance(v, plain)}
 
-    def _new(self, x: FloatTensor, inner: Any, gradient: Any, memory: Memory, lr: float) -> FloatTensor:
-        """The tensor that takes the place of ``x``; ``inner`` is None on a backend that does not differentiate."""
-        outer, dtype = x.backend, x.dtype
-        k: Any = outer if inner is None else inner
-        primitive = x.primitive if inner is None else outer.inner(x.primitive)  # type: ignore[attr-defined]
-        if dtype.bits < 32:
-            wide = self._update(k, k.cast(primitive, float32), k.cast(gradient, float32), memory, lr)
-            primitive = k.cast(wide, dtype)
-        else:
-            primitive = self._update(k, primitive, gradient, memory, lr)
-        memory.owned = True
-        if inner is not None:
-            primitive = outer.set_require_grad(outer.from_inner(primitive), True)  # type: ignore[attr-defined]
-        return FloatTensor(primitive, outer, dtype)
+    def _groups(self, work: list[Part]) -> list[list[Part]]:
+        """Parameters that one operation updates: on one backend, in one dtype, at one step if that matters."""
+        groups: dict[Any, list[Part]] = {}
+        narrow = 0
+        for part in work:
+            x, memory = part.leaf.value, part.memory
+            name, portion = x.dtype.name, 0
+            if x.dtype.bits < 32:
+                name, portion = "float32", narrow // WIDENED
+                narrow += prod(x.shape)
+            key = (id(part.k), name, portion, memory.owned, memory.step if self._corrects else 0)
+            groups.setdefault(key, []).append(part)
+        return list(groups.values())
+
+    def _renewed(self, group: list[Part], lr: float, step: int) -> list[FloatTensor]:
+        """The tensors that take the places of the parameters of a group, whose memories are renewed."""
+        k, params, grads = group[0].k, [], []
+        for leaf, _, gradient, _ in group:
+            x = leaf.value
+            param = x.primitive if x.backend is k else x.backend.inner(x.primitive)
+            if x.dtype.bits < 32:
+                param, gradient = k.cast(param, float32), k.cast(gradient, float32)
+            params.append(param)
+            grads.append(gradient)
+        remembered = [list(values) for values in zip(*(part.memory.values for part in group), strict=True)]
+        results = self._update(k, params, grads, remembered, lr, step, group[0].memory.owned)
+        count, news = len(group), []
+        lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
+        for (leaf, _, _, memory), primitive, *values in zip(group, *lists, strict=True):
+            x = leaf.value
+            memory.values, memory.owned = values, True
+            if x.dtype.bits < 32:
+                primitive = k.cast(primitive, x.dtype)
+            if x.backend is not k:
+                primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)
+            news.append(FloatTensor(primitive, x.backend, x.dtype))
+        return news
 
     def _leaves(self, model: Any) -> list[Shared]:
         """The float tensors of ``model``; it is walked over again only when something in it has changed."""
