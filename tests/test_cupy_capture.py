@@ -124,6 +124,12 @@ def test_what_holds_on_every_backend_that_records(
     nothing_is_left(cupy, k)
 
 
+@pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
+def test_each_parameter_goes_on_from_its_own_step(cupy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    test_capture.test_each_parameter_goes_on_from_its_own_step(how)
+
+
 def test_the_state_is_given_away(cupy: Any) -> None:
     test_capture.test_the_state_is_given_away_on_every_backend(CUPY)
 
@@ -219,6 +225,30 @@ def test_what_an_operation_wrote_in_place_is_not_copied(k: Any) -> None:
         return int(made.launches)
 
     assert adam(donate=True) == adam(donate=False) - 2
+
+
+@pytest.mark.parametrize("make", [lambda: optim.SGD(0.1), lambda: optim.SGD(0.1, 0.9), optim.Adam, optim.AdamW])
+def test_an_optimizer_launches_once_for_each_dtype(k: Any, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, launched = k.runner.run, []
+
+    def running(family: str, kernel: str, *arguments: Any) -> None:
+        launched.append(kernel) if family == "optimize" else None
+        run(family, kernel, *arguments)
+
+    monkeypatch.setattr(k.runner, "run", running)
+    dtypes_of = ["float32"] * 5 + ["float64"] * 3
+    model = [bb.ones((i + 1, 3), dtype=d, backend=CUPY).require_grad() for i, d in enumerate(dtypes_of)]
+    optimizer = make()
+    for _ in range(3):
+        total: Any = sum((x * x).sum().astype("float64") for x in model)
+        optimizer.step(model, total.backward())
+        kernel = launched[0].partition("<")[0]
+        assert [name.partition(",")[0] for name in launched] == [f"{kernel}<float", f"{kernel}<double"]
+        launched.clear()
+    halves = [bb.ones((i + 1,), dtype="float16", backend=CUPY).require_grad() for i in range(4)]
+    total = sum((x * x).sum() for x in halves)
+    make().step(halves, total.backward())
+    assert len(launched) == 1
 
 
 def test_the_launches_are_those_that_cuda_counts(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import backburn as bb
 from backburn import optim
+from backburn.backend.contract import Backend
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
@@ -250,6 +251,57 @@ def test_small_gradients_of_narrow_floats_count(dtype: str) -> None:
     assert model["w"].item() == pytest.approx(0.875, rel=1e-2)
     assert model["w"].dtype == dtype
     assert optimizer.state_dict()["w.v"].dtype == "float32"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("make", [lambda: SGD(0.1, 0.9), lambda: Adam(0.1)])
+def test_parameters_are_updated_together_as_they_would_be_alone(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several dtypes, at different steps, and with remembered tensors that somebody else has, too."""
+    calls: list[int] = []
+    name = "sgd_steps" if isinstance(make(), SGD) else "adam_steps"
+
+    def counted(k: Any, params: Any, *others: Any, **options: Any) -> Any:
+        calls.append(len(params))
+        return getattr(Backend, name)(k, params, *others, **options)
+
+    monkeypatch.setattr(type(NUMPY), name, counted)
+    dtypes = ["float32", "float64", "float16", "float32", "float64"]
+    start = [np.arange(1.0, 4 + i) / 8 for i in range(5)]
+    together = {f"p{i}": leaf(x, d) for i, (x, d) in enumerate(zip(start, dtypes, strict=True))}
+    alone = [{f"p{i}": leaf(x, d)} for i, (x, d) in enumerate(zip(start, dtypes, strict=True))]
+    optimizer, others = make(), [make() for _ in alone]
+    apart = [1, 2, 2] if name == "adam_steps" else [2, 3]  # one is a step behind
+    for round_ in range(4):
+        used = [i for i in range(5) if (round_, i) != (1, 2)]
+        kept = {n: (x, np.array(x)) for n, x in optimizer.state_dict().items()} if round_ == 3 else {}
+        expected = {0: [2, 3], 1: [2, 2]}.get(round_, apart)
+        gradients = sum((together[f"p{i}"] ** 2.0).sum().astype("float64") for i in used).backward()
+        calls.clear()
+        optimizer.step(together, gradients)
+        assert sorted(calls) == expected
+        for i in used:
+            others[i].step(alone[i], (alone[i][f"p{i}"] ** 2.0).sum().backward())
+        for i in range(5):
+            np.testing.assert_array_equal(together[f"p{i}"].numpy(), alone[i][f"p{i}"].numpy())
+        for now, then in kept.values():
+            np.testing.assert_array_equal(np.asarray(now), then)
+
+
+def test_not_many_narrow_floats_are_widened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(k: Any, params: Any, *others: Any, **options: Any) -> Any:
+        calls.append(len(params))
+        return Backend.adam_steps(k, params, *others, **options)
+
+    monkeypatch.setattr(type(NUMPY), "adam_steps", counted)
+    monkeypatch.setattr("backburn.optim.optimizer.WIDENED", 10)
+    shapes = [(4,), (4,), (4,), (30,), (1,)]
+    model, wide = model_of(*shapes, dtype="float16"), model_of(*shapes, dtype="float32")
+    Adam().step(model, quadratic(model))
+    assert calls == [3, 1, 1]
+    calls.clear()
+    Adam().step(wide, quadratic(wide))
+    assert calls == [5]
 
 
 def test_a_learning_rate_may_depend_on_the_step() -> None:
