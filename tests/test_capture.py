@@ -316,7 +316,7 @@ def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
     def run(wrap: Any) -> list[list[float]]:
         def step(state: Any, rate: Any) -> Any:
             model, optimizer = state
-            loss = sum((x * x * rate).sum() for x in model.values())
+            loss: Any = sum((x * x * rate).sum() for x in model.values())
             optimizer.step(model, loss.backward())
             return state, loss
 

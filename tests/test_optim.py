@@ -274,9 +274,9 @@ def test_parameters_are_updated_together_as_they_would_be_alone(make: Any, monke
         used = [i for i in range(5) if (round_, i) != (1, 2)]
         kept = {n: (x, np.array(x)) for n, x in optimizer.state_dict().items()} if round_ == 3 else {}
         expected = {0: [2, 3], 1: [2, 2]}.get(round_, apart)
-        gradients = sum((together[f"p{i}"] ** 2.0).sum().astype("float64") for i in used).backward()
+        total: Any = sum((together[f"p{i}"] ** 2.0).sum().astype("float64") for i in used)
         calls.clear()
-        optimizer.step(together, gradients)
+        optimizer.step(together, total.backward())
         assert sorted(calls) == expected
         for i in used:
             others[i].step(alone[i], (alone[i][f"p{i}"] ** 2.0).sum().backward())

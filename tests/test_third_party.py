@@ -172,7 +172,7 @@ def test_it_trains_however_it_is_chosen_with_the_numbers_of_numpy(environment: E
         if how == "numpy":
             assert not counts.exists()
         else:
-            assert json.loads(counts.read_text())["adam_step"] == 72
+            assert json.loads(counts.read_text())["adam_steps"] == 12
         return epochs(printed)
 
     expected = train("numpy")
