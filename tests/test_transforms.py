@@ -14,6 +14,7 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError, ShapeError
+from backburn.base.trees import tree_map
 from backburn.transforms import (
     check_grads,
     checkpoint,
@@ -730,3 +731,52 @@ def test_what_functions_return_beside_their_value() -> None:
         with pytest.raises(ArgumentError, match="returns a pair, its value and the rest"):
             call()
     check_grads(lambda x: x * x, (x,), 1, ["reverse"])
+
+
+# ---- state of modules ----
+
+
+def normalized() -> Any:
+    with bb.random.fork(0), bb.use_dtype("float64"):
+        return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm(3), nn.ReLU(), nn.Linear(3, 2))
+
+
+STATEFUL: dict[str, Any] = {
+    "grad": lambda f, m: grad(f)(m),
+    "vjp": lambda f, m: vjp(f, m),
+    "jvp": lambda f, m: jvp(f, (m,), (tree_map(lambda x: x.detach() * 0.0, m),)),
+    "linearize": lambda f, m: linearize(f, m),
+    "twice": lambda f, m: grad(lambda m: grad(f)(m)[0].weight.sum())(m),
+    "from outside": lambda f, m: grad(lambda x: f(m) * x)(2.0),
+}
+
+
+@pytest.mark.parametrize("derivative", STATEFUL)
+def test_running_statistics_are_carried_out(derivative: str) -> None:
+    """A model learns the same of its data by any way."""
+    x = tensor(np.random.default_rng(0).normal(size=(16, 4)))
+    loss = lambda model: (model(x) ** 2.0).sum()
+    plain, model = normalized(), normalized()
+    loss(plain).backward()
+    STATEFUL[derivative](loss, model)
+    for name, buffer in model.named_buffers():
+        np.testing.assert_allclose(buffer.numpy(), dict(plain.named_buffers())[name].numpy(), rtol=1e-14)
+        assert buffer.backend is plain[1].running_mean.backend
+        assert not buffer.is_tracked
+    assert all(p.is_require_grad for p in model.parameters())
+    assert np.abs(model[1].running_mean.numpy()).max() > 0.0
+
+
+def test_what_a_function_does_to_plain_containers_stays_there() -> None:
+    parameters = {"w": tensor(2.0), "layers": [tensor(3.0)]}
+    before = dict(parameters), list(parameters["layers"])
+
+    def f(p: Any) -> Any:
+        p["w"] = p["w"] * 2.0
+        p["layers"][0] = p["w"] * p["layers"][0]
+        return p["layers"][0]
+
+    found = grad(f)(parameters)
+    assert (found["w"].item(), found["layers"][0].item()) == (6.0, 4.0)
+    assert parameters["w"] is before[0]["w"]
+    assert parameters["layers"][0] is before[1][0]

@@ -18,6 +18,7 @@ from backburn.tensor.spent import spend
 from backburn.transforms.levels import (
     as_output,
     as_recorded,
+    carry_out,
     check_function,
     check_leaves_are_ours,
     float_leaves,
@@ -88,8 +89,10 @@ def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, l
     outer = Autodiff(below)
     inputs = variables(outer, leaves)
     nodes = [x.primitive.node for x in inputs]
+    given = unflatten(structure, inputs)
     with running(outer):
-        out = f(*unflatten(structure, inputs))
+        out = f(*given)
+    carry_out(primals, given, structure, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("vjp", x, outer) for x in outputs]
     home = [x.backend for x in leaves]
@@ -299,7 +302,9 @@ def jvp(
     with running(level):
         inputs = [FloatTensor(d, level, x.dtype) for d, x in zip(duals, leaves, strict=True)]
         valued, aux = with_aux("jvp", f, has_aux)
-        out = valued(*unflatten(structure, inputs))
+        copies = unflatten(structure, inputs)
+        out = valued(*copies)
+    carry_out(primals, copies, structure, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any, cast
 
 from backburn.autodiff import Autodiff, Forward
@@ -17,7 +18,8 @@ from backburn.autodiff.graph import Node
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
-from backburn.base.trees import flatten
+from backburn.base.places import Holder, Places
+from backburn.base.trees import Structure, flatten, paths
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -149,6 +151,31 @@ def lowered(x: Any, target: AnyBackend) -> Any:
             return x
         x = inner
     return x
+
+
+def carry_out(primals: Any, given: Any, structure: Structure, inputs: list[FloatTensor]) -> None:
+    """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
+
+    These have ``structure``, and had ``inputs`` for leaves before the function ran: running statistics, say, are others
+    now. They are carried out as constants; what required a gradient before does so again. Lists and dicts that are
+    parts of no module stay as they are: a function may well change those that it was given.
+    """
+    leaves, now = flatten(given)
+    if len(leaves) == len(inputs) and all(map(is_, leaves, inputs)):
+        return
+    before, after = dict(zip(paths(structure), inputs, strict=True)), dict(zip(paths(now), leaves, strict=True))
+    for leaf in Places(list(primals), lambda x: isinstance(x, FloatTensor)).leaves:
+        new = next((after[p] for p in leaf.paths if p in before and after.get(p, before[p]) is not before[p]), None)
+        if isinstance(new, FloatTensor) and _is_in_object(leaf.places[0][0]):
+            old, value = leaf.value, constant(taken_down(new, leaf.value.backend))
+            leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
+
+
+def _is_in_object(holder: Holder | None) -> bool:
+    """Whether a node or one above it is more than a plain container."""
+    while holder is not None and type(holder.node) in (list, tuple, dict):
+        holder = holder.parent
+    return holder is not None
 
 
 def as_output(name: str, x: Any, level: AnyBackend) -> Any:
