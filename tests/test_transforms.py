@@ -780,3 +780,29 @@ def test_what_a_function_does_to_plain_containers_stays_there() -> None:
     assert (found["w"].item(), found["layers"][0].item()) == (6.0, 4.0)
     assert parameters["w"] is before[0]["w"]
     assert parameters["layers"][0] is before[1][0]
+
+
+def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            with bb.use_dtype("float64"):
+                self.embedding = nn.Embedding(5, 3)
+            self.head = self.embedding
+            self.again = self.embedding.weight
+
+        def forward(self, i: Any) -> Any:
+            return self.embedding(i) @ self.head.weight.T * self.again.sum()
+
+    model = Tied()
+    loss = lambda m: (m(bb.asarray([1, 3])) ** 2.0).sum()
+    expected = model.embedding.weight.grad(loss(model).backward())
+    assert expected is not None
+    found = grad(loss)(model)
+    assert found.embedding.weight is found.head.weight is found.again
+    np.testing.assert_allclose(found.again.numpy(), expected.numpy(), rtol=1e-12)
+    along = jvp(loss, (model,), (found,))[1]
+    assert along.item() == pytest.approx((expected.numpy() ** 2).sum())
+    assert tree_map(lambda x: x * 1.0, model).num_parameters == model.num_parameters == 15
+    x = tensor([1.0, 2.0])
+    first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # arguments are no places of a module
+    assert (first.tolist(), second.tolist()) == ([1.0, 4.0], [2.0, 8.0])

@@ -224,3 +224,35 @@ def test_functions_that_take_nodes_apart_wrongly(parts: Any) -> None:
     register_node(Pair, parts, lambda children, keys, rest: Pair())
     with pytest.raises(ArgumentError, match="takes a Pair apart returns three things"):
         flatten(Pair())
+
+
+class Owner:
+    """A node in which one object in two places is one leaf."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = list(parts)
+
+
+register_node(
+    Owner, lambda x: (x.parts, range(len(x.parts)), None), lambda children, keys, rest: Owner(*children), shares=True
+)
+
+
+def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
+    a, b, outside = object(), object(), object()
+    tree = [outside, Owner(a, {"again": a, "b": b}, Owner(b, outside)), outside, a]
+    leaves, structure = flatten(tree)
+    assert leaves == [outside, a, b, outside, outside, a]
+    assert repr(structure) == "list(0=*, 1=Owner(0=*, 1=dict(again=*0, b=*), 2=Owner(0=*1, 1=*)), 2=*, 3=*)"
+    made = unflatten(structure, [0, 10, 20, 30, 40, 50])
+    assert made[1].parts[:2] == [10, {"again": 10, "b": 20}]
+    assert made[1].parts[2].parts == [20, 30]
+    assert flatten(Owner(1, 1, "x", "x"))[0] == [1, 1, "x", "x"]  # may be one object by chance
+    places = ["0", "1.0", "1.1.again", "1.1.b", "1.2.0", "1.2.1", "2", "3"]
+    assert [path for path, _ in leaves_with_paths(tree)] == places
+    again = flatten([outside, Owner(a, {"again": a, "b": b}, Owner(b, outside)), outside, a])[1]
+    assert again == structure
+    with pytest.raises(ArgumentError, match=r"at '1\.1\.again', one tree has a leaf that stands in another place, too"):
+        tree_map(lambda x, y: x, tree, [outside, Owner(a, {"again": b, "b": b}, Owner(b, outside)), outside, a])
+    with pytest.raises(ArgumentError, match="different other places"):
+        tree_map(lambda x, y: x, Owner(a, b, a), Owner(a, b, b))

@@ -34,13 +34,15 @@ class NodeType:
 
     ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
     child)`` puts another child in a place of a node that can be changed, and is None for types that cannot.
-    ``members(node)`` is a live view of all that the children are found in, by whose identity a change is noticed.
+    ``members(node)`` is a live view of all that the children are found in, by whose identity a change is noticed. With
+    ``shares``, one object in two places of a node is one leaf.
     """
 
     flatten: Callable[[Any], Parts]
     unflatten: Callable[[Sequence[Any], Sequence[Any], Any], Any]
     put: Callable[[Any, Any, Any], None] | None = None
     members: Callable[[Any], Iterable[Any]] | None = None
+    shares: bool = False
 
 
 _NODES: dict[type, NodeType] = {}
@@ -53,6 +55,7 @@ def register_node(
     unflatten: Callable[[Sequence[Any], Sequence[Any], Any], Any],
     put: Callable[[Any, Any, Any], None] | None = None,
     members: Callable[[Any], Iterable[Any]] | None = None,
+    shares: bool = False,
 ) -> None:
     """Make instances of ``cls`` and of its subclasses nodes of trees; see :class:`NodeType` for the functions.
 
@@ -69,7 +72,7 @@ def register_node(
     """
     if cls in _NODES:
         raise ArgumentError(f"register_node: {cls.__name__} is registered already")
-    _NODES[cls] = NodeType(flatten, unflatten, put, members)
+    _NODES[cls] = NodeType(flatten, unflatten, put, members, shares)
     _FOUND.clear()
 
 
@@ -123,7 +126,13 @@ class Structure:
             return "*"
         if self.cls is type(None):
             return "None"
+        if self.cls is _Again:
+            return f"*{self.keys[0]}"
         return f"{self.cls.__name__}({', '.join(f'{k}={c}' for k, c in zip(self.keys, self.children, strict=True))})"
+
+
+class _Again:
+    """The class in the structure of a leaf that stands in another place of a node that shares; its key is which."""
 
 
 LEAF = Structure(None, (), None, ())
@@ -138,12 +147,16 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
     if a.cls is not b.cls:
         return f"{where}, one tree has {_called(a)} and the other {_called(b)}"
     if a.keys != b.keys:
+        if a.cls is _Again:
+            return f"{where}, the trees have leaves of different other places"
         if len(a.keys) != len(b.keys) and a.cls is not None and issubclass(a.cls, (list, tuple)):
             return f"{where}, one {a.cls.__name__} has {len(a.keys)} items and the other {len(b.keys)}"
         only = [[k for k in x.keys if k not in y.keys] for x, y in ((a, b), (b, a))]
         if not any(only):
             return f"{where}, the keys come in another order: {list(a.keys)} and {list(b.keys)}"
         return f"{where}, only one tree has {', '.join(repr(k) for k in [*only[0], *only[1]])}"
+    if a.cls is _Again:
+        return None
     for key, x, y in zip(a.keys, a.children, b.children, strict=True):
         if found := difference(x, y, joined(path, key)):
             return found
@@ -153,6 +166,8 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
 def _called(structure: Structure) -> str:
     if structure.cls is None:
         return "a leaf"
+    if structure.cls is _Again:
+        return "a leaf that stands in another place, too"
     return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
 
 
@@ -185,16 +200,34 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     container contains itself.
     """
     leaves: list[Any] = []
-    return leaves, _visit(tree, leaves, set(), is_leaf)
+    return leaves, _visit(tree, leaves, set(), is_leaf, None)
 
 
-def _visit(value: Any, leaves: list[Any], active: set[int], is_leaf: Callable[[Any], bool] | None) -> Structure:
-    """The structure of ``value``, whose leaves are appended to ``leaves``."""
+#: Leaves of these types may be one object by chance.
+_PLAIN = (int, float, complex, str, bytes)
+
+
+def _visit(
+    value: Any,
+    leaves: list[Any],
+    active: set[int],
+    is_leaf: Callable[[Any], bool] | None,
+    known: dict[int, int] | None,
+    sharing: bool = True,
+) -> Structure:
+    """The structure of ``value``, whose leaves are appended to ``leaves``.
+
+    Inside of a node that shares, ``known`` says which of its leaves an object is.
+    """
     # Not a function inside of flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
     if value is None:
         return NONE
     node = node_type(value.__class__)
     if node is None or (is_leaf is not None and is_leaf(value)):
+        if known is not None and not isinstance(value, _PLAIN):
+            place = known.setdefault(id(value), len(leaves))
+            if place != len(leaves):
+                return Structure(_Again, (place - known[0],), None, ())
         leaves.append(value)
         return LEAF
     if id(value) in active:
@@ -205,7 +238,9 @@ def _visit(value: Any, leaves: list[Any], active: set[int], is_leaf: Callable[[A
         keys = tuple(keys)
     except (TypeError, ValueError) as error:
         raise _ill_registered(value) from error
-    visited = tuple([_visit(child, leaves, active, is_leaf) for child in children])
+    if known is None and node.shares and sharing:
+        known = {0: len(leaves)}  # no object's id: where its leaves begin
+    visited = tuple([_visit(child, leaves, active, is_leaf, known, sharing) for child in children])
     if len(keys) != len(visited):
         raise _ill_registered(value)
     active.discard(id(value))
@@ -232,18 +267,27 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     leaves = list(leaves)
     if len(leaves) != structure.size:
         raise ArgumentError(f"unflatten: the structure has {structure.size} leaves, and {len(leaves)} are given")
-    return _build(structure, iter(leaves))
+    return _build(structure, iter(leaves), None)
 
 
-def _build(structure: Structure, remaining: Iterator[Any]) -> Any:
-    """A tree of this structure with the next leaves."""
+def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | None) -> Any:
+    """A tree of this structure with the next leaves; ``known`` are those of a node that shares so far."""
     if structure.cls is None:
-        return next(remaining)
+        leaf = next(remaining)
+        if known is not None:
+            known.append(leaf)
+        return leaf
     if structure.cls is type(None):
         return None
+    if structure.cls is _Again:
+        assert known is not None
+        return known[structure.keys[0]]
     node = node_type(structure.cls)
     assert node is not None
-    return node.unflatten([_build(child, remaining) for child in structure.children], structure.keys, structure.rest)
+    if known is None and node.shares:
+        known = []
+    children = [_build(child, remaining, known) for child in structure.children]
+    return node.unflatten(children, structure.keys, structure.rest)
 
 
 def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:
@@ -277,7 +321,7 @@ def flatten_like(
 
 def _in_order_of(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
     """A tree with the entries of its dicts in the order in which ``like`` has them."""
-    if found.cls is not like.cls or found.cls is None or set(found.keys) != set(like.keys):
+    if found.cls is not like.cls or found.cls in (None, _Again) or set(found.keys) != set(like.keys):
         return found, leaves
     start, parts = 0, {}
     for key, child in zip(found.keys, found.children, strict=True):
@@ -296,7 +340,8 @@ def leaves_with_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -
         >>> leaves_with_paths({"layers": [{"weight": 1}, {"weight": 2}]})
         [('layers.0.weight', 1), ('layers.1.weight', 2)]
     """
-    leaves, structure = flatten(tree, is_leaf)
+    leaves: list[Any] = []
+    structure = _visit(tree, leaves, set(), is_leaf, None, sharing=False)
     result = list(zip(paths(structure), leaves, strict=True))
     check_distinct(path for path, _ in result)
     return result
@@ -306,8 +351,9 @@ def paths(structure: Structure, path: str = "") -> Iterator[str]:
     """The paths of the leaves, in order."""
     if structure.cls is None:
         yield path
-    for key, child in zip(structure.keys, structure.children, strict=True):
-        yield from paths(child, joined(path, key))
+    elif structure.cls is not _Again:
+        for key, child in zip(structure.keys, structure.children, strict=True):
+            yield from paths(child, joined(path, key))
 
 
 def check_distinct(found: Iterable[str]) -> None:

@@ -102,4 +102,4 @@ def _put(module: ModuleList, key: Any, child: Any) -> None:
         vars(module)[key] = child
 
 
-register_node(ModuleList, _parts, _from_parts, _put, lambda module: (*module._items, *names_and_values(module)))
+register_node(ModuleList, _parts, _from_parts, _put, lambda module: (*module._items, *names_and_values(module)), True)

@@ -290,6 +290,7 @@ register_node(
     module_from_parts,
     lambda module, name, child: vars(module).__setitem__(name, child),
     names_and_values,
+    shares=True,
 )
 
 
