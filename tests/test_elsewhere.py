@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,28 @@ def test_namespaces_tell_too() -> None:
         getattr(bb.ones(2), "fo" + "o")
 
 
+class Named(nn.Module):
+    """With a name of its own that others have too, and one in the instance."""
+
+    def __init__(self) -> None:
+        self.children = [nn.Linear(1, 1)]
+
+    def double(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("owner", [bb.ones((2, 3)), nn.Linear(1, 1), optim.SGD(0.1), Named()])
+def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
+    """Completion offers what is there."""
+    listed = dir(owner)
+    assert not {"zero_grad", "sum_", "shape_", "half", "cuda"} & set(listed)
+    for name in listed:
+        getattr(owner, name)
+    assert [name for name in ("children", "double", "training") if name in listed] == (
+        ["children", "double", "training"] if isinstance(owner, Named) else ["training"] * isinstance(owner, nn.Module)
+    )
+
+
 HINTS = {hint for names in (METHODS, FUNCTIONS, MODELS, OPTIMIZERS) for hint in names.values()}
 
 
@@ -56,5 +79,7 @@ def test_what_is_told_exists(hint: str) -> None:
         found: object = bb
         for part in path.split("."):
             found = getattr(found, part)
+    for name in re.findall(r"\bmodel\.(\w+)", hint):
+        assert hasattr(nn.Linear(1, 1), name)
     for name in re.findall(r"\bx\.(\w+)", hint):
         assert hasattr(bb.ones((2, 3)), name)

@@ -485,3 +485,29 @@ def test_a_small_model_learns() -> None:
         losses.append(loss.item())
         optimizer.step(model, loss.backward())
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_a_copy_in_another_dtype_keeps_everything_else() -> None:
+    """What requires gradients, is frozen, tied, a buffer, or no float; the model itself stays as it was."""
+    model: Any = Everything()
+    model.tied = model.layers[0].weight
+    model.register_buffer("mask", bb.asarray([True, False]))
+    model.freeze("part")
+    wide = model.astype("float64")
+    for (path, old), (same, new) in zip(model.state_dict().items(), wide.state_dict().items(), strict=True):
+        assert path == same
+        assert new.dtype is (bb.float64 if old.dtype.kind == "float" else old.dtype)
+        assert np.array_equal(new.numpy(), old.numpy())
+        assert old.dtype is not bb.float64
+    assert wide.tied is wide.layers[0].weight
+    assert [n for n, _ in wide.named_buffers()] == [n for n, _ in model.named_buffers()]
+    assert [x.is_require_grad for x in wide.parameters()] == [x.is_require_grad for x in model.parameters()]
+    assert sorted({x.is_require_grad for x in wide.parameters()}) == [False, True]
+    layer = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3)).astype(bb.float64)
+    loss = layer(normal(4, 2, dtype="float64")).sum()
+    optim.SGD(0.1).step(layer, loss.backward())
+    assert {x.dtype for x in layer.state_dict().values()} == {bb.float64}
+    assert all(x.is_require_grad for x in layer.parameters())
+    for dtype in ("int32", "bool", "qint8"):
+        with pytest.raises(DTypeError, match=f"float dtype, not {dtype}"):
+            model.astype(dtype)

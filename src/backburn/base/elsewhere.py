@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import getattr_static
 from typing import NoReturn
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
@@ -56,11 +57,13 @@ METHODS = {
 #: Methods of models.
 MODELS = {
     "apply": "bb.trees.tree_map(f, model), a new model",
+    "bfloat16": "model.astype('bfloat16')",
     "children": "model.named_modules()",
     "cpu": "model.to('autodiff(numpy)')",
     "cuda": "model.to('autodiff(cupy:0)')",
-    "double": "bb.trees.tree_map(lambda x: x.astype('float64'), model)",
-    "half": "bb.trees.tree_map(lambda x: x.astype('float16'), model)",
+    "double": "model.astype('float64')",
+    "float": "model.astype('float32')",
+    "half": "model.astype('float16')",
     "modules": "model.named_modules()",
     "requires_grad_": "model.require_grad(pattern), or model.freeze(pattern)",
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
@@ -213,6 +216,13 @@ def tell(cls: type, hints: Mapping[str, str]) -> None:
     for name, hint in hints.items():
         if not hasattr(cls, name):
             setattr(cls, name, Elsewhere(name, hint))
+    if "__dir__" not in vars(cls):
+        type.__setattr__(cls, "__dir__", _present)
+
+
+def _present(owner: object) -> list[str]:
+    """The names of ``dir(owner)`` without those that only tell others."""
+    return [name for name in object.__dir__(owner) if not isinstance(getattr_static(owner, name, None), Elsewhere)]
 
 
 def missing_name(module: str, name: str) -> AttributeError:

@@ -24,12 +24,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, Unsupported, hint_for
 from backburn.base.places import Places, Shared
 from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend
+from backburn.tensor.dispatch import cast as cast_to
 from backburn.tensor.dispatch import is_tensor
 from backburn.tensor.host import asarray
 
@@ -193,7 +195,7 @@ class Module:
         """
         return self._replace(pattern, lambda x: x.detach() if x.is_require_grad else x, "freeze")
 
-    # ---- copies on other backends ----
+    # ---- copies on other backends and in other dtypes ----
 
     def inner(self) -> Self:
         """A copy on the inner backend, where nothing is recorded. Raises :class:`GraphError` where there is none."""
@@ -209,6 +211,29 @@ class Module:
             return there.require_grad() if x.is_require_grad and differentiates else there
 
         return self._copied(moved)
+
+    def astype(self, dtype: FloatDType | str) -> Self:
+        """A copy with all float parameters and buffers in another float dtype; ints and bools stay as they are.
+
+        What requires gradients does so in the copy, what is frozen stays frozen, and what is tied stays tied. Raises
+        :class:`DTypeError` for a dtype that is no float.
+
+            >>> from backburn.nn import Linear
+            >>> model = Linear(3, 2).astype("float64")
+            >>> model.weight.dtype, model.weight.is_require_grad
+            (float64, True)
+        """
+        target = as_dtype(dtype)
+        if target.kind != "float":
+            raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
+
+        def changed(x: Any) -> Any:
+            if x.dtype.kind != "float" or x.dtype is target:
+                return x
+            new = cast_to(x.detach(), target)
+            return new.require_grad() if x.is_require_grad else new
+
+        return self._copied(changed)
 
     # ---- helpers ----
 
