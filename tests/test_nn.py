@@ -511,3 +511,32 @@ def test_a_copy_in_another_dtype_keeps_everything_else() -> None:
     for dtype in ("int32", "bool", "qint8"):
         with pytest.raises(DTypeError, match=f"float dtype, not {dtype}"):
             model.astype(dtype)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_tells_the_wrong_number_of_channels_first(training: bool) -> None:
+    """Before what depends on how many values there are, on its own axis."""
+    layer = nn.BatchNorm(4).train(training)
+    for shape in ((2, 3), (1, 3), (0, 3), (2, 3, 4)):
+        with pytest.raises(ShapeError, match=r"^BatchNorm: made for 4 channels on axis 1, where .* 3: float32\["):
+            layer(bb.zeros(shape))
+    with pytest.raises(AxisError, match=r"^BatchNorm: axis 1 is out of range"):
+        layer(bb.zeros((4,)))
+    with pytest.raises(ShapeError, match="4 channels on axis -1, where the input has 3"):
+        nn.BatchNorm(4, axis=-1).train(training)(bb.zeros((4, 3)))
+    with pytest.raises(DTypeError, match=r"^BatchNorm: "):
+        layer([1.0, 2.0])
+    if training:
+        with pytest.raises(ShapeError, match="one value has no variance"):
+            layer(bb.zeros((1, 4)))
+
+
+def test_batch_norm_in_vmap_tells_of_eval() -> None:
+    """The batch's statistics would be those of one example; inside of a gradient too, and nothing is changed."""
+    layer = nn.BatchNorm(3)
+    for f in (layer, bb.grad(lambda x: layer(x).sum())):
+        with pytest.raises(GraphError, match=r"BatchNorm: in training mode inside vmap .* model\.eval\(\)"):
+            bb.vmap(f)(normal(2, 4, 3))
+    assert layer.running_mean.tolist() == [0.0, 0.0, 0.0]
+    x = normal(2, 4, 3)
+    assert bb.vmap(layer.eval())(x).shape == x.shape

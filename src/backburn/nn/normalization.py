@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from backburn.backend.contract import AnyBackend
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import cast, describe, inner_of, number
+from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, number, tensor_operand
 
 
 class LayerNorm(Module):
@@ -93,13 +93,22 @@ class BatchNorm(Module):
     def forward(self, x: Tensor) -> FloatTensor:
         """The normalized batch, of the shape of ``x``.
 
-        Raises :class:`ShapeError` in training mode when there are less than two values for each channel.
+        Raises :class:`ShapeError` for another number of channels, and in training mode when there are less than two
+        values for each; :class:`GraphError` in training mode inside ``vmap``, whose examples would each have
+        statistics of their own.
         """
+        channels = self.weight.size
+        axis = axis_of("BatchNorm", tensor_operand("BatchNorm", x), self.axis)
+        if x.shape[axis] != channels:
+            raise ShapeError(
+                f"BatchNorm: made for {channels} channels on axis {self.axis}, where the input has {x.shape[axis]}: "
+                f"{describe((x,))}"
+            )
         if not self.training:
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, axis=self.axis, eps=self.eps
             )
-        count = x.size // max(1, self.weight.size)
+        count = x.size // channels
         if count < 2:
             raise ShapeError(f"BatchNorm: one value has no variance: {describe((x,))} in training mode")
         result, mean, variance = functional.batch_norm_training(x, self.weight, self.bias, axis=self.axis, eps=self.eps)
@@ -109,7 +118,13 @@ class BatchNorm(Module):
 
     def _moved(self, old: FloatTensor, new: Tensor) -> FloatTensor:
         """``old``, moved towards ``new``: a constant on the backend of ``old``, in its dtype."""
-        value = lowered(new, old.backend)
+        try:
+            value = lowered(new, old.backend)
+        except GraphError as error:
+            raise GraphError(
+                "BatchNorm: in training mode inside vmap each example has a mean and a variance of its own, of which "
+                "the model can keep none. model.eval() uses those that it keeps; GroupNorm and LayerNorm need none"
+            ) from error
         return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)  # type: ignore[no-any-return]
 
 
