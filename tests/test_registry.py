@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,19 @@ from typing import Any
 import pytest
 
 import backburn as bb
-from backburn.backend import AutodiffBackend, Backend, list_backends, load_backend, register_backend, registry
+from backburn.backend import (
+    AutodiffBackend,
+    Backend,
+    Wrapper,
+    is_autodiff,
+    list_backends,
+    list_decorators,
+    load_backend,
+    register_backend,
+    register_decorator,
+    registry,
+)
+from backburn.backend.custom import withdraw
 from backburn.backend.expression import Decorated, Expression, parse
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, SpecError
 
@@ -250,6 +263,156 @@ def test_an_autodiff_backend_that_differs_from_its_inner_one_is_refused(names) -
     register_backend("toy", Bad)
     with pytest.raises(BackendMismatchError, match=r"Bad \(device elsewhere\) wraps Toy \(device cpu\)"):
         load_backend("toy")
+
+
+# ---- decorators registered in this process ----
+
+
+class Toy(Wrapper):
+    """Counts the calls of each operation."""
+
+    name = "toycount"
+
+    def __init__(self, wrapped: Any, start: int = 0) -> None:
+        super().__init__(wrapped)
+        self.calls: Counter[str] = Counter()
+        self.start = start
+
+    def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        self.calls[operation] += 1
+        return super().call(operation, *operands, **attributes)
+
+
+def test_a_decorator_is_found_by_its_name_and_works_inside_autodiff(names) -> None:
+    register_decorator("toycount", Toy)
+    k = load_backend(" toycount ( numpy )")
+    assert isinstance(k, Toy)
+    assert load_backend("toycount(numpy)") is k
+    assert k.wrapped is load_backend("numpy")
+    assert pickle.loads(pickle.dumps(k)) is k
+    with bb.use_backend("autodiff(toycount(numpy))"):
+        x = bb.asarray([1.0, 2.0]).require_grad()
+        before = k.calls["softmax"]
+        assert x.grad(bb.softmax(x * x).sum().backward()) is not None
+        assert k.calls["softmax"] == before + 1, "a derived operation is handed on whole"
+        assert k.calls["softmax_backward"] == 1
+        assert bb.hessian(lambda x: (x**3.0).sum())(x).tolist() == [[6.0, 0.0], [0.0, 12.0]]
+    (found,) = [d for d in list_decorators() if d.name == "toycount"]
+    assert (found.usable, found.decorates, found.target) == (True, True, f"{__name__}:Toy")
+
+
+def test_operations_that_users_add_are_handed_on(names) -> None:
+    k = Toy(load_backend("numpy"))
+
+    @bb.operation()
+    def toy_double(k: Any, x: Any, /) -> Any:
+        """Twice ``x``."""
+        return k.add(x, x)
+
+    try:
+        assert toy_double(bb.ones(2, backend=k)).tolist() == [2.0, 2.0]
+        assert k.calls["toy_double"] == 1
+        assert "add" not in k.calls
+    finally:
+        withdraw("toy_double")
+
+
+def test_a_wrapper_differentiates_nothing_and_captures_nothing() -> None:
+    k = Toy(load_backend("autodiff(numpy)"))
+    assert not is_autodiff(k)
+    assert not k.capabilities.capture
+    with pytest.raises(bb.errors.GraphError):
+        bb.ones(2, backend=k).require_grad()
+
+
+def test_a_decorator_takes_options_and_wraps_any_expression(names) -> None:
+    register_decorator("toycount", Toy)
+    for spec in ("toycount(autodiff(numpy))", "toycount(toycount(numpy))"):
+        assert load_backend(spec).spec == spec
+    with pytest.raises(SpecError, match="toycount does not take stop=1; it takes start"):
+        load_backend("toycount(numpy, stop=1)")
+    with pytest.raises(SpecError, match=r"toycount wraps a backend: write toycount\(numpy\)"):
+        load_backend("toycount")
+    with pytest.raises(SpecError, match=r"Did you mean 'toycount\(numpy\)'\?"):
+        load_backend("toycount(nunpy)")
+    with pytest.raises(SpecError, match=r"Did you mean 'toycount\(numpy\)'\?"):
+        load_backend("toycnt(numpy)")
+
+
+def test_registering_a_decorator_again_replaces_it(names) -> None:
+    register_decorator("toycount", Toy)
+    first, above = load_backend("toycount(numpy)"), load_backend("autodiff(toycount(numpy))")
+    register_decorator("toycount", lambda inner: Toy(inner))
+    assert load_backend("toycount(numpy)") is not first
+    assert load_backend("autodiff(toycount(numpy))") is not above
+
+
+@pytest.mark.parametrize("name", ["two words", "a-b", "3d", "", None])
+def test_names_of_decorators_must_fit_into_expressions(name: Any) -> None:
+    with pytest.raises(SpecError, match=r"register_decorator.*cannot stand in an expression"):
+        register_decorator(name, Toy)
+
+
+def test_a_name_is_a_backend_or_a_decorator(names) -> None:
+    with pytest.raises(SpecError, match="register_decorator: 'numpy' is a backend already"):
+        register_decorator("numpy", Toy)
+    with pytest.raises(SpecError, match="register_backend: 'autodiff' is a decorator already"):
+        register_backend("autodiff", lambda: toy())
+    register_backend("toy", lambda: toy())
+    with pytest.raises(SpecError, match="'toy' is a backend already"):
+        register_decorator("toy", Toy)
+    register_decorator("toycount", Toy)
+    with pytest.raises(SpecError, match="'toycount' is a decorator already"):
+        register_backend("toycount", lambda: toy())
+    with pytest.raises(SpecError, match="what makes 'toys' is a decorator's class or a function, not 3"):
+        register_decorator("toys", 3)
+
+
+@pytest.mark.parametrize("spec", ["numpy", "toys", "toys()", "toys(cupy)"])
+def test_the_spec_of_what_a_decorator_makes_names_what_is_inside(names, spec: str) -> None:
+    register_decorator("toys", lambda inner: toy(spec))
+    with pytest.raises(SpecError, match=r"it begins with 'toys\(numpy'"):
+        load_backend("toys(numpy)")
+
+
+def test_a_wrapper_says_what_it_lacks() -> None:
+    class Nameless(Wrapper):
+        pass
+
+    with pytest.raises(SpecError, match="Nameless: give the class a name"):
+        Nameless(load_backend("numpy"))
+    with pytest.raises(TypeError, match="Toy wraps a backend, not 3"):
+        Toy(3)
+
+
+class Delegating:
+    """What hands everything on, but not on its class."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_members_are_looked_for_on_the_class(names) -> None:
+    register_decorator("toys", Delegating)
+    words = r"it lacks spec, dtype, capabilities, \w+ and \d+ more\. Members are looked for on the class.*Wrapper"
+    with pytest.raises(SpecError, match=f"'toys' made Delegating, which is no backend: {words}"):
+        load_backend("toys(numpy)")
+    delegating: Any = Delegating(load_backend("numpy"))
+    for decorator in (bb.Autodiff, bb.Forward, Toy):
+        with pytest.raises(TypeError, match=f"{decorator.__name__} wraps a backend, not .*{words}"):
+            decorator(delegating)
+
+
+def test_the_examples_are_named_where_they_are_not_installed(names, monkeypatch) -> None:
+    monkeypatch.setattr(registry, "_entry_points", lambda group: [])
+    root = Path(__file__).parents[1]
+    for name, folder in registry.ADAPTERS.items():
+        with pytest.raises(SpecError, match=f"pip install {folder}, from a clone"):
+            load_backend(f"autodiff({name}:0)")
+        assert f'\n{name} = "' in (root / folder / "pyproject.toml").read_text(), "the entry point has the name"
 
 
 # ---- installed plugins ----

@@ -21,6 +21,7 @@ from backburn.backend.contract import (
     IntsOf,
     QuantizedsOf,
     is_backend,
+    no_backend,
 )  # fmt: skip
 from backburn.backend.decorating import Decorating, make_operations, shared
 from backburn.backend.registry import check_autodiff_backend
@@ -108,7 +109,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     def __new__(cls, inner: BK) -> Autodiff[BK]:
         """The one object around ``inner``."""
         if not is_backend(inner):
-            raise DTypeError(f"Autodiff wraps a backend, not {inner!r}. Write Autodiff(NumpyBackend()), for example")
+            raise no_backend("Autodiff", inner)
         return shared(cls, inner, lambda: cls._around(inner))
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
 from backburn.autodiff.rules import RULES
-from backburn.backend.contract import BK, Backend, is_backend
+from backburn.backend.contract import BK, Backend, is_backend, no_backend
 from backburn.backend.decorating import Decorating, make_operations, shared
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
@@ -44,7 +44,7 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     def level(cls, inner: BK) -> Forward[BK]:
         """An object around ``inner`` that equals no other, so that two runs cannot confuse their tangents."""
         if not is_backend(inner):
-            raise DTypeError(f"Forward wraps a backend, not {inner!r}. Write Forward(NumpyBackend()), for example")
+            raise no_backend("Forward", inner)
         made = super().__new__(cls)
         made._inner = inner
         return made

@@ -10,6 +10,7 @@ from backburn.backend.contract import (
     is_autodiff,
     is_backend,
 )
+from backburn.backend.decorating import Wrapper
 from backburn.backend.registry import (
     BackendInfo,
     BackendWarning,
@@ -18,6 +19,7 @@ from backburn.backend.registry import (
     list_decorators,
     load_backend,
     register_backend,
+    register_decorator,
 )
 from backburn.backend.table import OPERATIONS, Operation
 
@@ -32,6 +34,7 @@ __all__ = [
     "BackendWarning",
     "Capabilities",
     "Operation",
+    "Wrapper",
     "check_autodiff_backend",
     "is_autodiff",
     "is_backend",
@@ -39,4 +42,5 @@ __all__ = [
     "list_decorators",
     "load_backend",
     "register_backend",
+    "register_decorator",
 ]

@@ -37,6 +37,7 @@ from backburn.backend.sort import Sort
 from backburn.backend.table import OPERATIONS, missing
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, FloatDType, IntDType, float32, int64
+from backburn.base.errors import DTypeError
 
 #: The version of the contract. Operations that are added after 1.0 are always derived, so that a backend written for
 #: an older version of the same major number keeps working.
@@ -256,8 +257,32 @@ def is_backend(value: object) -> bool:
     kind = type(value)
     if Backend in kind.__mro__:
         return True
-    required = (e.name for e in OPERATIONS.values() if e.required)
-    return all(hasattr(kind, name) for name in ("spec", "dtype", "capabilities", *required))
+    return all(hasattr(kind, name) for name in _required())
+
+
+def no_backend(decorator: str, value: object) -> DTypeError:
+    """The error of a decorator that is to wrap what is no backend."""
+    why = f": {lacking(value)}" if hasattr(value, "spec") and not isinstance(value, type) else ""
+    example = f"Write {decorator}(NumpyBackend()), for example"
+    return DTypeError(f"{decorator} wraps a backend, not {value!r}{why}. {example}")
+
+
+def lacking(value: object) -> str:
+    """What the class of a value lacks to be that of a backend, for an error."""
+    lacks = [name for name in _required() if not hasattr(type(value), name)]
+    more = f" and {len(lacks) - 4} more" if len(lacks) > 4 else ""
+    why = f"it lacks {', '.join(lacks[:4])}{more}"
+    if not any(hasattr(value, name) for name in lacks):
+        return why
+    return (
+        f"{why}. Members are looked for on the class, not on the object, where __getattr__ finds them: subclass "
+        f"backburn.backend.Wrapper, which hands every operation on (docs/write-a-backend.md, 'Wrap a backend')"
+    )
+
+
+def _required() -> tuple[str, ...]:
+    """The members that every backend has."""
+    return ("spec", "dtype", "capabilities", *(e.name for e in OPERATIONS.values() if e.required))
 
 
 def is_autodiff(value: object) -> bool:

@@ -1,15 +1,20 @@
-"""What decorators of backends have in common: everything but their primitives and operations is the inner backend's."""
+"""What decorators of backends have in common: everything but their primitives and operations is the inner backend's.
+
+:class:`Wrapper` is the base of those that change no primitives: it hands every operation on.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
-from backburn.backend.contract import Capabilities
+from backburn.backend.contract import Backend, Capabilities, is_backend, no_backend
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
-from backburn.base.dtypes import FloatDType, IntDType
+from backburn.base.dtypes import DType, FloatDType, IntDType
+from backburn.base.errors import SpecError
 
 D = TypeVar("D")
 
@@ -29,18 +34,10 @@ def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
     return known
 
 
-class Decorating:
-    """The members of a backend that a decorator hands on to the one that it wraps, ``_inner``.
-
-    A base beside :class:`Backend`, before it. :func:`make_operations` gives it the operations.
-    """
+class HandingOn:
+    """The members of a backend besides its operations, as those of the one that it wraps, ``_inner``."""
 
     _inner: Any
-
-    @property
-    def inner_backend(self) -> Any:
-        """The very backend that was wrapped."""
-        return self._inner
 
     @property
     def device(self) -> str:
@@ -83,6 +80,18 @@ class Decorating:
         return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
 
 
+class Decorating(HandingOn):
+    """A decorator with primitives of its own: what it does not change is the backend's that it wraps, ``_inner``.
+
+    A base beside :class:`Backend`, before it. :func:`make_operations` gives it the operations.
+    """
+
+    @property
+    def inner_backend(self) -> Any:
+        """The very backend that was wrapped."""
+        return self._inner
+
+
 def make_operations(
     decorator: type[Any], compile_operation: Callable[[Operation], Callable[..., Any]], written: Collection[str] = ()
 ) -> None:
@@ -113,3 +122,69 @@ def make_operations(
     for name in OPERATIONS:
         install(name)
     LISTENERS.append(install)
+
+
+class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
+    """A backend that hands every operation on to ``wrapped``: the base of decorators that count, log or check.
+
+    A subclass has a ``name``, with which its ``spec`` begins, and overrides :meth:`call`, through which every operation
+    goes. Primitives are those of the wrapped backend. It differentiates nothing, so that it goes inside:
+    ``autodiff(count(numpy))``. :func:`backburn.register_decorator` makes the name known.
+
+        >>> from backburn_numpy import NumpyBackend
+        >>> class Counting(Wrapper):
+        ...     name, calls = "count", 0
+        ...     def call(self, operation, *operands, **attributes):
+        ...         self.calls += 1
+        ...         return super().call(operation, *operands, **attributes)
+        >>> k = Counting(NumpyBackend())
+        >>> k.to_numpy(k.exp(k.zeros((2,), dtype=k.float_dtype))).tolist(), k.spec, k.calls
+        ([1.0, 1.0], 'count(numpy)', 3)
+
+    Raises TypeError when ``wrapped`` is not a backend, and :class:`SpecError` for a class without a name.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, wrapped: Any) -> None:
+        """Around a backend, which stays as it is."""
+        if not is_backend(wrapped):
+            raise no_backend(type(self).__name__, wrapped)
+        if not hasattr(self, "name"):
+            raise SpecError(f"{type(self).__name__}: give the class a name = '...', with which its spec begins")
+        self._inner = wrapped
+
+    def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
+        """What the wrapped backend's operation of this name gives."""
+        return getattr(self._inner, operation)(*operands, **attributes)
+
+    @property
+    def wrapped(self) -> Any:
+        """The very backend that was wrapped."""
+        return self._inner
+
+    @property
+    def spec(self) -> str:
+        """``name(...)`` around the wrapped backend's."""
+        return f"{self.name}({self._inner.spec})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The wrapped backend's, but that nothing is captured: a replay would pass :meth:`call` by."""
+        return replace(super().capabilities, capture=False)
+
+    def dtype(self, x: Any, /) -> DType:
+        """The wrapped backend's."""
+        return self._inner.dtype(x)  # type: ignore[no-any-return]
+
+
+def _handed_on(operation: Operation) -> Callable[..., Any]:
+    name = operation.name
+
+    def handed_on(self: Wrapper, /, *operands: Any, **attributes: Any) -> Any:
+        return self.call(name, *operands, **attributes)
+
+    return handed_on
+
+
+make_operations(Wrapper, _handed_on)

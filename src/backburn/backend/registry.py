@@ -3,7 +3,8 @@
 Grammar: ``name``, ``name:device``, either followed by options in parentheses, ``cupy:0(float_dtype=bfloat16)``; a
 decorator's first argument is the expression of what it wraps, ``autodiff(numpy)``. Backends are found in the
 entry-point group ``backburn.backends``, decorators in ``backburn.decorators``; those that ship with backburn need no
-installed metadata. Nothing is imported before it is asked for.
+installed metadata; :func:`register_backend` and :func:`register_decorator` make names known in one process. Nothing is
+imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
+from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
 from backburn.backend.expression import Decorated, Expression, misspelt, parse
-from backburn.backend.table import OPERATIONS
 from backburn.base.errors import BackburnError, BackendMismatchError, BackendUnavailableError, SpecError
 
 BACKENDS = "backburn.backends"
@@ -32,7 +32,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     DECORATORS: {"autodiff": "backburn.autodiff:Autodiff", "forward": "backburn.autodiff:Forward"},
 }
-_registered: dict[str, Any] = {}
+#: What installs the adapters for other libraries that the repository has as examples, by the names that they then have.
+ADAPTERS = {
+    "array_api_strict": "./examples/backends/backburn_array_api_strict",
+    "jax": "./examples/backends/backburn_jax",
+    "torch": "./examples/backends/backburn_torch",
+}
+#: What was registered in this process, by group and name.
+_registered: dict[tuple[str, str], Any] = {}
 _loaded: dict[str, AnyBackend] = {}
 
 
@@ -68,11 +75,42 @@ def register_backend(name: str, factory: Any) -> None:
         >>> load_backend("numpy") is NumpyBackend()
         True
     """
-    if not isinstance(name, str) or not name.isidentifier():  # type: ignore[redundant-expr]
-        raise SpecError(f"register_backend: {name!r} cannot stand in an expression: a name is letters, digits and _")
+    _register("register_backend", BACKENDS, name, factory)
+
+
+def register_decorator(name: str, factory: Any) -> None:
+    """Make a decorator of backends known by ``name`` in this process; ``factory(inner, **options)`` wraps a backend.
+
+    The ``spec`` of what it makes must begin with ``name(`` and the inner backend's. What was loaded through a decorator
+    of that name before is forgotten. Raises :class:`SpecError` for what cannot be a name, or is a backend's.
+
+        >>> from backburn.backend import Wrapper
+        >>> class Printing(Wrapper):
+        ...     name = "printing"
+        ...     def call(self, operation, *operands, **attributes):
+        ...         print(operation)
+        ...         return super().call(operation, *operands, **attributes)
+        >>> register_decorator("printing", Printing)
+        >>> k = load_backend("printing(numpy)")
+        >>> x = k.exp(k.from_numpy(k.wrapped.to_numpy(k.wrapped.zeros((2,), dtype=k.float_dtype))))
+        from_numpy
+        exp
+        >>> load_backend("autodiff(printing(numpy))").inner_backend is k
+        True
+    """
+    _register("register_decorator", DECORATORS, name, factory)
+
+
+def _register(function: str, group: str, name: Any, factory: Any) -> None:
+    what, other = ("backend", DECORATORS) if group == BACKENDS else ("decorator", BACKENDS)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise SpecError(f"{function}: {name!r} cannot stand in an expression: a name is letters, digits and _")
     if not callable(factory):
-        raise SpecError(f"register_backend: what makes {name!r} is a backend's class or a function, not {factory!r}")
-    _registered[name] = factory
+        raise SpecError(f"{function}: what makes {name!r} is a {what}'s class or a function, not {factory!r}")
+    if name in BUILT_IN[other] or (other, name) in _registered:
+        taken = "backend" if other == BACKENDS else "decorator"
+        raise SpecError(f"{function}: {name!r} is a {taken} already: choose another name")
+    _registered[group, name] = factory
     for spec in [s for s in _loaded if name in parse(s).names()]:
         del _loaded[spec]
 
@@ -106,7 +144,7 @@ def list_backends() -> list[BackendInfo]:
     result = []
     packages = _packages(BACKENDS)
     for name, target in sorted(_targets(BACKENDS).items()):
-        where = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        where = _where(target)
         reason, absent = "", False
         try:
             load_backend(name)
@@ -125,13 +163,13 @@ def list_decorators() -> list[BackendInfo]:
     result = []
     packages = _packages(DECORATORS)
     for name, target in sorted(_targets(DECORATORS).items()):
-        reason = ""
+        where, reason = _where(target), ""
         try:
             _find(DECORATORS, name)
         except BackburnError as error:
             reason = str(error)
             warnings.warn(reason, BackendWarning, stacklevel=2)
-        result.append(BackendInfo(name, target, not reason, reason, packages.get((name, target), ""), decorates=True))
+        result.append(BackendInfo(name, where, not reason, reason, packages.get((name, where), ""), decorates=True))
     return result
 
 
@@ -163,7 +201,15 @@ def _entry_points(group: str) -> list[Any]:
 def _targets(group: str) -> dict[str, Any]:
     """Everything known in ``group``: name to an object, or to ``"module:attribute"``."""
     found = {e.name: e.value for e in _entry_points(group)}
-    return {**found, **BUILT_IN[group], **(_registered if group == BACKENDS else {})}
+    return {**found, **BUILT_IN[group], **{n: f for (g, n), f in _registered.items() if g == group}}
+
+
+def _where(target: Any) -> str:
+    """The ``module:attribute`` of what makes a backend; of an object without a name, that of its class."""
+    if isinstance(target, str):
+        return target
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _packages(group: str) -> dict[tuple[str, str], str]:
@@ -173,7 +219,7 @@ def _packages(group: str) -> dict[tuple[str, str], str]:
 
 def _find(group: str, name: str) -> Any | None:
     """The class or factory called ``name``, or None; an import that fails says why."""
-    target = _registered.get(name) if group == BACKENDS else None
+    target = _registered.get((group, name))
     if target is None:
         target = BUILT_IN[group].get(name) or _targets(group).get(name)
     if not isinstance(target, str):
@@ -195,9 +241,11 @@ def _find(group: str, name: str) -> Any | None:
 
 def _is_decorator(name: str) -> bool:
     """Whether ``name`` wraps backends. Backends that need no metadata are told without reading any."""
-    if name in BUILT_IN[DECORATORS]:
+    if name in BUILT_IN[DECORATORS] or (DECORATORS, name) in _registered:
         return True
-    return name not in BUILT_IN[BACKENDS] and name not in _registered and name in _targets(DECORATORS)
+    if name in BUILT_IN[BACKENDS] or (BACKENDS, name) in _registered:
+        return False
+    return name in _targets(DECORATORS)
 
 
 # ---- from an expression to a backend ----
@@ -214,19 +262,22 @@ def _made(expression: Expression) -> AnyBackend:
         return _call(expression, _find(DECORATORS, name), (inner,), {})
     factory = _find(BACKENDS, name)
     if factory is None:
-        raise misspelt(expression, {**_targets(DECORATORS), **_targets(BACKENDS)})
+        error = misspelt(expression, {**_targets(DECORATORS), **_targets(BACKENDS)})
+        if name in ADAPTERS:
+            error = SpecError(f"{error} Its adapter is an example: pip install {ADAPTERS[name]}, from a clone")
+        raise error
     if isinstance(expression, Decorated):
         raise expression.error(f"{name} wraps nothing; its options are written {name}(key=value)")
     device = {} if expression.device is None else {"device": expression.device}
     return _call(expression, factory, (), device)
 
 
-def _refusal(name: str, factory: Any, words: list[str], cause: TypeError) -> str:
-    """Why a factory could not be called with a device or options, and what it takes."""
+def _refusal(name: str, factory: Any, operands: int, words: list[str], cause: TypeError) -> str:
+    """Why a factory could not be called with a device or options, and what it takes besides operands."""
     if not words:
         return f"{name} could not be made ({cause})"
     try:
-        takes = list(inspect.signature(factory).parameters)
+        takes = list(inspect.signature(factory).parameters)[operands:]
     except (TypeError, ValueError):
         takes = []
     known = f"; it takes {', '.join(takes)}" if takes else "; it takes none"
@@ -243,18 +294,18 @@ def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...]
     except TypeError as cause:
         words = [f"device {expression.device}"] if device else []
         words += [f"{key}={value!r}" for key, value in expression.options.items()]
-        raise expression.error(_refusal(name, factory, words, cause)) from cause
+        raise expression.error(_refusal(name, factory, len(operands), words, cause)) from cause
     except (Exception, SystemExit) as cause:
         why = f"{type(cause).__name__}: {cause}"
         raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause
     if not is_backend(made):
-        lacks = [n for n in ("spec", *(e.name for e in OPERATIONS.values() if e.required)) if not hasattr(made, n)]
-        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: it lacks {', '.join(lacks[:4])}")
+        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: {lacking(made)}")
     backend: AnyBackend = made
-    if parse(backend.spec).name != name:
+    begin = f"{name}({operands[0].spec}" if operands else name
+    if parse(backend.spec).name != name or not backend.spec.startswith(begin):
         raise SpecError(
             f"the backend {name!r} ({type(made).__name__}) has the spec {backend.spec!r}: a spec is the expression "
-            f"that is read back as the backend, and so it begins with {name!r}"
+            f"that is read back as the backend, and so it begins with {begin!r}"
         )
     check_autodiff_backend(backend)
     return backend
