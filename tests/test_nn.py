@@ -516,7 +516,7 @@ def test_a_copy_in_another_dtype_keeps_everything_else() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_tells_the_wrong_number_of_channels_first(training: bool) -> None:
     """Before what depends on how many values there are, on its own axis."""
-    layer = nn.BatchNorm(4).train(training)
+    layer: Any = nn.BatchNorm(4).train(training)
     for shape in ((2, 3), (1, 3), (0, 3), (2, 3, 4)):
         with pytest.raises(ShapeError, match=r"^BatchNorm: made for 4 channels on axis 1, where .* 3: float32\["):
             layer(bb.zeros(shape))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn import optim
+from backburn import nn, optim
 from backburn.backend.contract import Backend
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
@@ -519,3 +519,104 @@ def test_options_may_be_numbers_of_numpy() -> None:
     optimizer.step(model, (model["w"] * 1.0).sum().backward())
     assert model["w"].tolist() == [0.5]
     assert type(optimizer.lr) is float
+
+
+class Tied(nn.Module):
+    """A weight in two places, a frozen one, and buffers of both kinds."""
+
+    offset: Any
+
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        self.layers[1].weight = self.layers[0].weight
+        self.last = nn.Linear(2, 1)
+        self.register_buffer("offset", bb.asarray([1.0, 2.0]))
+        self.freeze("last")
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x + self.offset)
+        return (self.last(x) * self.last(x)).sum()
+
+
+@pytest.mark.parametrize("changed", [lambda g: g, lambda g: g.to("numpy")])
+@pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: Adam(0.1)])
+def test_a_tree_of_gradients_is_that_of_backward(make: Any, changed: Any) -> None:
+    """As ``bb.grad`` returns it; parts of a tied parameter's gradient add up, frozen parameters and buffers stay."""
+    x = bb.asarray(np.random.default_rng(0).normal(size=(3, 2)).astype("float32"))
+    first: Any = Tied()
+    second = copy.deepcopy(first)
+    offset, frozen = first.offset, first.last.weight
+    one, other = make(), make()
+    for _ in range(3):
+        gradients = changed(bb.grad(lambda model: model(x))(first))
+        by_path = optim.named_gradients(second, second(x).backward())
+        named = optim.named_gradients(first, gradients)
+        assert list(named) == list(by_path) == ["layers.0.weight", "layers.0.bias", "layers.1.bias"]
+        for path, gradient in named.items():
+            assert gradient.backend is by_path[path].backend
+            np.testing.assert_allclose(gradient.numpy(), by_path[path].numpy(), rtol=1e-5)
+        one.step(first, gradients)
+        other.step(second, by_path)
+        assert first.layers[0].weight is first.layers[1].weight
+    for x1, x2 in zip(first.parameters(), second.parameters(), strict=True):
+        np.testing.assert_allclose(x1.numpy(), x2.numpy(), rtol=1e-4)
+    assert first.offset is offset
+    assert first.last.weight is frozen
+
+
+def test_trees_of_gradients_on_a_backend_without_gradients() -> None:
+    """Buffers are told from parameters by the model, and one gradient in two places counts once."""
+    model: Any = Tied().to("numpy")
+    offset, old = model.offset, model.layers[0].weight
+    gradient = bb.ones((2, 2), backend="numpy")
+    gradients = bb.trees.tree_map(lambda x: gradient if x.shape == (2, 2) else bb.ones_like(x), model)
+    SGD(0.5).step(model, gradients)
+    assert model.offset is offset
+    np.testing.assert_array_equal(model.layers[1].weight.numpy(), old.numpy() - np.float32(0.5))
+    nested = {"a": [leaf([1.0], backend="numpy")], "b": leaf([2.0], backend="numpy")}
+    SGD(1.0).step(nested, {"a": [leaf([0.25], backend="numpy")], "b": None})
+    assert [nested["a"][0].item(), nested["b"].item()] == [0.75, 2.0]
+
+
+def test_norms_of_trees_of_gradients() -> None:
+    """A gradient module is as good as its gradients by path."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3), nn.Linear(3, 1))
+    x = bb.asarray(np.random.default_rng(0).normal(size=(5, 2)).astype("float32"))
+    gradients = bb.grad(lambda model: (model(x) * model(x)).sum())(model)
+    named = optim.named_gradients(model, gradients)
+    assert list(named) == [path for path, _ in model.named_parameters()]
+    norm = np.sqrt(sum((g.numpy() ** 2).sum() for g in named.values()))
+    assert optim.global_norm(gradients).item() == pytest.approx(norm, rel=1e-5)
+    clipped, before = optim.clip_grad_norm(gradients, 0.5)
+    assert before.item() == pytest.approx(norm, rel=1e-5)
+    assert optim.global_norm(clipped).item() == pytest.approx(0.5, rel=1e-5)
+    for total in (optim.add(gradients, gradients), optim.scale(gradients, 2.0)):
+        assert list(total) == list(named)
+        assert optim.global_norm(total).item() == pytest.approx(2 * norm, rel=1e-5)
+    SGD(0.1).step(model, clipped)
+
+
+def test_what_holds_no_gradients_is_refused() -> None:
+    """With the function that reads them."""
+    model = nn.Linear(2, 1)
+    returned = model(bb.ones((1, 2))).sum().backward()
+    for wrong in (returned, model, model.parameters(), iter(model.parameters()), model.weight, None, 1.0):
+        for measure in (
+            lambda g: optim.clip_grad_norm(g, 1.0),
+            optim.global_norm,
+            lambda g: optim.scale(g, 2.0),
+            lambda g: optim.add({}, g),
+        ):
+            with pytest.raises(ArgumentError, match=r"takes gradients.*named_gradients\(model, gradients\)"):
+                measure(wrong)
+    before = model.weight
+    with pytest.raises(ArgumentError, match="step: takes gradients, and 'weight' is the parameter itself"):
+        SGD(0.1).step(model, model)
+    with pytest.raises(ArgumentError, match="step: the model has no parameter '0'"):
+        SGD(0.1).step(model, [bb.ones((2, 1))])
+    with pytest.raises(ShapeError, match="step: the gradient of weight has another shape"):
+        SGD(0.1).step(model, bb.trees.tree_map(lambda x: bb.ones((3,)), model))
+    with pytest.raises(DTypeError, match=r"step: the gradient of a\.0 is a tensor"):
+        SGD(0.1).step({"a": [leaf([1.0])]}, {"a": [np.ones(1)]})
+    assert model.weight is before

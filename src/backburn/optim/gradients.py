@@ -1,7 +1,8 @@
 """Gradients by the paths of a model's parameters: reading, adding, scaling, measuring and clipping them.
 
-:func:`named_gradients` reads them out of what ``backward`` returned. All functions here take and return dicts, and
-change none::
+:func:`named_gradients` reads them out of what ``backward`` returned. All other functions here take dicts of them by
+path, or trees like the model such as ``bb.grad`` returns, and return dicts; they change none. (Of a model with tied
+parameters ``bb.grad`` returns parts of gradients, one for each place: ``named_gradients`` adds those.) ::
 
     total = None
     for images, labels in parts:
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
+from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of
 
@@ -34,36 +36,44 @@ def is_float_tensor(value: Any) -> bool:
 def named_gradients(model: Any, gradients: Any) -> NamedGradients:
     """The gradient of each parameter that has one, by the parameter's path (its first, if it stands in several places).
 
-    ``gradients`` is what ``backward`` returned. The gradients are tensors of the inner backend.
+    ``gradients`` is what ``backward`` returned, or a tree like the model, as ``bb.grad`` returns. The gradients are
+    tensors of the inner backend.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([1.0, 2.0]).require_grad()}
         >>> named_gradients(model, (model["w"] * model["w"]).sum().backward())
         {'w': Tensor([2., 4.], dtype=float32, backend=numpy)}
     """
+    leaves = Places(model, is_float_tensor).leaves
     found: NamedGradients = {}
-    for leaf in Places(model, is_float_tensor).leaves:
+    if is_tree(gradients):
+        for i, primitive in sorted(by_leaf("named_gradients", model, leaves, gradients).items()):
+            x = leaves[i].value
+            found[leaves[i].path] = FloatTensor(primitive, inner_of(x.backend) or x.backend, x.dtype)
+        return found
+    for leaf in leaves:
         if leaf.value.is_require_grad and (gradient := leaf.value.grad(gradients)) is not None:
             found[leaf.path] = gradient
     return found
 
 
-def add(first: Mapping[str, FloatTensor], second: Mapping[str, FloatTensor]) -> NamedGradients:
+def add(first: Any, second: Any) -> NamedGradients:
     """The sums of the gradients, path by path; a gradient that only one side has stays as it is."""
-    total = dict(first)
-    for path, gradient in second.items():
+    total = _named("add", first)
+    for path, gradient in _named("add", second).items():
         total[path] = total[path] + gradient if path in total else gradient
     return total
 
 
-def scale(gradients: Mapping[str, FloatTensor], factor: float | FloatTensor) -> NamedGradients:
+def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
     """The gradients times ``factor``, a number or a 0-d tensor of the gradients' backend; each keeps its dtype."""
+    named = _named("scale", gradients)
     if isinstance(factor, (int, float)):
-        return {path: gradient * float(factor) for path, gradient in gradients.items()}
-    return {path: _times(gradient, factor) for path, gradient in gradients.items()}
+        return {path: gradient * float(factor) for path, gradient in named.items()}
+    return {path: _times(gradient, factor) for path, gradient in named.items()}
 
 
-def global_norm(gradients: Mapping[str, FloatTensor]) -> FloatTensor:
+def global_norm(gradients: Any) -> FloatTensor:
     """The Euclidean norm of all gradients taken as one vector: a 0-d tensor, of at least float32.
 
     Raises :class:`ArgumentError` when there are none.
@@ -72,10 +82,11 @@ def global_norm(gradients: Mapping[str, FloatTensor]) -> FloatTensor:
         >>> global_norm({"a": bb.asarray([3.0]), "b": bb.asarray([[4.0]])}).item()
         5.0
     """
-    if not gradients:
+    named = _named("global_norm", gradients)
+    if not named:
         raise ArgumentError("global_norm: there are no gradients")
     total: Any = None
-    for gradient in gradients.values():
+    for gradient in named.values():
         k, g = gradient.backend, gradient.primitive
         dtype = _wide(gradient.dtype)
         squares = k.square(g if dtype is gradient.dtype else k.cast(g, dtype))
@@ -84,7 +95,7 @@ def global_norm(gradients: Mapping[str, FloatTensor]) -> FloatTensor:
     return FloatTensor(total.backend.sqrt(total.primitive), total.backend, total.dtype)
 
 
-def clip_grad_norm(gradients: Mapping[str, FloatTensor], max_norm: float) -> tuple[NamedGradients, FloatTensor]:
+def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, FloatTensor]:
     """The gradients, scaled down together where their global norm is above ``max_norm``, and the norm that it was.
 
     The factor is that of Pascanu, Mikolov and Bengio (2013), ``max_norm / norm``. Nothing is brought to the host. A
@@ -98,13 +109,14 @@ def clip_grad_norm(gradients: Mapping[str, FloatTensor], max_norm: float) -> tup
     """
     if not max_norm > 0 or math.isinf(max_norm):
         raise ArgumentError(f"clip_grad_norm: max_norm is a positive number, not {max_norm}")
-    if not gradients:
+    named = _named("clip_grad_norm", gradients)
+    if not named:
         raise ArgumentError("clip_grad_norm: there are no gradients")
-    norm = global_norm(gradients)
+    norm = global_norm(named)
     k = norm.backend
     # max_norm / max(norm, max_norm) is 1 for small norms, and 0 has no special part in it.
     factor = FloatTensor(k.div(max_norm, k.maximum(norm.primitive, max_norm)), k, norm.dtype)
-    return scale(gradients, factor), norm
+    return scale(named, factor), norm
 
 
 def _wide(dtype: DType) -> DType:
@@ -120,36 +132,78 @@ def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
     return FloatTensor(k.cast(product.primitive, gradient.dtype), k, gradient.dtype)
 
 
-def by_leaf(leaves: list[Shared], gradients: Mapping[str, Any]) -> dict[int, Any]:
+# ---- gradients by path, and in trees like the model ----
+
+
+def is_tree(gradients: Any) -> bool:
+    """Whether gradients are tensors in a container, and not what ``backward`` returned."""
+    return isinstance(gradients, Mapping) or (gradients is not None and node_type(gradients.__class__) is not None)
+
+
+def _is_by_path(gradients: Any) -> bool:
+    """Whether gradients are a dict of tensors by path, in which nothing is nested."""
+    return isinstance(gradients, Mapping) and not any(
+        value is not None and node_type(value.__class__) for value in gradients.values()
+    )
+
+
+def _named(name: str, gradients: Any) -> NamedGradients:
+    """Gradients by path as a new dict, each tensor of a tree once; what holds no gradients is refused."""
+    if _is_by_path(gradients):
+        return {path: gradient for path, gradient in gradients.items() if gradient is not None}
+    read = "named_gradients(model, gradients) reads them out of what backward returned"
+    if not is_tree(gradients):
+        raise ArgumentError(f"{name}: takes gradients by path, not {type(gradients).__name__}: {read}")
+    if hasattr(gradients, "named_parameters"):
+        named = dict(gradients.named_parameters())
+    else:
+        named = {leaf.path: leaf.value for leaf in Places(gradients, is_float_tensor).leaves}
+    for path, gradient in named.items():
+        if gradient.is_require_grad:
+            raise ArgumentError(f"{name}: takes gradients, and {path!r} is a parameter, which holds none: {read}")
+    return named
+
+
+def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any) -> dict[int, Any]:
     """The primitive of each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
 
-    ``gradients`` are tensors by path, of the parameter's backend or of its inner one. The gradients of one parameter
-    under several paths are added. Raises for unknown paths and for gradients that do not fit their parameter.
+    ``gradients`` are tensors by path, or in a tree like ``model``, of the parameter's backend or of its inner one. The
+    gradients of one parameter under several paths are added, unless they are one tensor. Those of frozen parameters
+    are left out, and in a tree those of buffers. Raises for unknown paths and for gradients that do not fit.
     """
     positions = {path: i for i, leaf in enumerate(leaves) for path in leaf.paths}
+    in_tree = not _is_by_path(gradients)
+    buffers = dict(model.named_buffers()) if in_tree and hasattr(model, "named_buffers") else {}
     found: dict[int, Any] = {}
-    for path, gradient in gradients.items():
+    seen: set[tuple[int, int]] = set()
+    for path, gradient in leaves_with_paths(gradients) if in_tree else gradients.items():
         if path not in positions:
-            raise ArgumentError(f"step: the model has no parameter {path!r}. {hint_for(path, positions)}")
-        if gradient is None:
-            continue
+            if in_tree and not is_float_tensor(gradient):
+                continue
+            raise ArgumentError(f"{name}: the model has no parameter {path!r}. {hint_for(path, positions)}")
         i = positions[path]
+        if gradient is None or leaves[i].path in buffers or (i, id(gradient)) in seen:
+            continue
+        seen.add((i, id(gradient)))
         x = leaves[i].value
+        if gradient is x and in_tree:
+            raise ArgumentError(f"{name}: takes gradients, and {path!r} is the parameter itself")
         k = inner_of(x.backend) or x.backend
-        primitive = _fitting(path, x, gradient, k)
-        found[i] = k.add(found[i], primitive) if i in found else primitive
+        primitive = _fitting(name, path, x, gradient, k)
+        if k is x.backend or x.is_require_grad:
+            found[i] = k.add(found[i], primitive) if i in found else primitive
     return found
 
 
-def _fitting(path: str, x: FloatTensor, gradient: Any, k: Any) -> Any:
+def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> Any:
     """The inner primitive of a gradient that fits ``x``, whose steps are computed on ``k``."""
     pair = f"gradient and parameter: {describe((gradient, x))}"
     if gradient.__class__ is not FloatTensor or gradient.dtype is not x.dtype:
-        raise DTypeError(f"step: the gradient of {path} is a tensor of the parameter's dtype; {pair}")
+        raise DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype; {pair}")
     if gradient.shape != x.shape:
-        raise ShapeError(f"step: the gradient of {path} has another shape than the parameter; {pair}")
+        raise ShapeError(f"{name}: the gradient of {path} has another shape than the parameter; {pair}")
     if gradient.backend == k:
         return gradient.primitive
     if gradient.backend == x.backend:
         return gradient.inner().primitive
-    raise BackendMismatchError(f"step: the gradient of {path} lives on another backend than the parameter; {pair}")
+    raise BackendMismatchError(f"{name}: the gradient of {path} lives on another backend than the parameter; {pair}")

@@ -15,7 +15,7 @@ from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
 from backburn.base.replay import REPLAY, Carrier, Recording
-from backburn.optim.gradients import by_leaf, is_float_tensor
+from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
@@ -102,15 +102,17 @@ class Optimizer(Carrier):
     def step(self, model: Any, gradients: Any) -> None:
         """Replace each parameter of ``model`` that has a gradient by its new value.
 
-        ``gradients`` is what ``backward`` returned, or a dict from paths to tensors. A parameter in several places is
-        replaced once, by the same new tensor in all of them. Parameters without a gradient, frozen ones among them,
-        are left alone. The new parameters are leaves that require gradients where the old ones were.
+        ``gradients`` is what ``backward`` returned, a dict from paths to tensors, or a tree like the model, as
+        ``bb.grad(f)(model)`` returns. A parameter in several places is replaced once, by the same new tensor in all
+        of them; gradients for several of its places are added, unless they are one tensor. Parameters without a
+        gradient, frozen ones among them, are left alone. The new parameters are leaves that require gradients where
+        the old ones were.
 
         Raises :class:`GraphError` when no parameter has a gradient, :class:`ArgumentError` for the path of no
         parameter, and the fitting error for a gradient of another shape, dtype or backend; nothing is changed then.
         """
         leaves = self._leaves(model)
-        given = by_leaf(leaves, gradients) if isinstance(gradients, Mapping) else None
+        given = by_leaf("step", model, leaves, gradients) if is_tree(gradients) else None
         recording = REPLAY.get()
         if recording is None:
             lr = self._rate()
@@ -122,8 +124,6 @@ class Optimizer(Carrier):
             outer = leaf.value.backend
             if given is not None:
                 gradient, k = given.get(i), inner_of(outer)
-                if k is not None and not leaf.value.is_require_grad:
-                    continue
             else:
                 gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
             if gradient is not None:
