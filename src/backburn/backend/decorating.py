@@ -165,7 +165,7 @@ class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> str:
-        """``name(...)`` around the wrapped backend's."""
+        """``name(...)`` around the wrapped backend's; to be overridden by a class with options, which it tells."""
         return f"{self.name}({self._inner.spec})"
 
     @property
