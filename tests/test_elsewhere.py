@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.elsewhere import FUNCTIONS, METHODS, MODELS, OPTIMIZERS
+from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -28,6 +30,13 @@ def test_functions_of_other_libraries_are_told_in_ours(name: str) -> None:
         getattr(bb, name)
 
 
+@pytest.mark.parametrize("name", FUNCTIONAL)
+def test_functions_of_layers_are_told_in_ours(name: str) -> None:
+    """The same for these, which may be there at the top level."""
+    with pytest.raises(AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: bb"):
+        getattr(nn.functional, name)
+
+
 def test_methods_of_models_and_optimizers() -> None:
     """The same for these."""
     for owner, names in ((nn.Linear(1, 1), MODELS), (optim.SGD(0.1), OPTIMIZERS)):
@@ -38,9 +47,12 @@ def test_methods_of_models_and_optimizers() -> None:
 
 def test_namespaces_tell_too() -> None:
     """Where users look for the names first."""
-    for module, name in ((bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm")):
+    places = (bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")
+    for module, name in places:
         with pytest.raises(AttributeError, match="; here: bb"):
             getattr(module, name)
+    with pytest.raises(AttributeError, match="; here: lr may be a function"):
+        getattr(optim, "lr_scheduler")  # noqa: B009
     with pytest.raises(AttributeError, match=r"'add_'; here: tensors are never changed"):
         getattr(bb.ones(2), "add" + "_")
     with pytest.raises(AttributeError, match=r"'foo'$"):
@@ -69,7 +81,50 @@ def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
     )
 
 
-HINTS = {hint for names in (METHODS, FUNCTIONS, MODELS, OPTIMIZERS) for hint in names.values()}
+class Mine(nn.Conv2d):
+    """A subclass that hands its arguments on, and one mistake."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(1, 2, **options)
+        len(1)  # type: ignore[arg-type]
+
+
+CALLS: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: nn.Linear(in_features=3, out_features=4),  # type: ignore[call-arg]
+        "Linear() got an unexpected keyword argument 'in_features'; it takes Linear(inputs, outputs, bias=True)",
+    ),
+    (
+        lambda: nn.Conv2d(1, 2, kernel_size=3),  # type: ignore[call-arg]
+        "'kernel_size'; it takes Conv2d(inputs, outputs, size, stride=1, padding=0, dilation=1, groups=1, bias=True)",
+    ),
+    (
+        lambda: nn.Linear(3),  # type: ignore[call-arg]
+        "Linear() missing 1 required positional argument: 'outputs'; it takes Linear(inputs, outputs, bias=True)",
+    ),
+    (lambda: nn.Dropout(0.1, True), "Dropout() takes "),  # type: ignore[call-arg]
+    (lambda: optim.SGD(0.1, decay=0.1), "it takes SGD(lr, momentum=0.0, nesterov=False, weight_decay=0.0)"),  # type: ignore[call-arg]
+    (lambda: Mine(kernel_size=3), "Conv2d() got an unexpected keyword argument 'kernel_size'"),
+    (lambda: Mine(size=3), "object of type 'int' has no len()"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), CALLS)
+def test_wrong_arguments_are_told_the_right_ones(call: Callable[[], Any], words: str) -> None:
+    """By the class that was called, also where it inherits how it is made."""
+    with pytest.raises(TypeError, match=re.escape(words)):
+        call()
+
+
+def test_signatures_stay() -> None:
+    """For help and completion."""
+    assert list(signature(nn.Conv2d).parameters)[:3] == ["inputs", "outputs", "size"]
+    assert list(signature(optim.Adam).parameters) == ["lr", "betas", "eps", "weight_decay"]
+    with pytest.raises(bb.errors.ArgumentError, match=r"^Conv2d: inputs is a whole number"):
+        nn.Conv2d(0, 1, 2)
+
+
+HINTS = {hint for names in (METHODS, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS) for hint in names.values()}
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))

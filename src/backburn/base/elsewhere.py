@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import getattr_static
-from typing import NoReturn
+from functools import wraps
+from inspect import Parameter, getattr_static, signature
+from typing import Any, NoReturn
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"
@@ -83,12 +84,34 @@ FUNCTIONS = {
     "BatchNorm1d": "bb.nn.BatchNorm(channels)",
     "BatchNorm2d": "bb.nn.BatchNorm(channels)",
     "BatchNorm3d": "bb.nn.BatchNorm(channels)",
+    "CELU": "bb.nn.functional.celu(x)",
     "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
+    "DataLoader": "bb.data.batches(x, y, batch_size=32)",
+    "GLU": "bb.nn.functional.glu(x)",
+    "Hardshrink": "bb.nn.functional.hardshrink(x)",
+    "Hardsigmoid": "bb.nn.functional.hard_sigmoid(x)",
+    "Hardswish": "bb.nn.functional.hard_swish(x)",
+    "Hardtanh": "bb.nn.functional.hardtanh(x)",
     "L1Loss": "bb.nn.functional.l1_loss(x, targets)",
+    "LogSigmoid": "bb.nn.functional.log_sigmoid(x)",
+    "LogSoftmax": "bb.nn.functional.log_softmax(x)",
     "MSELoss": "bb.nn.functional.mse_loss(x, targets)",
+    "Mish": "bb.nn.functional.mish(x)",
+    "ModuleDict": "a dict of modules as an attribute",
     "NLLLoss": "bb.nn.functional.nll_loss(x, targets)",
+    "PReLU": "bb.nn.functional.prelu(x, slope)",
     "Parameter": "bb.nn.parameter(tensor)",
+    "ParameterDict": "a dict of parameters as an attribute",
+    "ParameterList": "a list of parameters as an attribute",
     "RMSprop": "optim.SGD, optim.Adam or optim.AdamW",
+    "ReLU6": "bb.nn.functional.relu6(x)",
+    "SELU": "bb.nn.functional.selu(x)",
+    "Softmin": "bb.nn.functional.softmin(x)",
+    "Softplus": "bb.nn.functional.softplus(x)",
+    "Softshrink": "bb.nn.functional.softshrink(x)",
+    "Softsign": "bb.nn.functional.softsign(x)",
+    "Tanhshrink": "bb.nn.functional.tanhshrink(x)",
+    "Threshold": "bb.nn.functional.threshold(x, threshold, value)",
     "absolute": "bb.abs(x)",
     "amax": "bb.max(x, axis=axis)",
     "amin": "bb.min(x, axis=axis)",
@@ -125,6 +148,7 @@ FUNCTIONS = {
     "dstack": "bb.stack([x, y], axis=2)",
     "enable_grad": "nothing: operations are recorded outside of bb.no_grad()",
     "expand": "bb.broadcast_to(x, shape)",
+    "fft": "bb.fourier",
     "fliplr": "bb.flip(x, axis=1)",
     "flipud": "bb.flip(x, axis=0)",
     "float": "bb.float32",
@@ -146,6 +170,7 @@ FUNCTIONS = {
     "jit": "bb.capture(step)",
     "load": "bb.io.load_model(path)",
     "long": "bb.int64",
+    "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(lambda n: 0.1 * 0.99**n)",
     "manual_seed": "bb.random.seed(n)",
     "mm": "x @ y",
     "mod": "bb.remainder(x, y)",
@@ -175,16 +200,30 @@ FUNCTIONS = {
     "save": "bb.io.save_model(path, state)",
     "savez": "bb.io.save_npz(path, arrays)",
     "set_default_dtype": "with bb.use_dtype('float64')",
+    "softplus": "bb.nn.functional.softplus(x)",
     "sub": "bb.subtract(x, y)",
     "transpose": "bb.permute_dims(x, axes), x.T or x.mT",
     "tree": "bb.trees",
     "tree_map": "bb.trees.tree_map(f, tree)",
     "tri": "bb.tril(bb.ones((n, m)))",
     "unbind": "bb.unstack(x, axis)",
+    "unique": "bb.unique_values(x)",
     "unsqueeze": "bb.expand_dims(x, axis)",
     "vdot": "bb.vecdot(x, y)",
     "vectorize": "bb.vmap(f)",
     "vstack": "bb.concat([x, y], 0)",
+}
+
+#: Names of ``nn.functional``, some of which are at the top level here.
+FUNCTIONAL = {
+    "adaptive_avg_pool2d": "bb.nn.functional.adaptive_avg_pool(x, size)",
+    "avg_pool2d": "bb.nn.functional.avg_pool(x, size)",
+    "conv1d": "bb.nn.functional.conv(x, weight, bias)",
+    "conv2d": "bb.nn.functional.conv(x, weight, bias)",
+    "conv3d": "bb.nn.functional.conv(x, weight, bias)",
+    "max_pool2d": "bb.nn.functional.max_pool(x, size)",
+    "one_hot": "bb.one_hot(x, classes)",
+    "pad": "bb.pad(x, widths)",
 }
 
 
@@ -225,7 +264,39 @@ def _present(owner: object) -> list[str]:
     return [name for name in object.__dir__(owner) if not isinstance(getattr_static(owner, name, None), Elsewhere)]
 
 
+def tell_options(*values: Any) -> None:
+    """Let the errors for arguments that the classes among ``values`` do not take name the class and all that it takes.
+
+    Python's names the class that defines ``__init__``, which may be one that users do not know.
+    """
+    for value in values:
+        if isinstance(value, type) and value.__init__ is not object.__init__:  # type: ignore[misc]
+            _tell_options(value)
+
+
+def _tell_options(cls: type) -> None:
+    init: Any = cls.__init__  # type: ignore[misc]
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        try:
+            init(self, *args, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from within
+            fault = str(error).partition("() ")[2]
+            raise TypeError(f"{cls.__name__}() {fault}; it takes {cls.__name__}({_options(init)})") from None
+
+    type.__setattr__(cls, "__init__", checked)
+
+
+def _options(init: Any) -> str:
+    """The parameters of a method with their defaults, as they are written in a call."""
+    found = [p.replace(annotation=Parameter.empty) for p in list(signature(init).parameters.values())[1:]]
+    return ", ".join(map(str, found))
+
+
 def missing_name(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    hint = FUNCTIONS.get(name)
+    hint = FUNCTIONS.get(name) or (FUNCTIONAL.get(name) if module.endswith(".functional") else None)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))

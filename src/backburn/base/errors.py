@@ -190,7 +190,7 @@ def _public_name(frame: FrameType) -> str | None:
         if (owner or name) not in public.get("__all__", public):
             continue
         function = vars(public[owner]).get(name) if owner else public[name]
-        if getattr(function, "__code__", None) is frame.f_code:
+        if getattr(getattr(function, "__wrapped__", function), "__code__", None) is frame.f_code:
             if name in ("__init__", "forward"):
                 return owner
             return _OPERATORS.get(name) if name.startswith("__") else name if owner in ("", "Tensor") else path

@@ -3,8 +3,16 @@
 Everything here is NumPy arrays. A batch becomes a tensor, on whatever backend, with ``bb.asarray``.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.elsewhere import missing_name
 from backburn.data.digits import CLASSES, load_digits
 from backburn.data.distort import Distortion, distort
 from backburn.data.loader import batches, hold_out
 
 __all__ = ["CLASSES", "Distortion", "batches", "distort", "hold_out", "load_digits"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.data", name)

@@ -8,7 +8,7 @@ differentiates.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import MODELS, missing_name, tell
+from backburn.base.elsewhere import MODELS, missing_name, tell, tell_options
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     ELU,
@@ -77,6 +77,7 @@ __all__ = [
 
 
 tell(Module, MODELS)
+tell_options(*(globals()[name] for name in __all__))
 
 if not TYPE_CHECKING:
 

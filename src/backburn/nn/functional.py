@@ -6,8 +6,9 @@ Activation functions, normalizations and losses are those of the tensor floor, u
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
 from backburn.tensor import random
 from backburn.tensor.activate import (
@@ -144,3 +145,9 @@ def check_probability(operation: str, p: float) -> None:
     """Refuse what is no probability."""
     if not 0 <= number(operation, "p", p) <= 1:
         raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.nn.functional", name)

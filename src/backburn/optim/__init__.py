@@ -10,8 +10,18 @@ A loop of training::
 Nothing is stored on tensors, so that nothing has to be zeroed between steps.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.elsewhere import missing_name, tell_options
 from backburn.optim.algorithms import SGD, Adam, AdamW
 from backburn.optim.gradients import add, clip_grad_norm, global_norm, named_gradients, scale
 from backburn.optim.optimizer import Optimizer
 
 __all__ = ["Optimizer", "SGD", "Adam", "AdamW", "named_gradients", "add", "scale", "global_norm", "clip_grad_norm"]
+
+tell_options(SGD, Adam, AdamW)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.optim", name)
