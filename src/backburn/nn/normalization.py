@@ -122,8 +122,8 @@ class BatchNorm(Module):
             value = lowered(new, old.backend)
         except GraphError as error:
             raise GraphError(
-                "BatchNorm: in training mode inside vmap each example has a mean and a variance of its own, of which "
-                "the model can keep none. model.eval() uses those that it keeps; GroupNorm and LayerNorm need none"
+                "BatchNorm: in training mode, the mean of its batch differs between the examples of vmap, and the "
+                "model keeps one. model.eval() uses the one that it keeps; GroupNorm and LayerNorm need none"
             ) from error
         return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)  # type: ignore[no-any-return]
 
