@@ -535,7 +535,7 @@ def test_batch_norm_in_vmap_tells_of_eval() -> None:
     """The batch's statistics would be those of one example; inside of a gradient too, and nothing is changed."""
     layer = nn.BatchNorm(3)
     for f in (layer, bb.grad(lambda x: layer(x).sum())):
-        with pytest.raises(GraphError, match=r"BatchNorm: in training mode.* differs between the examples of vmap.* model\.eval\(\)"):
+        with pytest.raises(GraphError, match=r"BatchNorm: in .* differs between the examples.* model\.eval\(\)"):
             bb.vmap(f)(normal(2, 4, 3))
     assert layer.running_mean.tolist() == [0.0, 0.0, 0.0]
     x = normal(2, 4, 3)
