@@ -75,6 +75,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "quantized_linear": {"x": F, "weight": bb.asarray(np.ones((4, 2), "float32")).quantize()},
     "quantized_matmul": {"x": Q, "y": F.T.quantize(), "dtype": None},
     "register_backend": {"name": "misuse", "factory": lambda: None},
+    "register_decorator": {"name": "misusing", "factory": lambda inner: inner},
     "implement": {"operation": "tanh", "backend": type("Nothing", (), {})},
     "repeat": {"repeats": 2},
     "result_type": {"arrays_and_dtypes": ("int8", F)},
