@@ -14,7 +14,7 @@ import pytest
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError, ShapeError
-from backburn.base.trees import tree_map
+from backburn.base.trees import flatten, tree_map
 from backburn.transforms import (
     check_grads,
     checkpoint,
@@ -806,3 +806,41 @@ def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
     x = tensor([1.0, 2.0])
     first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # arguments are no places of a module
     assert (first.tolist(), second.tolist()) == ([1.0, 4.0], [2.0, 8.0])
+
+
+def test_tensors_of_a_module_that_are_no_floats() -> None:
+    """They belong to the module, stand in gradients as they are, and are carried out where they were replaced."""
+
+    class Picking(nn.Module):
+        order: Any
+        mask: Any
+        calls: Any
+
+        def __init__(self) -> None:
+            with bb.use_dtype("float64"), bb.random.fork(0):
+                self.linear = nn.Linear(3, 2)
+            self.register_buffer("order", bb.asarray([2, 0, 1]))
+            self.register_buffer("mask", bb.asarray([True, False, True]))
+            self.register_buffer("calls", bb.asarray(0))
+
+        def forward(self, x: Any) -> Any:
+            self.calls = self.calls + 1
+            return self.linear(bb.where(self.mask, bb.take(x, self.order, axis=1), 0.0))
+
+    model, x = Picking(), tensor(np.random.default_rng(0).normal(size=(4, 3)))
+    loss = lambda m: (m(x) ** 2.0).sum()
+    expected = model.linear.weight.grad(loss(model).backward())
+    assert expected is not None
+    found = grad(loss)(model)
+    np.testing.assert_allclose(found.linear.weight.numpy(), expected.numpy(), rtol=1e-14)
+    assert found.order is model.order
+    assert model.calls.item() == 2
+    along = tree_map(lambda p: p.detach() if p.dtype.kind == "float" else p, found)
+    square = float((expected.numpy() ** 2).sum() + (found.linear.bias.numpy() ** 2).sum())
+    assert jvp(loss, (model,), (along,))[1].item() == pytest.approx(square)
+    assert linearize(loss, model)[1](along).item() == pytest.approx(square)
+    assert hessian(loss)(model).linear.weight.linear.bias.shape == (3, 2, 2)
+    check_grads(loss, (model,), order=1)
+    assert "order=constant" in repr(flatten(model, is_constant=lambda x: x.dtype.kind != "float")[1])
+    with pytest.raises(NotDifferentiableError, match=r"int64\[2\]"):
+        grad(lambda p: p["w"].sum())({"w": tensor([1.0]), "i": bb.asarray([1, 2])})

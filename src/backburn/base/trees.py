@@ -128,11 +128,17 @@ class Structure:
             return "None"
         if self.cls is _Again:
             return f"*{self.keys[0]}"
+        if self.cls is _Constant:
+            return "constant"
         return f"{self.cls.__name__}({', '.join(f'{k}={c}' for k, c in zip(self.keys, self.children, strict=True))})"
 
 
 class _Again:
     """The class in the structure of a leaf that stands in another place of a node that shares; its key is which."""
+
+
+class _Constant:
+    """The class in the structure of what belongs to the structure in a node that shares, though it is a leaf."""
 
 
 LEAF = Structure(None, (), None, ())
@@ -155,7 +161,7 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
         if not any(only):
             return f"{where}, the keys come in another order: {list(a.keys)} and {list(b.keys)}"
         return f"{where}, only one tree has {', '.join(repr(k) for k in [*only[0], *only[1]])}"
-    if a.cls is _Again:
+    if a.cls in (_Again, _Constant):
         return None
     for key, x, y in zip(a.keys, a.children, b.children, strict=True):
         if found := difference(x, y, joined(path, key)):
@@ -168,6 +174,8 @@ def _called(structure: Structure) -> str:
         return "a leaf"
     if structure.cls is _Again:
         return "a leaf that stands in another place, too"
+    if structure.cls is _Constant:
+        return "a constant"
     return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
 
 
@@ -193,14 +201,16 @@ def joined(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
+def flatten(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None, is_constant: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Structure]:
     """The leaves of ``tree`` in order, and its structure.
 
-    ``is_leaf`` may declare further values, nodes among them, to be leaves. Raises :class:`ArgumentError` when a
-    container contains itself.
+    ``is_leaf`` may declare further values, nodes among them, to be leaves, and ``is_constant`` leaves of a node that
+    shares to be parts of its structure. Raises :class:`ArgumentError` when a container contains itself.
     """
     leaves: list[Any] = []
-    return leaves, _visit(tree, leaves, set(), is_leaf, None)
+    return leaves, _visit(tree, leaves, set(), is_leaf, None, is_constant=is_constant)
 
 
 #: Leaves of these types may be one object by chance.
@@ -214,6 +224,7 @@ def _visit(
     is_leaf: Callable[[Any], bool] | None,
     known: dict[int, int] | None,
     sharing: bool = True,
+    is_constant: Callable[[Any], bool] | None = None,
 ) -> Structure:
     """The structure of ``value``, whose leaves are appended to ``leaves``.
 
@@ -224,6 +235,8 @@ def _visit(
         return NONE
     node = node_type(value.__class__)
     if node is None or (is_leaf is not None and is_leaf(value)):
+        if known is not None and is_constant is not None and is_constant(value):
+            return Structure(_Constant, (), value, ())
         if known is not None and not isinstance(value, _PLAIN):
             place = known.setdefault(id(value), len(leaves))
             if place != len(leaves):
@@ -240,7 +253,7 @@ def _visit(
         raise _ill_registered(value) from error
     if known is None and node.shares and sharing:
         known = {0: len(leaves)}  # no object's id: where its leaves begin
-    visited = tuple([_visit(child, leaves, active, is_leaf, known, sharing) for child in children])
+    visited = tuple([_visit(child, leaves, active, is_leaf, known, sharing, is_constant) for child in children])
     if len(keys) != len(visited):
         raise _ill_registered(value)
     active.discard(id(value))
@@ -282,6 +295,8 @@ def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | No
     if structure.cls is _Again:
         assert known is not None
         return known[structure.keys[0]]
+    if structure.cls is _Constant:
+        return structure.rest
     node = node_type(structure.cls)
     assert node is not None
     if known is None and node.shares:
@@ -305,13 +320,17 @@ def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any]
 
 
 def flatten_like(
-    structure: Structure, tree: Any, operation: str, is_leaf: Callable[[Any], bool] | None = None
+    structure: Structure,
+    tree: Any,
+    operation: str,
+    is_leaf: Callable[[Any], bool] | None = None,
+    is_constant: Callable[[Any], bool] | None = None,
 ) -> list[Any]:
     """The leaves of ``tree``, which must have ``structure``; the error of ``operation`` names the path where not.
 
     The entries of a dict may come in any order; the leaves come in that of ``structure``.
     """
-    leaves, found = flatten(tree, is_leaf)
+    leaves, found = flatten(tree, is_leaf, is_constant)
     if difference(structure, found):
         found, leaves = _in_order_of(structure, found, leaves)
         if words := difference(structure, found):
@@ -321,7 +340,7 @@ def flatten_like(
 
 def _in_order_of(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
     """A tree with the entries of its dicts in the order in which ``like`` has them."""
-    if found.cls is not like.cls or found.cls in (None, _Again) or set(found.keys) != set(like.keys):
+    if found.cls is not like.cls or found.cls in (None, _Again, _Constant) or set(found.keys) != set(like.keys):
         return found, leaves
     start, parts = 0, {}
     for key, child in zip(found.keys, found.children, strict=True):
@@ -351,7 +370,7 @@ def paths(structure: Structure, path: str = "") -> Iterator[str]:
     """The paths of the leaves, in order."""
     if structure.cls is None:
         yield path
-    elif structure.cls is not _Again:
+    elif structure.cls not in (_Again, _Constant):
         for key, child in zip(structure.keys, structure.children, strict=True):
             yield from paths(child, joined(path, key))
 

@@ -10,7 +10,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.host import asarray, fixed_noise
 from backburn.transforms.derivatives import jvp, vjp
-from backburn.transforms.levels import check_function, float_leaves
+from backburn.transforms.levels import check_function, float_leaves, is_no_float
 
 
 def check_grads(
@@ -64,7 +64,7 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
     def derivative(*primals: Any) -> Any:
         if mode == "forward":
             return jvp(scalar, primals, tangent)[1]
-        gradients, _ = flatten(vjp(scalar, *primals)[1](1.0))
+        gradients, _ = flatten(vjp(scalar, *primals)[1](1.0), is_constant=is_no_float)
         total: Any = None
         for g, d in zip(gradients, directions, strict=True):
             term = (g * d).sum()

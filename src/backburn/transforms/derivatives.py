@@ -22,6 +22,7 @@ from backburn.transforms.levels import (
     check_function,
     check_leaves_are_ours,
     float_leaves,
+    is_no_float,
     level_below,
     lowered,
     raised,
@@ -92,7 +93,7 @@ def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, l
     given = unflatten(structure, inputs)
     with running(outer):
         out = f(*given)
-    carry_out(primals, given, structure, inputs)
+    carry_out(primals, given, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("vjp", x, outer) for x in outputs]
     home = [x.backend for x in leaves]
@@ -250,10 +251,10 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         start = variables(middle, [_zeros(below, x) for x in floats])
         remaining = iter(start)
         cotangent = unflatten(out_structure, [next(remaining) if isinstance(x, FloatTensor) else x for x in outputs])
-        pulled, _ = flatten(pullback(cotangent))
+        pulled, _ = flatten(pullback(cotangent), is_constant=is_no_float)
 
     def tangent_map(*tangents: Any) -> Any:
-        given = flatten_like(structure, tangents, "linearize")
+        given = flatten_like(structure, tangents, "linearize", is_constant=is_no_float)
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull(middle, pulled, given, [x.primitive.node for x in start], start))
         moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else x for x in outputs]
@@ -293,7 +294,7 @@ def jvp(
     check_function("jvp", f)
     check_pairs("jvp", primals, tangents)
     leaves, structure = float_leaves("jvp", primals)
-    moves = flatten_like(structure, tangents, "jvp")
+    moves = flatten_like(structure, tangents, "jvp", is_constant=is_no_float)
     given = [_like("jvp", "tangent", x, t) for x, t in zip(leaves, moves, strict=True)]
     below = level_below("jvp", [*leaves, *given])
     level = Forward.level(below)
@@ -304,7 +305,7 @@ def jvp(
         valued, aux = with_aux("jvp", f, has_aux)
         copies = unflatten(structure, inputs)
         out = valued(*copies)
-    carry_out(primals, copies, structure, inputs)
+    carry_out(primals, copies, inputs)
     outputs, out_structure = flatten(out)
     outputs = [as_output("jvp", x, level) for x in outputs]
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]

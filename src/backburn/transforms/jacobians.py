@@ -22,7 +22,7 @@ from backburn.transforms.derivatives import (
     pulled_back,
     with_aux,
 )
-from backburn.transforms.levels import check_function, float_leaves
+from backburn.transforms.levels import check_function, float_leaves, is_no_float
 
 #: How many cotangents or tangents are taken through the function together.
 AT_ONCE = 256
@@ -123,7 +123,7 @@ class _Derivative:
         self.f, self.leaves, self.structure = f, leaves, structure
         self.state = random.get_state()
         self.primals = unflatten(structure, leaves)
-        self.outputs, self.out_structure = flatten(f(*self.primals))
+        self.outputs, self.out_structure = flatten(f(*self.primals), is_constant=is_no_float)
         for x in self.outputs:
             if not isinstance(x, FloatTensor):
                 raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
@@ -139,7 +139,7 @@ class _Derivative:
                     _, pullback, inputs = pulled_back(self.f, self.primals)
                 found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
                 spend(inputs)
-                return flatten(found)[0]
+                return flatten(found, is_constant=is_no_float)[0]
 
             rows = _for_each_unit(pulled, zeros[place], self.leaves)
             blocks.append([self.block(r, out.shape + x.shape) for r, x in zip(rows, self.leaves, strict=True)])
@@ -154,7 +154,7 @@ class _Derivative:
             def pushed(unit: Any, place: int = place) -> list[Any]:
                 tangents = unflatten(self.structure, [*zeros[:place], unit, *zeros[place + 1 :]])
                 with random.fork(self.state):
-                    return flatten(jvp(self.f, self.primals, tangents)[1])[0]
+                    return flatten(jvp(self.f, self.primals, tangents)[1], is_constant=is_no_float)[0]
 
             columns = _for_each_unit(pushed, zeros[place], self.outputs)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]

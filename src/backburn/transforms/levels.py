@@ -19,7 +19,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.places import Holder, Places
-from backburn.base.trees import Structure, flatten, paths
+from backburn.base.trees import flatten, paths
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
@@ -36,10 +36,16 @@ def check_function(name: str, f: Any) -> None:
 def float_leaves(name: str, tree: Any) -> tuple[list[FloatTensor], Any]:
     """The leaves of arguments to differentiate for, as float tensors, and their structure.
 
-    Python floats become tensors. Raises for ints ("use 2.0"), int and bool tensors, and anything else.
+    Python floats become tensors. Tensors of a module that are not of floats belong to the structure. Raises for ints
+    ("use 2.0"), other int and bool tensors, and anything else.
     """
-    leaves, structure = flatten(tree)
+    leaves, structure = flatten(tree, is_constant=is_no_float)
     return [_float_leaf(name, x) for x in leaves], structure
+
+
+def is_no_float(x: Any) -> bool:
+    """Whether ``x`` is a tensor that has no gradient by its kind."""
+    return isinstance(x, Tensor) and not isinstance(x, FloatTensor)
 
 
 def _float_leaf(name: str, x: Any) -> FloatTensor:
@@ -153,21 +159,26 @@ def lowered(x: Any, target: AnyBackend) -> Any:
     return x
 
 
-def carry_out(primals: Any, given: Any, structure: Structure, inputs: list[FloatTensor]) -> None:
+def carry_out(primals: Any, given: Any, inputs: list[FloatTensor]) -> None:
     """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
 
-    These have ``structure``, and had ``inputs`` for leaves before the function ran: running statistics, say, are others
-    now. They are carried out as constants; what required a gradient before does so again. Lists and dicts that are
-    parts of no module stay as they are: a function may well change those that it was given.
+    These had ``inputs`` for float leaves before the function ran: running statistics, say, are others now. They are
+    carried out as constants; what required a gradient before does so again. Lists and dicts that are parts of no module
+    stay as they are: a function may well change those that it was given.
     """
+    originals, structure = flatten(primals)
+    remaining = iter(inputs)
+    before = [x if is_no_float(x) else next(remaining) for x in originals]
     leaves, now = flatten(given)
-    if len(leaves) == len(inputs) and all(map(is_, leaves, inputs)):
+    if len(leaves) == len(before) and all(map(is_, leaves, before)):
         return
-    before, after = dict(zip(paths(structure), inputs, strict=True)), dict(zip(paths(now), leaves, strict=True))
-    for leaf in Places(list(primals), lambda x: isinstance(x, FloatTensor)).leaves:
-        new = next((after[p] for p in leaf.paths if p in before and after.get(p, before[p]) is not before[p]), None)
-        if isinstance(new, FloatTensor) and _is_in_object(leaf.places[0][0]):
-            old, value = leaf.value, constant(taken_down(new, leaf.value.backend))
+    known = dict(zip(paths(structure), before, strict=True))
+    changed = {p: x for p, x in zip(paths(now), leaves, strict=True) if p in known and x is not known[p]}
+    for leaf in Places(list(primals), lambda x: isinstance(x, Tensor)).leaves:
+        new = next((changed[p] for p in leaf.paths if p in changed), None)
+        if isinstance(new, Tensor) and _is_in_object(leaf.places[0][0]):
+            old, value = leaf.value, taken_down(new, leaf.value.backend)
+            value = constant(value) if isinstance(value, FloatTensor) else value
             leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
 
