@@ -28,18 +28,22 @@ __device__ inline void map(const T* first, const T* second, T* out, index_t coun
 
 // 2 sqrt(2 / pi) and 0.044715 times it: the tanh form is x sigmoid(LINEAR x + CUBIC x^3). Beyond FLAT it is flat.
 constexpr double LINEAR = 1.5957691216057308, CUBIC = LINEAR * 0.044715, FLAT = 32;
-// The root of 1/2, and the normal density at 0.
-constexpr double ROOT_HALF = 0.7071067811865476, DENSITY = 0.3989422804014327;
+// The root of 1/2, and the normal density at 0. Below -ZERO the exact form is 0, and infinity times 0 would be NaN.
+constexpr double ROOT_HALF = 0.7071067811865476, DENSITY = 0.3989422804014327, ZERO = 40;
 
 template <class T> __global__ void __launch_bounds__(256) gelu(const T* x, T* out, index_t count) {
   typedef compute<T> C;
-  map(x, (const T*)nullptr, out, count, [](C v, C) { return v * C(0.5) * erfc(-v * C(ROOT_HALF)); });
+  map(x, (const T*)nullptr, out, count, [](C v, C) {
+    v = v < -C(ZERO) ? -C(ZERO) : v;
+    return v * C(0.5) * erfc(-v * C(ROOT_HALF));
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(256) gelu_backward(const T* grad, const T* x, T* out, index_t count) {
   typedef compute<T> C;
   map(grad, x, out, count, [](C g, C v) {
+    v = v > C(ZERO) ? C(ZERO) : v < -C(ZERO) ? -C(ZERO) : v;
     return g * (erfc(-v * C(ROOT_HALF)) * C(0.5) + v * (exp(v * v * C(-0.5)) * C(DENSITY)));
   });
 }
