@@ -17,7 +17,6 @@ from backburn.nn import (
     Dropout,
     Flatten,
     Linear,
-    Module,
     MultiHeadAttention,
     QuantizedConv,
     QuantizedLinear,
@@ -32,10 +31,8 @@ from backburn.quantization import (
     Percentile,
     calibrate,
     compensated,
-    fake_quantize_model,
     gptq,
     observe,
-    quantize_like,
     quantize_model,
     sensitivity,
 )  # fmt: skip
@@ -158,11 +155,7 @@ def test_options_that_make_no_sense(bad: Any) -> None:
 @pytest.mark.parametrize("part", ["tensor", "channel0", "channel1", "block5", "block64"])
 def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
     x = tensor(6, 13)
-    chosen = bb.QuantizedDType("int4", "float16", "affine", **(
-        {"granularity": "tensor"} if part == "tensor" else
-        {"granularity": "channel", "axis": int(part[-1])} if "channel" in part else
-        {"granularity": "block", "block": int(part[5:])}
-    ))  # fmt: skip
+    chosen = scheme(f"qint4_affine_{part}_float16")
     low, high = observer.weight_range(x, chosen)
     q = x.quantize(dtype=chosen, low=low, high=high)
     if isinstance(observer, MinMax):
@@ -239,6 +232,8 @@ def test_a_static_range_belongs_to_all_values() -> None:
     with pytest.raises(ArgumentError, match="block4"):
         QuantizedLinear(Linear(4, 4), activations="qint8_symmetric_block4_float32", inputs=calibrate(
             Sequential(Linear(4, 4)), [bb.ones((2, 4))])["0"])  # fmt: skip
+    with pytest.raises(ArgumentError, match="channel axis of inputs counts from 0"):
+        QuantizedLinear(Linear(4, 4), activations="qint8_symmetric_channel-1_float32")
 
 
 def test_convolutions_and_attention() -> None:
@@ -351,82 +346,3 @@ def test_what_gptq_refuses() -> None:
         compensated(bb.ones((2, 3)), bb.asarray([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]), scheme(INT4), damping=0.0)
     with pytest.raises(ArgumentError, match="float32 is no scheme"):
         gptq(model(), BATCHES, "float32")
-
-
-# ---- training for quantization ----
-
-
-@pytest.mark.parametrize("activations", [None, "quint8_affine_tensor_float32"])
-def test_training_for_quantization(activations: str | None) -> None:
-    """What was trained with rounded values computes the same when it is quantized, and errs less than otherwise."""
-    from backburn.nn.functional import mse_loss
-    from backburn.optim import Adam
-
-    bb.random.seed(3)
-    m = Sequential(Linear(24, 32), ReLU(), Linear(32, 4))
-    name, x = "qint4_symmetric_tensor_float32", bb.concat(BATCHES) / 30.0
-    target = bb.asarray(np.tanh(np.asarray(x) @ RANDOM.standard_normal((24, 4)).astype(np.float32)))
-    inputs = calibrate(m, [x]) if activations else None
-
-    def train(f: Any) -> float:
-        optimizer = Adam(0.01)
-        for _ in range(150):
-            optimizer.step(f, mse_loss(f(x), target).backward())
-        return float(mse_loss(f(x), target).item())
-
-    aware = fake_quantize_model(m, name, activations=activations, inputs=inputs)
-    assert [type(layer).__name__ for layer in aware] == ["FakeQuantizedLinear", "ReLU", "FakeQuantizedLinear"]
-    train(m)
-    loss = train(aware)
-    small = quantize_model(aware, name, activations=activations, inputs=inputs)
-    np.testing.assert_allclose(small(x).detach().numpy(), aware(x).detach().numpy(), atol=2e-4)
-    assert loss < float(mse_loss(quantize_model(m, name)(x), target).item())
-    with pytest.raises(ArgumentError, match="no range for the inputs of '0'"):
-        fake_quantize_model(m, name, activations="qint8_symmetric_tensor_float32", inputs={})
-
-
-def test_a_model_that_a_state_fits() -> None:
-    m: Any = Sequential(Linear(8, 4), ReLU(), Conv2d(1, 2, 1), Linear(4, 2))
-    state = quantize_model(m, INT4, skip="3").state_dict()
-    made: Any = quantize_like(m, state)
-    made.load_state_dict(state)
-    assert [type(layer).__name__ for layer in made] == ["QuantizedLinear", "ReLU", "QuantizedConv", "Linear"]
-    assert made[0].weight.dtype == INT4
-
-
-def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
-    """The layer inside of a quantized convolution, whose weight is gone, is none of the model's."""
-    bb.random.seed(0)
-    m: Any = Sequential(Conv2d(1, 2, 3), Flatten(), Linear(8, 4))
-    x = tensor(5, 1, 4, 4)
-    part: Any = quantize_model(m, "qint8_symmetric_tensor_float32", "0")
-    both: Any = quantize_model(part, "qint8_symmetric_tensor_float32")
-    assert [type(layer) for layer in both] == [QuantizedConv, Flatten, QuantizedLinear]
-    np.testing.assert_array_equal(both(x).numpy(), quantize_model(m, "qint8_symmetric_tensor_float32")(x).numpy())
-    assert [layer.path for layer in sensitivity(part, [x], INT4).layers] == ["2"]
-    assert list(calibrate(part, [x])) == ["2"]
-    assert isinstance(gptq(part, [x], INT4)[2], QuantizedLinear)
-    quantize_model(part, skip="0")
-    with pytest.raises(ArgumentError, match="Layers: there is none"):
-        quantize_model(both)
-
-
-def test_errors_name_the_layer() -> None:
-    class Unused(Module):
-        def __init__(self) -> None:
-            self.used, self.unused = Linear(3, 2), Linear(3, 2)
-
-        def forward(self, x: Any) -> Any:
-            return self.used(x)
-
-    m: Any = Unused()
-    activations = "quint8_affine_tensor_float32"
-    found = calibrate(m, [tensor(4, 3)])
-    for make in (quantize_model, fake_quantize_model):
-        with pytest.raises(ArgumentError, match=r"'unused'.*nothing was observed.*skip"):
-            make(m, "qint8_symmetric_tensor_float32", activations=activations, inputs=found)
-        made = make(m, "qint8_symmetric_tensor_float32", skip="unused", activations=activations, inputs=found)
-        assert type(made.unused) is Linear
-    m.unused.weight = bb.full((3, 2), float("nan"))
-    with pytest.raises(NumericalInstabilityError, match=r"'unused'.*finite"):
-        quantize_model(m)

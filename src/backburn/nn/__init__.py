@@ -48,16 +48,8 @@ from backburn.nn.pool import (
     MaxPool3d,
     Upsample,
 )
-from backburn.nn.quantized import (
-    FakeQuantizedLinear,
-    LoRALinear,
-    QuantizedConv,
-    QuantizedLinear,
-    add_adapters,
-    fake_quantize_model,
-    quantize_like,
-    quantize_model,
-)
+from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
+from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM
 
 __all__ = [
@@ -70,8 +62,8 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
-    "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "FakeQuantizedLinear", "fake_quantize_model",
-    "LoRALinear", "add_adapters",
+    "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
+    "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
     "functional", "init",
 ]  # fmt: skip
 

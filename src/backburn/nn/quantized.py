@@ -1,16 +1,13 @@
-"""Quantized layers, models of them, and adapters that are trained on a frozen layer."""
+"""Quantized layers, layers that are trained to become such, and adapters on frozen ones."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
-from backburn.base.dtypes import QuantizedDType, as_dtype, qint8
-from backburn.base.errors import ArgumentError, BackburnError
-from backburn.base.places import Places
+from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
+from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
@@ -18,11 +15,9 @@ from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import cast, is_tensor
+from backburn.tensor.dispatch import cast
 from backburn.tensor.linalg import matmul
 from backburn.tensor.quantized import fake_quantize
-
-M = TypeVar("M", bound=Module)
 
 
 class Ranges(Protocol):
@@ -41,7 +36,51 @@ class InputRange(Protocol):
         ...
 
 
-class QuantizedLinear(Module):
+class QuantizedInputs(Module):
+    """What layers share whose inputs may be quantized: their scheme, and their range where it is known.
+
+    ``inputs`` is empty, and its dtype is the scheme: so it is a part of the layer's state, as the range from ``low`` to
+    ``high`` is. All are None where inputs stay floats.
+    """
+
+    inputs: QuantizedTensor | None
+    low: Tensor | None
+    high: Tensor | None
+
+    def _quantize_inputs(
+        self, weight: Tensor, activations: QuantizedDType | str | None, known: InputRange | None
+    ) -> None:
+        """Set scheme and range, on the backend of the layer's weight."""
+        self.inputs = low = high = None
+        if activations is not None:
+            name = type(self).__name__
+            scheme = as_scheme(name, activations)
+            if scheme.axis is not None and scheme.axis < 0:
+                raise ArgumentError(f"{name}: the channel axis of inputs counts from 0 on, for they may have any rank")
+            if known is not None and scheme.granularity != "tensor":
+                raise ArgumentError(
+                    f"{name}: a range of inputs that is known belongs to all values, and {scheme} has several"
+                )
+            with use_backend(weight.backend):
+                self.inputs = zeros((0,) * ((scheme.axis or 0) + 1)).quantize(dtype=scheme)
+            if known is not None:
+                low, high = (end.detach() for end in known.range(scheme))
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+
+    @property
+    def activations(self) -> QuantizedDType | None:
+        """The scheme of inputs."""
+        return None if self.inputs is None else as_scheme("activations", self.inputs.dtype)
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        """The inputs' values by their scheme, with a straight-through gradient."""
+        if self.inputs is None:
+            return x
+        return fake_quantize(x, dtype=self.inputs.dtype, low=self.low, high=self.high)
+
+
+class QuantizedLinear(QuantizedInputs):
     """A linear layer with a quantized weight, which is a buffer; made of a :class:`Linear` layer.
 
     ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs and ``channel`` axis 0 is an output.
@@ -60,8 +99,6 @@ class QuantizedLinear(Module):
 
     weight: QuantizedTensor
     bias: FloatTensor | None
-    low: Tensor | None
-    high: Tensor | None
 
     def __init__(
         self,
@@ -74,28 +111,24 @@ class QuantizedLinear(Module):
     ) -> None:
         self.weight = _quantized(layer.weight.detach().T, as_scheme("QuantizedLinear", scheme), weights)
         self.bias = None if layer.bias is None else layer.bias.detach()
-        self.activations = None if activations is None else as_scheme("QuantizedLinear", activations)
-        low, high = _input_range(self.activations, inputs)
-        self.register_buffer("low", low)
-        self.register_buffer("high", high)
+        self._quantize_inputs(self.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        if self.activations is None:
-            return functional.quantized_linear(x, self.weight, self.bias, transposed=True)
-        if x.is_tracked:
-            rounded = fake_quantize(x, dtype=self.activations, low=self.low, high=self.high)
-            return functional.quantized_linear(rounded, self.weight, self.bias, transposed=True)
-        q = x.quantize(dtype=self.activations, low=self.low, high=self.high)
+        if self.inputs is None or x.is_tracked:
+            return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
+        q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)
         return cast(product, x.dtype) if x.dtype.kind == "float" else product
 
 
-class QuantizedConv(Module):
+class QuantizedConv(QuantizedInputs):
     """A convolution with a quantized weight, which is expanded for each call; made of a convolutional layer.
 
     ``weight`` has the shape (outputs, all others), or of a transposed convolution (inputs, all others): blocks lie
-    along the others and ``channel`` axis 0 is an output. It saves memory, not time.
+    along the others and ``channel`` axis 0 is an output. It saves memory, not time. With a scheme for ``activations``,
+    inputs are rounded to their quantized values, for the range that ``inputs`` knows or for that of each input; the
+    gradient passes straight through.
 
     >>> import backburn as bb
     >>> from backburn.nn import Conv2d
@@ -105,43 +138,45 @@ class QuantizedConv(Module):
     """
 
     weight: QuantizedTensor
+    layer: Convolution
 
     def __init__(
-        self, layer: Convolution, scheme: QuantizedDType | str = qint8, *, weights: Ranges | None = None
+        self,
+        layer: Convolution,
+        scheme: QuantizedDType | str = qint8,
+        *,
+        weights: Ranges | None = None,
+        activations: QuantizedDType | str | None = None,
+        inputs: InputRange | None = None,
     ) -> None:
         weight = layer.weight.detach()
         self.weight_shape = weight.shape
         self.weight = _quantized(
             weight.reshape(weight.shape[0], -1), as_scheme("QuantizedConv", scheme), weights
         )
-        self.layer = copy.copy(layer)
-        vars(self.layer)["weight"] = None
-        self.layer.bias = None if layer.bias is None else layer.bias.detach()
+        bias = None if layer.bias is None else layer.bias.detach()
+        self.layer = _holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, None, bias)
+        self._quantize_inputs(self.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """What the layer computes with the weight's rounded values."""
-        whole = copy.copy(self.layer)
-        dtype = x.dtype if x.dtype.kind == "float" else None
-        whole.weight = self.weight.dequantize(dtype=dtype).reshape(*self.weight_shape)
-        return whole(x)
+        weight = self.weight.dequantize(dtype=x.dtype if x.dtype.kind == "float" else None)
+        return _holding(self.layer, weight.reshape(*self.weight_shape), self.layer.bias)(self._rounded(x))
 
 
-def as_scheme(name: str, scheme: QuantizedDType | str) -> QuantizedDType:
+def _holding(layer: Convolution, weight: FloatTensor | None, bias: FloatTensor | None) -> Convolution:
+    """A copy of a layer with another weight, or without one, and another bias."""
+    made = copy.copy(layer)
+    vars(made).update(weight=weight, bias=bias)
+    return made
+
+
+def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
     """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for another dtype."""
     chosen = as_dtype(scheme)
     if not isinstance(chosen, QuantizedDType):
         raise ArgumentError(f"{name}: {chosen} is no scheme; bb.qint8 is one")
     return chosen
-
-
-def _input_range(scheme: QuantizedDType | None, inputs: InputRange | None) -> tuple[Tensor | None, Tensor | None]:
-    """The ends of the range of a layer's inputs, or None where each input has its own."""
-    if scheme is None or inputs is None:
-        return None, None
-    if scheme.granularity != "tensor":
-        raise ArgumentError(f"a range of inputs that is known belongs to all values, and {scheme} has several")
-    low, high = (end.detach() for end in inputs.range(scheme))
-    return low, high
 
 
 def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | None) -> QuantizedTensor:
@@ -152,7 +187,7 @@ def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | No
     return weight.quantize(dtype=scheme, low=low, high=high)
 
 
-class FakeQuantizedLinear(Linear):
+class FakeQuantizedLinear(QuantizedInputs, Linear):
     """A linear layer that is trained with the values that its weight has by a scheme, and its inputs by another.
 
     The gradient passes straight through the rounding to the weight, which stays a float. Made of a :class:`Linear`
@@ -165,9 +200,6 @@ class FakeQuantizedLinear(Linear):
         (4, 3)
     """
 
-    low: Tensor | None
-    high: Tensor | None
-
     def __init__(
         self,
         layer: Linear,
@@ -178,16 +210,42 @@ class FakeQuantizedLinear(Linear):
     ) -> None:
         self.weight, self.bias = layer.weight, layer.bias
         self.scheme = as_scheme("FakeQuantizedLinear", scheme)
-        self.activations = None if activations is None else as_scheme("FakeQuantizedLinear", activations)
-        low, high = _input_range(self.activations, inputs)
-        self.register_buffer("low", low)
-        self.register_buffer("high", high)
+        self._quantize_inputs(layer.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product of the rounded values, of shape (..., outputs)."""
-        if self.activations is not None:
-            x = fake_quantize(x, dtype=self.activations, low=self.low, high=self.high)
-        return functional.linear(x, fake_quantize(self.weight.T, dtype=self.scheme).T, self.bias)
+        return functional.linear(self._rounded(x), fake_quantize(self.weight.T, dtype=self.scheme).T, self.bias)
+
+
+class FakeQuantizedConv(QuantizedInputs, Convolution):
+    """A convolution that is trained as :class:`FakeQuantizedLinear` is, and becomes a :class:`QuantizedConv`.
+
+    >>> import backburn as bb
+    >>> from backburn.nn import Conv2d
+    >>> FakeQuantizedConv(Conv2d(2, 4, 3), "qint4_symmetric_channel0_float32")(bb.zeros((1, 2, 5, 5))).shape
+    (1, 4, 3, 3)
+    """
+
+    layer: Convolution
+
+    def __init__(
+        self,
+        layer: Convolution,
+        scheme: QuantizedDType | str = qint8,
+        *,
+        activations: QuantizedDType | str | None = None,
+        inputs: InputRange | None = None,
+    ) -> None:
+        self.weight, self.bias = layer.weight, layer.bias
+        self.layer = _holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, None, None)
+        self.scheme = as_scheme("FakeQuantizedConv", scheme)
+        self._quantize_inputs(layer.weight, activations, inputs)
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """What the layer computes with rounded values."""
+        rows = self.weight.reshape(self.weight.shape[0], -1)
+        weight = fake_quantize(rows, dtype=self.scheme).reshape(*self.weight.shape)
+        return _holding(self.layer, weight, self.bias)(self._rounded(x))
 
 
 class LoRALinear(Module):
@@ -221,172 +279,3 @@ class LoRALinear(Module):
         """The base layer's result and the adapter's, of shape (..., outputs)."""
         change = matmul(matmul(x, self.down), self.up)
         return self.base(x) + change * self.scaling
-
-
-#: Patterns of layers' paths: with shell wildcards, one or several.
-Patterns = str | tuple[str, ...]
-
-
-def quantize_model(
-    model: M,
-    scheme: QuantizedDType | str = qint8,
-    pattern: Patterns = "*",
-    *,
-    skip: Patterns = (),
-    weights: Ranges | None = None,
-    activations: QuantizedDType | str | None = None,
-    inputs: Mapping[str, InputRange] | None = None,
-) -> M:
-    """A copy of ``model`` with quantized layers in the places of linear and convolutional ones.
-
-    Those are quantized whose paths match ``pattern`` and not ``skip``: shell wildcards, one or several. A channel axis
-    and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
-    :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
-    With a scheme for ``activations``, linear layers quantize their inputs too: for the ranges that ``inputs`` has by
-    path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
-    :class:`ArgumentError` when no layer matches, a pattern of ``skip`` matches none, or a layer has no range in
-    ``inputs``, and :class:`DTypeError` for what is no scheme.
-
-        >>> from backburn.nn import ReLU, Sequential
-        >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
-        >>> [type(layer).__name__ for layer in model]
-        ['QuantizedLinear', 'ReLU', 'QuantizedLinear']
-    """
-    chosen = as_scheme("quantize_model", scheme)
-    changed: dict[str, Module] = {}
-    for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
-        if isinstance(layer, Linear):
-            known = _known_range("quantize_model", path, activations, inputs)
-            options: dict[str, Any] = {"weights": weights, "activations": activations, "inputs": known}
-            changed[path] = _made("quantize_model", path, QuantizedLinear, layer, chosen, **options)
-        else:
-            changed[path] = _made("quantize_model", path, QuantizedConv, layer, chosen, weights=weights)
-    return replaced(model, changed)
-
-
-def _made(
-    name: str, path: str, kind: Callable[..., Module], layer: Module, scheme: QuantizedDType, **options: Any
-) -> Module:
-    """What is to stand in the place of a layer; an error names the layer's path."""
-    try:
-        return kind(layer, scheme, **options)
-    except BackburnError as error:
-        raise type(error)(f"{name}: the layer {path!r}: {error}") from error
-
-
-def fake_quantize_model(
-    model: M,
-    scheme: QuantizedDType | str = qint8,
-    pattern: Patterns = "*",
-    *,
-    skip: Patterns = (),
-    activations: QuantizedDType | str | None = None,
-    inputs: Mapping[str, InputRange] | None = None,
-) -> M:
-    """A copy of ``model`` to be trained for quantization: linear layers as :class:`FakeQuantizedLinear` ones.
-
-    Arguments and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes
-    the quantized model. (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
-    Integer-Arithmetic-Only Inference*, CVPR, section 3.)
-    """
-    chosen = as_scheme("fake_quantize_model", scheme)
-    changed: dict[str, Module] = {}
-    for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip, (Linear,)):
-        known = _known_range("fake_quantize_model", path, activations, inputs)
-        options: dict[str, Any] = {"activations": activations, "inputs": known}
-        changed[path] = _made("fake_quantize_model", path, FakeQuantizedLinear, copy.deepcopy(layer), chosen, **options)
-    return replaced(model, changed)
-
-
-def _known_range(
-    name: str, path: str, activations: QuantizedDType | str | None, inputs: Mapping[str, InputRange] | None
-) -> InputRange | None:
-    """The range of a layer's inputs. Raises where some are known and this one is not."""
-    if activations is None or inputs is None:
-        return None
-    if path not in inputs:
-        raise ArgumentError(
-            f"{name}: there is no range for the inputs of {path!r}: calibrate(...) it, or leave it out with skip. "
-            f"Ranges: {', '.join(inputs) or 'none'}"
-        )
-    return inputs[path]
-
-
-def quantize_like(model: M, state: Mapping[str, Any]) -> M:
-    """A copy of ``model`` that ``state`` can be loaded into: layers are quantized whose weights are quantized there.
-
-    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` gives it.
-    The ranges of quantized inputs are not part of a scheme: such a model is made by :func:`quantize_model` again.
-
-        >>> from backburn.nn import Sequential
-        >>> saved = quantize_model(Sequential(Linear(4, 2)), "qint4_symmetric_block4_float16").state_dict()
-        >>> model = quantize_like(Sequential(Linear(4, 2)), saved)
-        >>> model.load_state_dict(saved)
-        >>> model[0].weight.dtype
-        qint4_symmetric_block4_float16
-    """
-    changed: dict[str, Module] = {}
-    for path, layer in model.named_modules():
-        weight = state.get(f"{path}.weight")
-        if isinstance(weight, QuantizedTensor) and isinstance(layer, (Linear, Convolution)):
-            made = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
-            changed[path] = made(layer, weight.dtype)  # type: ignore[arg-type]
-    return replaced(model, changed)
-
-
-def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: Patterns = "*") -> M:
-    """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
-
-    Quantized and float layers alike; only the adapters are trained. Raises :class:`ArgumentError` when none matches.
-    """
-    frozen = copy.deepcopy(model)
-    if frozen.parameters():
-        frozen.freeze()
-    kinds = (Linear, QuantizedLinear)
-    layers = quantizable_layers("add_adapters", frozen, pattern, (), kinds)
-    return replaced(frozen, {path: LoRALinear(layer, rank, alpha) for path, layer in layers})
-
-
-def quantizable_layers(
-    name: str,
-    model: Module,
-    pattern: Patterns = "*",
-    skip: Patterns = (),
-    kinds: tuple[type[Module], ...] = (Linear, Convolution),
-) -> list[tuple[str, Any]]:
-    """The layers of ``kinds`` that match, each once, by their first paths. Raises :class:`ArgumentError` for none."""
-    if isinstance(model, kinds):
-        raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
-    modules = list(model.named_modules())
-    done = {id(module.layer) for _, module in modules if isinstance(module, QuantizedConv)}  # without a weight
-    layers = [(path, module) for path, module in modules if isinstance(module, kinds) and id(module) not in done]
-    wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
-    all_kinds = (Linear, Convolution, QuantizedLinear, QuantizedConv)
-    for p in without:
-        if not any(isinstance(module, all_kinds) and _matches(path, (p,)) for path, module in modules):
-            known = _listed(layers)
-            raise ArgumentError(f"{name}: no layer's path matches {p!r}, which is to be skipped. Layers: {known}")
-    chosen = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
-    if not chosen:
-        what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
-        raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {_listed(layers)}")
-    return chosen
-
-
-def _listed(layers: list[tuple[str, Any]]) -> str:
-    return ", ".join(path for path, _ in layers) or "there is none"
-
-
-def _matches(path: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def replaced(model: M, layers: Mapping[str, Module]) -> M:
-    """A copy of ``model`` with other modules at these paths; a module that stands in several places is one again."""
-    made = copy.deepcopy(model)
-    modules = dict(made.named_modules())
-    new = {id(modules[path]): module for path, module in layers.items()}
-    for holder in Places(made, is_tensor).holders:
-        if id(holder.node) in new and holder.parent is not None:
-            holder.parent.put(holder.key, new[id(holder.node)])
-    return made

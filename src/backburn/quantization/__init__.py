@@ -9,6 +9,7 @@ Schemes are :class:`backburn.QuantizedDType`; layers and adapters on them are in
 """
 
 from backburn.nn import (
+    FakeQuantizedConv,
     FakeQuantizedLinear,
     LoRALinear,
     QuantizedConv,
@@ -27,5 +28,5 @@ __all__ = [
     "Observer", "MinMax", "MovingAverage", "Percentile", "MSE",
     "observe", "calibrate", "sensitivity", "Sensitivity", "LayerCost", "gptq", "compensated",
     "quantize_model", "quantize_like", "fake_quantize_model", "add_adapters",
-    "QuantizedLinear", "QuantizedConv", "FakeQuantizedLinear", "LoRALinear",
+    "QuantizedLinear", "QuantizedConv", "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear",
 ]  # fmt: skip

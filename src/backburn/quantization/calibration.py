@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError
 from backburn.nn.module import Module
-from backburn.nn.quantized import quantizable_layers
+from backburn.nn.quantized_models import quantizable_layers
 from backburn.quantization.observers import MinMax, Observer
 from backburn.tensor.classes import Tensor
 from backburn.tensor.defaults import no_grad

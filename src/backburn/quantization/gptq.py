@@ -15,7 +15,8 @@ from backburn.base.dtypes import QuantizedDType, float32, float64
 from backburn.base.errors import ArgumentError, BackburnError, NumericalInstabilityError
 from backburn.nn.linear import Linear
 from backburn.nn.module import Module
-from backburn.nn.quantized import QuantizedLinear, Ranges, as_scheme, quantizable_layers, replaced
+from backburn.nn.quantized import QuantizedLinear, Ranges, as_scheme
+from backburn.nn.quantized_models import quantizable_layers, replaced
 from backburn.quantization.calibration import run, watch
 from backburn.quantization.observers import MinMax, Range
 from backburn.tensor import shape

@@ -9,7 +9,8 @@ from typing import Any
 from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.nn.module import Module
-from backburn.nn.quantized import Ranges, as_scheme, quantizable_layers, quantize_model
+from backburn.nn.quantized import Ranges, as_scheme
+from backburn.nn.quantized_models import quantizable_layers, quantize_model
 from backburn.quantization.calibration import run
 from backburn.tensor.dispatch import describe, is_tensor
 

@@ -1,0 +1,217 @@
+"""Models with quantized layers: made, trained for it, restored, and adapted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from backburn.base.dtypes import QuantizedDType, qint8
+from backburn.base.errors import ArgumentError, BackburnError
+from backburn.base.places import Places
+from backburn.nn.conv import Convolution
+from backburn.nn.linear import Linear
+from backburn.nn.module import Module
+from backburn.nn.quantized import (
+    FakeQuantizedConv,
+    FakeQuantizedLinear,
+    InputRange,
+    LoRALinear,
+    QuantizedConv,
+    QuantizedLinear,
+    Ranges,
+    as_scheme,
+)
+from backburn.tensor.classes import QuantizedTensor, Tensor
+from backburn.tensor.defaults import use_backend
+from backburn.tensor.dispatch import is_tensor
+from backburn.tensor.host import asarray
+
+M = TypeVar("M", bound=Module)
+
+#: Patterns of layers' paths: with shell wildcards, one or several.
+Patterns = str | tuple[str, ...]
+
+
+def quantize_model(
+    model: M,
+    scheme: QuantizedDType | str = qint8,
+    pattern: Patterns = "*",
+    *,
+    skip: Patterns = (),
+    weights: Ranges | None = None,
+    activations: QuantizedDType | str | None = None,
+    inputs: Mapping[str, InputRange] | None = None,
+) -> M:
+    """A copy of ``model`` with quantized layers in the places of linear and convolutional ones.
+
+    Those are quantized whose paths match ``pattern`` and not ``skip``: shell wildcards, one or several. A channel axis
+    and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
+    :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
+    With a scheme for ``activations``, layers quantize their inputs too: for the ranges that ``inputs`` has by
+    path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
+    :class:`ArgumentError` when no layer matches, a pattern of ``skip`` matches none, or a layer has no range in
+    ``inputs``, and :class:`DTypeError` for what is no scheme.
+
+        >>> from backburn.nn import ReLU, Sequential
+        >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
+        >>> [type(layer).__name__ for layer in model]
+        ['QuantizedLinear', 'ReLU', 'QuantizedLinear']
+    """
+    chosen = as_scheme("quantize_model", scheme)
+    changed: dict[str, Module] = {}
+    for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
+        known = _known_range("quantize_model", path, activations, inputs)
+        options: dict[str, Any] = {"weights": weights, "activations": activations, "inputs": known}
+        kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
+        changed[path] = _made("quantize_model", path, kind, layer, chosen, **options)
+    return replaced(model, changed)
+
+
+def _made(
+    name: str, path: str, kind: Callable[..., Module], layer: Module, scheme: QuantizedDType, **options: Any
+) -> Module:
+    """What is to stand in the place of a layer; an error names the layer's path."""
+    try:
+        return kind(layer, scheme, **options)
+    except BackburnError as error:
+        raise type(error)(f"{name}: the layer {path!r}: {error}") from error
+
+
+def fake_quantize_model(
+    model: M,
+    scheme: QuantizedDType | str = qint8,
+    pattern: Patterns = "*",
+    *,
+    skip: Patterns = (),
+    activations: QuantizedDType | str | None = None,
+    inputs: Mapping[str, InputRange] | None = None,
+) -> M:
+    """A copy of ``model`` to be trained for quantization.
+
+    Linear and convolutional layers become :class:`FakeQuantizedLinear` and :class:`FakeQuantizedConv` ones. Arguments
+    and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes the
+    quantized model. (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
+    Integer-Arithmetic-Only Inference*, CVPR, section 3.)
+    """
+    chosen = as_scheme("fake_quantize_model", scheme)
+    changed: dict[str, Module] = {}
+    for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip):
+        known = _known_range("fake_quantize_model", path, activations, inputs)
+        options: dict[str, Any] = {"activations": activations, "inputs": known}
+        kind = FakeQuantizedLinear if isinstance(layer, Linear) else FakeQuantizedConv
+        changed[path] = _made("fake_quantize_model", path, kind, copy.deepcopy(layer), chosen, **options)
+    return replaced(model, changed)
+
+
+def _known_range(
+    name: str, path: str, activations: QuantizedDType | str | None, inputs: Mapping[str, InputRange] | None
+) -> InputRange | None:
+    """The range of a layer's inputs. Raises where some are known and this one is not."""
+    if activations is None or inputs is None:
+        return None
+    if path not in inputs:
+        raise ArgumentError(
+            f"{name}: there is no range for the inputs of {path!r}: calibrate(...) it, or leave it out with skip. "
+            f"Ranges: {', '.join(inputs) or 'none'}"
+        )
+    return inputs[path]
+
+
+def quantize_like(model: M, state: Mapping[str, Any]) -> M:
+    """A copy of ``model`` that ``state`` can be loaded into: layers are quantized whose weights are quantized there.
+
+    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` gives it;
+    layers whose inputs are quantized there quantize theirs. ``model`` has the layers from before.
+
+        >>> from backburn.nn import Sequential
+        >>> saved = quantize_model(Sequential(Linear(4, 2)), "qint4_symmetric_block4_float16").state_dict()
+        >>> model = quantize_like(Sequential(Linear(4, 2)), saved)
+        >>> model.load_state_dict(saved)
+        >>> model[0].weight.dtype
+        qint4_symmetric_block4_float16
+    """
+    changed: dict[str, Module] = {}
+    for path, layer in model.named_modules():
+        weight = state.get(f"{path}.weight")
+        if isinstance(weight, QuantizedTensor) and isinstance(layer, (Linear, Convolution)):
+            low, high, inputs = (state.get(f"{path}.{part}") for part in ("low", "high", "inputs"))
+            with use_backend(layer.weight.backend):
+                known = None if low is None or high is None else _Saved(asarray(low), asarray(high))
+            options = {"activations": None if inputs is None else inputs.dtype, "inputs": known}
+            kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
+            scheme = as_scheme("quantize_like", weight.dtype)
+            changed[path] = _made("quantize_like", path, kind, layer, scheme, **options)
+    return replaced(model, changed)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A range of inputs that is known already."""
+
+    low: Tensor
+    high: Tensor
+
+    def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
+        return self.low, self.high
+
+
+def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: Patterns = "*") -> M:
+    """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
+
+    Quantized and float layers alike; only the adapters are trained. Raises :class:`ArgumentError` when none matches.
+    """
+    frozen = copy.deepcopy(model)
+    if frozen.parameters():
+        frozen.freeze()
+    kinds = (Linear, QuantizedLinear)
+    layers = quantizable_layers("add_adapters", frozen, pattern, (), kinds)
+    return replaced(frozen, {path: LoRALinear(layer, rank, alpha) for path, layer in layers})
+
+
+def quantizable_layers(
+    name: str,
+    model: Module,
+    pattern: Patterns = "*",
+    skip: Patterns = (),
+    kinds: tuple[type[Module], ...] = (Linear, Convolution),
+) -> list[tuple[str, Any]]:
+    """The layers of ``kinds`` that match, each once, by their first paths. Raises :class:`ArgumentError` for none."""
+    if isinstance(model, kinds):
+        raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
+    modules = list(model.named_modules())
+    holders = (QuantizedConv, FakeQuantizedConv)
+    done = {id(module.layer) for _, module in modules if isinstance(module, holders)}  # without a weight
+    layers = [(path, module) for path, module in modules if isinstance(module, kinds) and id(module) not in done]
+    wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
+    all_kinds = (Linear, Convolution, QuantizedLinear, QuantizedConv)
+    for p in without:
+        if not any(isinstance(module, all_kinds) and _matches(path, (p,)) for path, module in modules):
+            known = _listed(layers)
+            raise ArgumentError(f"{name}: no layer's path matches {p!r}, which is to be skipped. Layers: {known}")
+    chosen = [(p, x) for p, x in layers if _matches(p, wanted) and not _matches(p, without)]
+    if not chosen:
+        what = repr(pattern) if not without else f"{pattern!r} and not {skip!r}"
+        raise ArgumentError(f"{name}: no layer's path matches {what}. Layers: {_listed(layers)}")
+    return chosen
+
+
+def _listed(layers: list[tuple[str, Any]]) -> str:
+    return ", ".join(path for path, _ in layers) or "there is none"
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def replaced(model: M, layers: Mapping[str, Module]) -> M:
+    """A copy of ``model`` with other modules at these paths; a module that stands in several places is one again."""
+    made = copy.deepcopy(model)
+    modules = dict(made.named_modules())
+    new = {id(modules[path]): module for path, module in layers.items()}
+    for holder in Places(made, is_tensor).holders:
+        if id(holder.node) in new and holder.parent is not None:
+            holder.parent.put(holder.key, new[id(holder.node)])
+    return made
