@@ -67,7 +67,7 @@ def log_sigmoid(x: Array, /) -> Array:
 
 
 def softplus(x: Array, /, beta: float = 1.0) -> Array:
-    return elementwise(lambda out, x: _softplus(out, x, beta), x)
+    return elementwise(_softplus if beta == 1 else lambda out, x: _softplus(out, x, beta), x)
 
 
 def silu(x: Array, /) -> Array:
@@ -154,7 +154,7 @@ def _log_sigmoid(out: Array, x: Array) -> None:
     np.subtract(np.minimum(x, 0, out=scratch(out)), out, out=out)
 
 
-def _softplus(out: Array, x: Array, beta: float) -> None:
+def _softplus(out: Array, x: Array, beta: float = 1.0) -> None:
     if beta != 1:
         x = np.multiply(x, beta, out=scratch(out, 1))
     _tail(out, x)

@@ -1,7 +1,8 @@
 """NumPy: working on large arrays block by block, so that the temporaries stay in the processor's cache.
 
 A kernel gets a result to fill and operands of one shape; 16-bit floats come to it in float32. Large results stand on
-recycled memory, and very large ones are computed in several threads.
+recycled memory, and very large ones are computed in several threads. Where :mod:`backburn_numpy.compiled` has a kernel
+of the same name (without the underscore), large float32 operands go to that one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy import compiled
 from backburn_numpy.memory import aligned, empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts, num_threads
 
@@ -99,7 +101,10 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
     out = empty(first.shape, first.dtype)
-    if first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
+    fast = _compiled(kernel, first)
+    if fast is not None:
+        in_parts(fast, (out, *operands), first.size)
+    elif first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
         kernel(out, *operands)
     else:
         _in_blocks(kernel, out.reshape(-1), [o.reshape(-1) for o in operands], 1)
@@ -118,7 +123,10 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
         return out
     length, inner = first.shape[axis], math.prod(first.shape[axis + 1 :])
     if axis == first.ndim - 1:
-        if first.size <= BLOCK and not is_half(first):
+        fast = _compiled(kernel, first)
+        if fast is not None:
+            in_parts(fast, (out, *operands), first.size // length, length)
+        elif first.size <= BLOCK and not is_half(first):
             kernel(out, *operands, -1)
         else:
             lines = [o.reshape(-1, length) for o in operands]
@@ -143,6 +151,28 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
 
     for_parts(part, inner, max(1, WORTH * inner // first.size))
     return out
+
+
+def _compiled(kernel: Kernel, first: Array) -> Kernel | None:
+    """The compiled kernel of the same name, if it serves operands like ``first``."""
+    return compiled.kernel(kernel.__name__[1:]) if compiled.serves(first) else None
+
+
+def in_parts(fast: Kernel, arrays: tuple[Array, ...], rows: int, width: int | None = None, *options: Any) -> None:
+    """Call a compiled kernel with the addresses of ``arrays`` and their sizes, in several threads if it pays.
+
+    All have ``rows`` rows of ``width`` elements, or so many elements without one; what is not contiguous is copied.
+    """
+    whole = [np.ascontiguousarray(a) for a in arrays]
+    starts = [compiled.address(a) for a in whole]
+    steps = [a.nbytes // rows for a in whole]
+    sizes = () if width is None else (width,)
+
+    def part(start: int, stop: int) -> None:
+        at = [address + start * step for address, step in zip(starts, steps, strict=True)]
+        fast(*at, *options, stop - start, *sizes)
+
+    for_parts(part, rows, max(1, WORTH // (width or 1)))
 
 
 def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:

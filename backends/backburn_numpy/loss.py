@@ -10,7 +10,8 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy.blocks import is_half, scratch, wide
+from backburn_numpy import compiled
+from backburn_numpy.blocks import in_parts, is_half, scratch, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.rows import for_blocks, powers
 
@@ -20,6 +21,11 @@ Array = Any
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
+    fast = compiled.kernel("label_cross_entropy") if compiled.serves(x) else None
+    if fast is not None:
+        out = np.empty(labels.shape, x.dtype)
+        in_parts(fast, (out, lines, names), *lines.shape)
+        return out
     picked = lines[np.arange(len(lines)), names].astype(np.float64)
     out = np.empty(len(lines), x.dtype)
 
@@ -43,11 +49,22 @@ def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
 
 def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
-    grads, half = wide(grad.reshape(-1, 1)), is_half(x)
     out = empty(lines.shape, x.dtype)
+    fast = compiled.kernel("label_cross_entropy_backward") if compiled.serves(x) else None
+    if fast is not None:
+        in_parts(fast, (out, grad, lines, names), *lines.shape)
+    else:
+        _cross_entropy_backward(out, grad, lines, names)
+    if axis == x.ndim - 1:
+        return out.reshape(x.shape)
+    return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
+
+
+def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> None:
+    grads, half = wide(grad.reshape(-1, 1)), is_half(x)
 
     def begin(part: slice) -> Callable[[slice], None]:
-        target, logits, own_grads, own_names = out[part], lines[part], grads[part], names[part]
+        target, logits, own_grads, own_names = out[part], x[part], grads[part], names[part]
 
         def work(rows: slice) -> None:
             block, g = wide(logits[rows]), own_grads[rows]
@@ -60,10 +77,7 @@ def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: 
 
         return work
 
-    for_blocks(begin, lines)
-    if axis == x.ndim - 1:
-        return out.reshape(x.shape)
-    return np.moveaxis(out.reshape(*labels.shape, x.shape[axis]), -1, axis)
+    for_blocks(begin, x)
 
 
 def _lines(x: Array, axis: int) -> Array:
@@ -76,7 +90,7 @@ def _lines(x: Array, axis: int) -> Array:
 
 def _names(labels: Array, classes: int) -> Array:
     """The labels in a row; raises for one that names no class."""
-    flat = labels.reshape(-1)
+    flat = labels.reshape(-1).astype(np.int64, copy=False)
     if flat.size and (flat.min() < 0 or flat.max() >= classes):
         wrong = int(flat[(flat < 0) | (flat >= classes)][0])
         raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}")

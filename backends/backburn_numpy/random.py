@@ -32,9 +32,7 @@ def words(key: int, offset: int, count: int) -> Array:
     return raw.astype(PAIR, copy=False).view(WORD)[skipped : skipped + count]
 
 
-def filled(
-    shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]
-) -> Array:
+def filled(shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]) -> Array:
     """An array whose elements ``make(words, out)`` writes block by block, ``each`` words for one element."""
     result = empty((math.prod(shape),), np.dtype(dtype))
 

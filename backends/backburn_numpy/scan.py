@@ -46,9 +46,7 @@ def logcumsumexp(x: Array, /, axis: int) -> Array:
     return _accumulate(np.logaddexp, x, axis)
 
 
-def ssm_scan(
-    a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False
-) -> Array:
+def ssm_scan(a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False) -> Array:
     dtype = x.dtype
     a, x = wide(a), wide(x)
     b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else wide(b)

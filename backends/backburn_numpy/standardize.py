@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import is_half, scratch, wide
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH, in_parts, is_half, scratch, wide
 from backburn_numpy.rows import for_blocks, moments, products, weighted
+from backburn_numpy.threads import for_parts
 
 Array = Any
 
@@ -52,6 +54,11 @@ def _factor(square: Array, eps: float) -> Array:
 
 def standardize(out: Array, x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool) -> None:
     """Fill ``out`` with the standard rows of ``x``, times ``scale``, plus ``bias``."""
+    fast = compiled.kernel("standardize") if compiled.serves(x) else None
+    if fast is not None:
+        rows = [None if p is None else np.ascontiguousarray(p) for p in (scale, bias)]
+        in_parts(fast, (out, x), *x.shape, *(None if p is None else compiled.address(p) for p in rows), eps, centred)
+        return
     half = is_half(x)
 
     def begin(part: slice) -> Callable[[slice], None]:
@@ -87,6 +94,18 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     """
     half, length = is_half(x), x.shape[1]
     of_scale: dict[int, Array] = {}
+    fast = compiled.kernel("standardize_backward") if compiled.serves(x) else None
+    if fast is not None:
+        grad, x, scale = (np.ascontiguousarray(a) for a in (grad, x, scale))
+
+        def by_kernel(start: int, stop: int) -> None:
+            total, some = np.zeros((2, length), np.float32)
+            of_scale[start] = total
+            arrays = (out[start:], total, some, grad[start:], x[start:], scale)
+            fast(*map(compiled.address, arrays), eps, centred, stop - start, length)
+
+        for_parts(by_kernel, len(x), max(1, WORTH // length))
+        return _in_order(of_scale)
 
     def begin(part: slice) -> Callable[[slice], None]:
         standard, target, grads = _Standard(x[part], eps, centred), out[part], wide(grad[part])
@@ -117,4 +136,9 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
         return work
 
     for_blocks(begin, x)
-    return np.add.reduce([of_scale[start] for start in sorted(of_scale)], axis=0)  # in order, so that equal calls agree
+    return _in_order(of_scale)
+
+
+def _in_order(of_scale: dict[int, Array]) -> Array:
+    """The sum of the parts' gradients, by where they start, so that equal calls agree."""
+    return np.add.reduce([of_scale[start] for start in sorted(of_scale)], axis=0)

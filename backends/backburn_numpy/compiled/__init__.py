@@ -1,0 +1,103 @@
+"""Compiled kernels of float32 operations, used where they are there: the same work in one pass over memory.
+
+NumPy computes an operation pass by pass. The kernels in this folder's C sources do softmax, normalizations, activation
+functions, steps of optimizers and products with quantized weights in one pass, in vectors of the processor, without the
+interpreter's lock. They are compiled when the package is installed, if there is a C compiler, or by
+``python -m backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same
+results up to rounding, and slower.
+
+>>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
+True
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.base.errors import ArgumentError
+from backburn_numpy.compiled.build import levels, library
+
+Array = Any
+
+#: Of smaller arrays NumPy's own passes take no longer than the way into a kernel.
+SMALL = 1 << 11
+
+
+def level() -> str | None:
+    """The instruction set of the kernels in use; None where NumPy does their work."""
+    return None if _library is None else _library[0]
+
+
+def kernel(name: str) -> Callable[..., None] | None:
+    """The kernel of that name, which takes addresses and sizes; None where there is none.
+
+    It checks no arguments: arrays that are not C-contiguous float32, or sizes that are not theirs, corrupt memory.
+    """
+    return _kernels.get(name) if name in _kernels else _find(name)
+
+
+def serves(x: Array) -> bool:
+    """Whether kernels may compute with ``x``: large float32, kernels being there."""
+    return _library is not None and x.dtype == np.float32 and x.size >= SMALL
+
+
+def address(x: Array) -> int:
+    """Where the elements of an array begin. The caller keeps the array alive."""
+    start: int = x.__array_interface__["data"][0]
+    return start
+
+
+def _find(name: str) -> Callable[..., None] | None:
+    found = None if _library is None else getattr(_library[1], f"backburn_{name}", None)
+    if found is not None:
+        found.restype = None
+        found.argtypes = SIGNATURES[name]
+    _kernels[name] = found
+    return found
+
+
+_POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+
+
+def _signatures() -> dict[str, list[Any]]:
+    """The C types of each kernel's arguments: pointers to arrays, options, sizes."""
+    unary = ("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh")
+    binary = ("sigmoid_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward")
+    return {
+        **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
+        **dict.fromkeys(binary, [_POINTER] * 3 + [_COUNT]),
+        **dict.fromkeys(("softmax", "log_softmax"), [_POINTER] * 2 + [_COUNT] * 2),
+        **dict.fromkeys(("softmax_backward", "log_softmax_backward"), [_POINTER] * 3 + [_COUNT] * 2),
+        "label_cross_entropy": [_POINTER] * 3 + [_COUNT] * 2,
+        "label_cross_entropy_backward": [_POINTER] * 4 + [_COUNT] * 2,
+        "standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 2,
+        "standardize_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
+    }
+
+
+SIGNATURES = _signatures()
+
+
+def _load() -> tuple[str, ctypes.CDLL] | None:
+    """The library for the best instruction set that the processor has, by what the least one finds of it."""
+    wanted = os.environ.get("BACKBURN_COMPILED", "1")
+    if wanted not in ("0", "1"):
+        raise ArgumentError(f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them")
+    if wanted == "0":
+        return None
+    names = tuple(levels())
+    try:
+        least = ctypes.CDLL(str(library(names[0])))
+        name = names[least.backburn_level()]
+        return name, ctypes.CDLL(str(library(name)))
+    except OSError:  # not compiled, or for another system
+        return None
+
+
+_kernels: dict[str, Callable[..., None] | None] = {}
+_library = _load()

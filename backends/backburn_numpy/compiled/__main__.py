@@ -1,0 +1,23 @@
+"""``python -m backburn_numpy.compiled``: compile the kernels for this machine, where an install has not done it."""
+
+from __future__ import annotations
+
+import sys
+
+from backburn_numpy.compiled.build import NoCompilerError, build
+
+
+def main() -> int:
+    """Compile, and say what was made or what was missing."""
+    try:
+        made = build()
+    except NoCompilerError as error:
+        print(f"The kernels are not compiled, and NumPy does their work. {error}", file=sys.stderr)
+        return 1
+    for path in made:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+/* Activation functions and their gradients, element by element. */
+#include "kernels.h"
+
+#define UNARY(name, expression)                                                                                        \
+    KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const float x = xs[i];                                                                                     \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }
+
+#define BINARY(name, first, second, expression)                                                                        \
+    KERNEL void backburn_##name(float *restrict out, const float *restrict firsts, const float *restrict seconds,     \
+                                int64_t count) {                                                                       \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const float first = firsts[i], second = seconds[i];                                                        \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }
+
+/* log(1 + exp(-|x|)) */
+INLINE float tail_of(float x) { return log_of_one_plus(exp_of(-fabsf(x))); }
+
+UNARY(sigmoid, sigmoid_of(x))
+BINARY(sigmoid_backward, grad, y, (1.0f - y) * y * grad)
+UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))
+UNARY(softplus, (x < 0.0f ? 0.0f : x) + tail_of(x))
+UNARY(silu, x * sigmoid_of(x))
+
+INLINE float silu_slope(float x) {
+    const float gate = sigmoid_of(x);
+    return ((1.0f - gate) * x + 1.0f) * gate;
+}
+BINARY(silu_backward, grad, x, silu_slope(x) * grad)
+
+/* ---- GELU, x times the normal distribution's mass below x ---- */
+
+/* The mass above y = |x| is p(y) / q(y) exp(-y**2 / 2), the quotient by Remez' algorithm on 0 to 14.6 (2**-27.3), where
+ * float32 has no smaller numbers. Returns the exponential times the quotient; density is the exponential. */
+INLINE float mass_above(float y, float *density) {
+    /* The leading bits of y have an exact square, so that the large exponent is not rounded. */
+    const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
+    *density = exp_of_sum(-0.5f * (leading * leading), -0.5f * (rest * (y + leading)));
+    const float p = (((0.3989468369f * y + 3.935827965f) * y + 17.74102709f) * y + 42.42109394f) * y + 48.37106885f;
+    const float q =
+        ((((y + 9.866274741f) * y + 45.45579191f) * y + 116.392779f) * y + 162.0312867f) * y + 96.74213713f;
+    return p / q * *density;
+}
+
+INLINE float clipped(float x) {
+    const float y = fabsf(x);
+    return y > 14.6f ? 14.6f : y;
+}
+
+INLINE float gelu_of(float x) {
+    float density;
+    const float y = clipped(x);
+    return (x < 0.0f ? 0.0f : x) - mass_above(y, &density) * y; /* nothing cancels below 0 */
+}
+
+/* With t = mass - y density / sqrt(2 pi) the slope is t below 0 and 1 - t above. */
+INLINE float gelu_slope(float x) {
+    float density;
+    const float y = clipped(x), mass = mass_above(y, &density), t = mass - y * 0.39894228040143268f * density;
+    return x < 0.0f ? t : 1.0f - t;
+}
+
+UNARY(gelu, gelu_of(x))
+BINARY(gelu_backward, grad, x, gelu_slope(x) * grad)
+
+#define LINEAR 1.5957691216057308f /* 2 sqrt(2 / pi) */
+#define CUBIC 0.07135481627159936f /* 0.044715 of that */
+
+/* x sigmoid(u) with u = x (LINEAR + CUBIC x**2), which is the form with the hyperbolic tangent. */
+UNARY(gelu_tanh, x * sigmoid_of(x * (LINEAR + CUBIC * (x * x))))
+
+/* With e = exp(-u): (1 + e + x u' e) / (1 + e)**2. Beyond 9 it is 0 or 1 up to 1e-26, but the square would overflow. */
+INLINE float gelu_tanh_slope(float x) {
+    x = x > 9.0f ? 9.0f : x;
+    x = x < -9.0f ? -9.0f : x;
+    const float square = x * x, e = exp_of(-(x * (LINEAR + CUBIC * square))), below = 1.0f + e;
+    return (below + x * (LINEAR + 3.0f * CUBIC * square) * e) / (below * below);
+}
+BINARY(gelu_tanh_backward, grad, x, gelu_tanh_slope(x) * grad)

@@ -1,0 +1,72 @@
+"""Compiling the kernels, with the C compiler of the machine.
+
+The hook of the package's build and ``python -m backburn_numpy.compiled`` both do it by :func:`build`. Nothing is
+imported from the rest of the package: it may not be installed yet.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SOURCES = sorted(FOLDER.glob("*.c"))
+
+#: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
+FLAGS = (
+    *("-std=c11", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    *("-fPIC", "-shared", "-fvisibility=hidden", "-s", "-Wall"),
+)
+
+#: The instruction sets that there is a library for, the least first, and the flags of each.
+LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "x86-64": ("-march=x86-64",),
+        "x86-64-v3": ("-march=x86-64-v3",),
+        "x86-64-v4": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    },
+}
+OTHERS: dict[str, tuple[str, ...]] = {
+    "base": ()
+}  # on AArch64 all processors have the same vectors, as far as compilers use them
+
+
+def levels() -> dict[str, tuple[str, ...]]:
+    """The instruction sets of this kind of processor, the least first, and the compiler's flags for each."""
+    machine = platform.machine()
+    return LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
+
+
+def library(level: str, folder: Path = FOLDER) -> Path:
+    """Where the library for an instruction set lies."""
+    return folder / f"kernels-{level}.so"
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler, or it refused the sources; the message says which command failed and how."""
+
+
+def build(folder: Path = FOLDER) -> list[Path]:
+    """Compile the kernels for every instruction set into ``folder``. Raises :class:`NoCompilerError`."""
+    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
+    if not compiler[0]:
+        raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
+    made = []
+    for level, flags in levels().items():
+        target = library(level, folder)
+        # Written beside its place, so that no process ever loads half a library.
+        unfinished = target.with_suffix(f".{os.getpid()}")
+        command = [*compiler, *FLAGS, *flags, *map(str, SOURCES), "-o", str(unfinished), "-lm"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+            unfinished.replace(target)
+        except (OSError, subprocess.SubprocessError) as error:
+            unfinished.unlink(missing_ok=True)
+            said = getattr(error, "stderr", None) or str(error)
+            raise NoCompilerError(f"{shlex.join(command)}\n{said}") from error
+        made.append(target)
+    return made

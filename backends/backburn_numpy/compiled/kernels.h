@@ -1,0 +1,94 @@
+/* What the kernels of the NumPy backend share.
+ *
+ * Every kernel works on contiguous float32 arrays whose sizes its caller has checked, writes its results and nothing
+ * else, and keeps no state, so that several threads may each do a part. The sources are plain C11. They are compiled
+ * once for each instruction set, and written so that compilers turn their loops into vectors: no calls, no branches
+ * that depend on the data, sums marked as reductions. Arithmetic keeps the rules of IEEE 754, NaN and infinities
+ * included (no -ffast-math); only sums are taken in another order, and products may be fused with sums.
+ */
+#ifndef BACKBURN_KERNELS_H
+#define BACKBURN_KERNELS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define KERNEL __declspec(dllexport)
+#else
+#define KERNEL __attribute__((visibility("default")))
+#endif
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+#define LOOP _Pragma("omp simd")
+#define SUM_OF(...) _Pragma(TEXT(omp simd reduction(+ : __VA_ARGS__)))
+#define MAXIMUM_OF(top) _Pragma(TEXT(omp simd reduction(max : top)))
+#define TEXT(...) #__VA_ARGS__
+
+INLINE float from_bits(int32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE int32_t to_bits(float value) {
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* exp(x + rest), for a rest that is small against 1 or the rounding error of x: 2**n p(r) with r in -0.35 to 0.35 and
+ * the polynomial of Cephes (Moshier). Within 1 ulp where the result is normal; overflows to infinity, underflows
+ * through subnormal numbers to 0, NaN stays NaN. */
+INLINE float exp_of_sum(float x, float rest) {
+    const float shift = 12582912.0f; /* 1.5 * 2**23: adding it rounds to an integer, which its low bits hold */
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    const float shifted = (x + rest) * 1.44269504088896341f + shift;
+    const float n = shifted - shift;
+    const float r = ((x - n * 0.693359375f) + n * 2.12194440e-4f) + rest;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = (p * r) * r + r + 1.0f;
+    /* n goes from -150 to 128, which takes two factors that are powers of 2 each. */
+    const int32_t whole = to_bits(shifted) - to_bits(shift), half = whole >> 1;
+    return p * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+}
+
+INLINE float exp_of(float x) { return exp_of_sum(x, 0.0f); }
+
+/* log(1 + e) for e in 0 to 1, within 2 ulp: log(m) + log1p's correction, with Cephes' polynomial. */
+INLINE float log_of_one_plus(float e) {
+    const float u = 1.0f + e, lost = e - (u - 1.0f);
+    /* u is in 1 to 2: halved above sqrt(2), so that the argument of the polynomial is in -0.3 to 0.42. */
+    const int above = u > 1.41421356f;
+    const float m = above ? 0.5f * u : u, z = m - 1.0f;
+    float p = 7.0376836292e-2f;
+    p = p * z - 1.1514610310e-1f;
+    p = p * z + 1.1676998740e-1f;
+    p = p * z - 1.2420140846e-1f;
+    p = p * z + 1.4249322787e-1f;
+    p = p * z - 1.6668057665e-1f;
+    p = p * z + 2.0000714765e-1f;
+    p = p * z - 2.4999993993e-1f;
+    p = p * z + 3.3333331174e-1f;
+    const float square = z * z;
+    float result = (p * z) * square - 0.5f * square + z + lost / u;
+    return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
+}
+
+/* By the power that cannot overflow, so that small results keep their digits. */
+INLINE float sigmoid_of(float x) {
+    const float e = exp_of(-fabsf(x)), above = 1.0f / (1.0f + e);
+    return x < 0.0f ? e * above : above;
+}
+
+#endif

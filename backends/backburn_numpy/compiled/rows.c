@@ -1,0 +1,147 @@
+/* Softmax, cross-entropy and normalizations over the rows of a matrix. */
+#include "kernels.h"
+
+INLINE float largest(const float *restrict x, int64_t width) {
+    float top = -INFINITY;
+    MAXIMUM_OF(top) for (int64_t i = 0; i < width; i++) top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+INLINE float sum_of(const float *restrict x, int64_t width) {
+    float total = 0.0f;
+    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += x[i];
+    return total;
+}
+
+INLINE float product_of(const float *restrict x, const float *restrict y, int64_t width) {
+    float total = 0.0f;
+    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += x[i] * y[i];
+    return total;
+}
+
+/* Fills out with exp(x - top) and returns the sum. */
+INLINE float powers(float *restrict out, const float *restrict x, float top, int64_t width) {
+    float total = 0.0f;
+    SUM_OF(total) for (int64_t i = 0; i < width; i++) {
+        const float power = exp_of(x[i] - top);
+        out[i] = power;
+        total += power;
+    }
+    return total;
+}
+
+INLINE float sum_of_powers(const float *restrict x, float top, int64_t width) {
+    float total = 0.0f;
+    SUM_OF(total) for (int64_t i = 0; i < width; i++) total += exp_of(x[i] - top);
+    return total;
+}
+
+KERNEL void backburn_softmax(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const float factor = 1.0f / powers(out, x, largest(x, width), width);
+        LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
+    }
+}
+
+KERNEL void backburn_softmax_backward(float *restrict out, const float *restrict grad, const float *restrict y,
+                                      int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
+        const float product = product_of(grad, y, width);
+        LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
+    }
+}
+
+KERNEL void backburn_log_softmax(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width));
+        LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
+    }
+}
+
+KERNEL void backburn_log_softmax_backward(float *restrict out, const float *restrict grad, const float *restrict y,
+                                          int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
+        const float total = sum_of(grad, width);
+        LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
+    }
+}
+
+/* -log softmax(x)[label] of each row; labels are in range. */
+KERNEL void backburn_label_cross_entropy(float *restrict out, const float *restrict x, const int64_t *restrict labels,
+                                         int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        const float top = largest(x, width), *after = x + labels[r] + 1;
+        const float others = sum_of_powers(x, top, labels[r]) + sum_of_powers(after, top, width - labels[r] - 1);
+        /* In double the difference of two large logarithms is as exact as it need be, and a small loss keeps its digits:
+         * the others are not lost in the sum with the label's 1. */
+        const double own = (double)x[labels[r]] - (double)top;
+        out[r] = (float)(log((double)others + exp(own)) - own);
+    }
+}
+
+KERNEL void backburn_label_cross_entropy_backward(float *restrict out, const float *restrict grads,
+                                                  const float *restrict x, const int64_t *restrict labels,
+                                                  int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const float factor = grads[r] / powers(out, x, largest(x, width), width);
+        LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
+        out[labels[r]] -= grads[r];
+    }
+}
+
+/* ---- layer norm, and root-mean-square norm, which is not centred ---- */
+
+typedef struct {
+    float mean, factor;
+} Moments;
+
+INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int centred) {
+    const float mean = centred ? sum_of(x, width) / (float)width : 0.0f;
+    float squares = 0.0f;
+    SUM_OF(squares) for (int64_t i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    return (Moments){mean, 1.0f / sqrtf(squares / (float)width + eps)};
+}
+
+/* Scale and bias are rows, or null. */
+KERNEL void backburn_standardize(float *restrict out, const float *restrict x, const float *restrict scale,
+                                 const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        const Moments of = moments_of(x, width, eps, centred);
+        LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - of.mean) * of.factor;
+        if (scale) {
+            LOOP for (int64_t i = 0; i < width; i++) out[i] *= scale[i];
+        }
+        if (bias) {
+            LOOP for (int64_t i = 0; i < width; i++) out[i] += bias[i];
+        }
+    }
+}
+
+/* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term where
+ * it is centred; adds the sum of grad n over the rows to of_scale, by way of some rows' sum in part. */
+KERNEL void backburn_standardize_backward(float *restrict out, float *restrict of_scale, float *restrict part,
+                                          const float *restrict grad, const float *restrict x,
+                                          const float *restrict scale, float eps, int centred, int64_t rows,
+                                          int64_t width) {
+    for (int64_t start = 0; start < rows; start += 64) {
+        const int64_t stop = start + 64 < rows ? start + 64 : rows;
+        memset(part, 0, (size_t)width * sizeof *part);
+        for (int64_t r = start; r < stop; r++, grad += width, x += width, out += width) {
+            const Moments of = moments_of(x, width, eps, centred);
+            float along = 0.0f, total = 0.0f;
+            SUM_OF(along, total) for (int64_t i = 0; i < width; i++) {
+                const float n = (x[i] - of.mean) * of.factor, slope = grad[i] * scale[i];
+                along += slope * n;
+                total += slope;
+            }
+            along /= (float)width;
+            total = centred ? total / (float)width : 0.0f;
+            LOOP for (int64_t i = 0; i < width; i++) {
+                const float n = (x[i] - of.mean) * of.factor;
+                out[i] = of.factor * ((grad[i] * scale[i] - n * along) - total);
+                part[i] += grad[i] * n;
+            }
+        }
+        LOOP for (int64_t i = 0; i < width; i++) of_scale[i] += part[i];
+    }
+}
