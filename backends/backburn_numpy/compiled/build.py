@@ -11,10 +11,12 @@ import platform
 import shlex
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SOURCES = sorted(FOLDER.glob("*.c"))
+HEADERS = sorted(FOLDER.glob("*.h"))
 
 #: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
 FLAGS = (
@@ -41,9 +43,14 @@ def levels() -> dict[str, tuple[str, ...]]:
     return LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
 
 
+def edition() -> str:
+    """A number that changes with the sources, so that a library of others is never taken for theirs."""
+    return f"{zlib.crc32(b''.join(path.read_bytes() for path in (*HEADERS, *SOURCES))):08x}"
+
+
 def library(level: str, folder: Path = FOLDER) -> Path:
-    """Where the library for an instruction set lies."""
-    return folder / f"kernels-{level}.so"
+    """Where the library for an instruction set lies, as made of the present sources."""
+    return folder / f"kernels-{level}-{edition()}.so"
 
 
 class NoCompilerError(RuntimeError):
@@ -55,7 +62,7 @@ def build(folder: Path = FOLDER) -> list[Path]:
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
-    made = []
+    before, made = set(folder.glob("kernels-*.so")), []
     for level, flags in levels().items():
         target = library(level, folder)
         # Written beside its place, so that no process ever loads half a library.
@@ -69,4 +76,6 @@ def build(folder: Path = FOLDER) -> list[Path]:
             said = getattr(error, "stderr", None) or str(error)
             raise NoCompilerError(f"{shlex.join(command)}\n{said}") from error
         made.append(target)
+    for old in before.difference(made):
+        old.unlink(missing_ok=True)
     return made
