@@ -153,6 +153,23 @@ def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> 
     assert last(again) == last(whole)
 
 
+def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path: Path) -> None:
+    assert run("train", config, "--epochs", 1)[0] == 0
+    model = tmp_path / "out" / "model.safetensors"
+    before = model.read_bytes()
+    status, out, err = run("train", config, "--seed", 5)
+    assert (status, out) == (2, "")
+    assert "has a run in it already (model.safetensors)" in err
+    assert all(option in err for option in ("--resume", "--overwrite", "--out"))
+    assert model.read_bytes() == before
+    model.unlink()  # what could be resumed is kept, too
+    assert "(resume.safetensors)" in run("train", config, "--seed", 5)[2]
+    assert run("train", config, "--seed", 5, "--overwrite")[0] == 0
+    assert model.exists()
+    with pytest.raises(SystemExit):
+        run("train", config, "--resume", "--overwrite")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_keeps_the_last_epoch(config: Path, tmp_path: Path, run, number: int, status: int) -> None:
     path = os.pathsep.join(p for p in sys.path if p)

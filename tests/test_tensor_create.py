@@ -325,6 +325,30 @@ def test_what_memory_does_not_hold(call: Any, words: str) -> None:
     assert isinstance(caught.value, MemoryError)
 
 
+HUGE = {
+    "add": (lambda x: x + 1.0, r"float32\[10{13}\] \(autodiff\(numpy\)\), 1.0\."),
+    "multiply": (lambda x: x * x, r"float32\[10{13}\] .*, float32\[10{13}\]"),
+    "exp": (bb.exp, "Operands: float32"),
+    "matmul": (lambda x: x[:, None] @ x[None, :9], r"float32\[10{13},1\]"),
+    "concat": (lambda x: bb.concat([x, x]), r"Operands: \[float32.* Options: axis=0"),
+    "astype": (lambda x: x.astype("float64"), r"Options: dtype=float64"),
+    "numpy": (lambda x: x.numpy(), r"Operand: float32\[10{13}\]"),
+    "tolist": (lambda x: x.tolist(), r"Operand: float32\[10{13}\]"),
+    "backward": (lambda x: bb.broadcast_to(bb.asarray(1.0).require_grad(), x.shape).backward(), "Operand: float32"),
+    "vjp": (lambda x: bb.vjp(lambda y: bb.broadcast_to(y, x.shape)[0], bb.asarray(1.0))[1](1.0), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_what_memory_does_not_hold_of_operations(name: str) -> None:
+    f, words = HUGE[name]
+    x = bb.broadcast_to(bb.asarray([1.0]), (10**13,))
+    with pytest.raises(DeviceMemoryError, match=rf"^{name}: the memory of cpu is exhausted: .*{words}") as caught:
+        f(x)
+    assert isinstance(caught.value, MemoryError)
+    assert str(caught.value).endswith("Make less at a time, or take a smaller dtype")
+
+
 def test_backend_and_device_may_name_the_same() -> None:
     assert bb.zeros(2, backend="numpy", device=bb.load_backend("numpy")).backend.spec == "numpy"
 

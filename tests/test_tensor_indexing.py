@@ -256,6 +256,11 @@ def test_tensors_stay_as_they_are() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.set"):
         x[0] = 3.0  # type: ignore[index]
+    words = r"^x\[i\] = v: tensors are never changed: .* Operands: float32\[2\] .*, int64\[\] .*\. Index: \(slice"
+    with pytest.raises(ImmutableError, match=words):
+        x[1:, None] = bb.asarray(3)  # type: ignore[index]
+    with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.add\(v\)"):
+        x[0] += 1.0  # type: ignore[index]
     x.at[0].set(3.0)
     assert x.tolist() == [1.0, 2.0]
 

@@ -15,7 +15,7 @@ import pytest
 
 import backburn as bb
 from backburn.backend.random import draws
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, BackendMismatchError, DTypeError, ShapeError
 
 random = bb.random
 K: Any = bb.load_backend("numpy")
@@ -219,3 +219,11 @@ def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
     assert random.get_state()["key"] == before["key"]
+
+
+def test_permutation_of_a_tensor_stays_where_the_tensor_lives() -> None:
+    x = bb.asarray([1.0, 2.0, 3.0])
+    for where in ({"backend": x.backend}, {"backend": "autodiff(numpy)"}, {"device": x.device}):
+        assert sorted(bb.random.permutation(x, **where).tolist()) == [1.0, 2.0, 3.0]
+    with pytest.raises(BackendMismatchError, match=r"permutation: .*Write permutation\(x\.to\('numpy'\)\)"):
+        bb.random.permutation(x, backend="numpy")

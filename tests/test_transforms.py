@@ -748,6 +748,9 @@ STATEFUL: dict[str, Any] = {
     "linearize": lambda f, m: linearize(f, m),
     "twice": lambda f, m: grad(lambda m: grad(f)(m)[0].weight.sum())(m),
     "from outside": lambda f, m: grad(lambda x: f(m) * x)(2.0),
+    "jacobian": lambda f, m: jacobian(f)(m),
+    "forward": lambda f, m: jacobian(f, mode="forward")(m),
+    "hessian": lambda f, m: hessian(f)(m),
 }
 
 

@@ -40,7 +40,9 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("--epochs", metavar="N", type=int, help="how often to go through the images")
     command.add_argument("--seed", metavar="N", type=int, help="what all random numbers follow from")
     command.add_argument("--out", metavar="DIR", help="the folder of the model and the learning curves")
-    command.add_argument("--resume", action="store_true", help="go on from the last epoch in the output folder")
+    earlier = command.add_mutually_exclusive_group()
+    earlier.add_argument("--resume", action="store_true", help="go on from the last epoch in the output folder")
+    earlier.add_argument("--overwrite", action="store_true", help="replace a run in the output folder")
     command.set_defaults(run=train)
 
 
@@ -69,7 +71,7 @@ def train(options: argparse.Namespace) -> int:
     config = configuration.changed(config, "output", folder=options.out)
     said = configuration.place_of_key(options.config, "backend") if config.backend else ""
     backend = training_backend(chosen_backend(options.backend, config.backend, said))
-    folder = outputs.prepare(config.output.folder)
+    folder = outputs.prepare(config.output.folder, keeps=options.resume or options.overwrite)
     trainer = Trainer(config, backend)
     if options.resume:
         outputs.resume(trainer, folder)

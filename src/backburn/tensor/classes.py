@@ -44,7 +44,17 @@ from backburn.tensor import (
 )
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
-from backburn.tensor.dispatch import Scalar, binary, describe, explain, inner_of, lift, register_class, wrap
+from backburn.tensor.dispatch import (
+    Scalar,
+    binary,
+    describe,
+    exhausted,
+    explain,
+    inner_of,
+    lift,
+    register_class,
+    wrap,
+)
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import VERSIONS
 
@@ -220,7 +230,10 @@ class Tensor:
             options["cotangent"] = lift(self._inner_tensor("backward", cotangent), k.inner_backend)
         if retain_graph:
             options["retain_graph"] = True
-        return k.backward(self._primitive, **options)  # type: ignore[no-any-return]
+        try:
+            return k.backward(self._primitive, **options)  # type: ignore[no-any-return]
+        except MemoryError as error:
+            exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
 
     def grad(self, gradients: Gradients[Any]) -> FloatTensor | None:
         """This tensor's gradient, a tensor of the inner backend; None where none flowed."""
@@ -392,7 +405,10 @@ class Tensor:
     if not TYPE_CHECKING:  # checkers refuse it as well
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            raise ImmutableError("tensors are never changed: x = x.at[i].set(v) makes a changed copy")
+            raise ImmutableError(
+                "x[i] = v: tensors are never changed: x = x.at[i].set(v) makes a changed copy, and for x[i] += v "
+                f"x = x.at[i].add(v). Operands: {describe((self, value))}. Index: {describe((key,)) or None}"
+            )
 
     # ---- operators ----
 

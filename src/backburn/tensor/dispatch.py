@@ -200,10 +200,13 @@ def cast(x: Any, dtype: DType) -> Any:
         return x
     k = x.backend
     try:
-        primitive = k.cast(x._primitive, dtype)
-    except RuntimeWarning as warning:
-        silence(warning, k)
-        primitive = k.cast(x._primitive, dtype)
+        try:
+            primitive = k.cast(x._primitive, dtype)
+        except RuntimeWarning as warning:
+            silence(warning, k)
+            primitive = k.cast(x._primitive, dtype)
+    except Exception as error:
+        explain("cast", (x,), {"dtype": dtype}, error)
     return CLASSES[dtype.kind](primitive, k, dtype)
 
 
@@ -307,12 +310,17 @@ def dequantized(x: Any, dtype: DType | None = None) -> Any:
 # ---- calls ----
 
 
+def flat(operands: Iterable[Any]) -> list[Any]:
+    """The tensors among operands, those in lists too."""
+    return [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]
+
+
 def call(name: str, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
-    backend = common_backend(name, (t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)))
+    backend = common_backend(name, flat(operands))
     primitives = [
         [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
         for x in operands
@@ -467,6 +475,16 @@ def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]
 # ---- errors ----
 
 
+def exhausted(name: str, where: str, device: str, cause: MemoryError) -> NoReturn:
+    """Raise our error for a call for which the memory does not suffice; one that is ours already stays."""
+    if isinstance(cause, BackburnError):
+        raise cause
+    words = str(cause).strip().rstrip(".") or "nothing more can be allocated"
+    raise DeviceMemoryError(
+        f"{name}: the memory of {device} is exhausted: {words}.{where} Make less at a time, or take a smaller dtype"
+    ) from cause
+
+
 #: Writes what is long only in part.
 _REPR = reprlib.Repr()
 _REPR.maxother = _REPR.maxstring = _REPR.maxlong = 100
@@ -512,12 +530,14 @@ def _spoken(name: str, option: str, value: Any) -> str:
 def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
     """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words.
 
-    The backend's error stays as the cause. What is nobody's mistake (memory, an interrupt) passes as it is.
+    The backend's error stays as the cause. What is nobody's mistake (an interrupt) passes as it is.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
     options = ", ".join(_spoken(name, k, v) for k, v in attributes.items())
     where += f" Options: {options}." if options else ""
     entry = OPERATIONS[name]
+    if isinstance(cause, MemoryError) and not isinstance(cause, BackburnError):
+        exhausted(name, where, flat(operands)[0].backend.device, cause)
     if entry.shape is not None:
         shapes = [
             [t.shape for t in x] if x.__class__ is list else x.shape if is_tensor(x) else None for x in operands

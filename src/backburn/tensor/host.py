@@ -13,7 +13,17 @@ from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend, place_of
-from backburn.tensor.dispatch import cast, describe, inner_of, is_tensor, kind_operand, levels_between, lift, wrap
+from backburn.tensor.dispatch import (
+    cast,
+    describe,
+    exhausted,
+    inner_of,
+    is_tensor,
+    kind_operand,
+    levels_between,
+    lift,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -241,7 +251,10 @@ def quantized_from_parts(
 
 def to_host(x: Any) -> Any:
     """The values of a tensor as a NumPy array of the caller's own; history is left behind."""
-    return x.backend.to_numpy(x._primitive)
+    try:
+        return x.backend.to_numpy(x._primitive)
+    except MemoryError as error:
+        exhausted("numpy", f" Operand: {describe((x,))}.", "cpu", error)
 
 
 def host_text(x: Any, prefix: str = "") -> str:

@@ -32,7 +32,7 @@ from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.elsewhere import missing_name
-from backburn.base.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureError, DTypeError, ShapeError
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend, place_of
@@ -428,16 +428,25 @@ def permutation(
 ) -> Tensor:
     """The numbers from 0 to ``x - 1`` in random order, or a tensor with its entries along ``axis`` in random order.
 
+    The numbers are on ``backend``, and the tensor stays where it is: another ``backend`` for it raises
+    :class:`BackendMismatchError`.
+
     >>> import backburn as bb
     >>> sorted(bb.random.permutation(4).tolist())
     [0, 1, 2, 3]
     """
     if is_tensor(x):
         y = kind_operand("permutation", x, "FIB")
-        place = axis_of("permutation", y, axis)
-        n = y.shape[place]
+        place = place_of(backend, device)
+        if place is not None and (asked := as_backend(place)) != y.backend:
+            raise BackendMismatchError(
+                f"permutation: a tensor is permuted where it lives, and {asked.spec} is not there. Write "
+                f"permutation(x.to({asked.spec!r})). Operand: {describe((y,))}"
+            )
+        along = axis_of("permutation", y, axis)
+        n = y.shape[along]
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
-        return call("take", y, order, axis=place)  # type: ignore[no-any-return]
+        return call("take", y, order, axis=along)  # type: ignore[no-any-return]
     (n,) = shape_of("permutation", integer("permutation", "x", x))
     where = place_of(backend, device)
     return _draw("permutation", (n,), int64, where, generator, n=n)  # type: ignore[no-any-return]

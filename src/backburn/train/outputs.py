@@ -19,12 +19,20 @@ MODEL, STATE, CURVES = "model.safetensors", "resume.safetensors", "curves.png"
 ANOTHER = "Choose another with --out or the key 'folder' of [output]"
 
 
-def prepare(folder: str | os.PathLike[str]) -> Path:
-    """The output folder, made where it does not exist. Raises :class:`ConfigError` where it cannot be written to."""
+def prepare(folder: str | os.PathLike[str], keeps: bool = False) -> Path:
+    """The output folder, made where it does not exist.
+
+    Raises :class:`ConfigError` where it cannot be written to, and where it has a run, which ``keeps`` allows.
+    """
     folder = Path(folder)
     for name in (MODEL, STATE, CURVES):
         if (folder / name).is_dir():
             raise ConfigError(f"the output folder {folder} cannot be used: {name} in it is a folder. {ANOTHER}")
+        if not keeps and name != CURVES and (folder / name).exists():
+            raise ConfigError(
+                f"the output folder {folder} has a run in it already ({name}): go on with it by --resume, or "
+                f"replace it by --overwrite. {ANOTHER}"
+            )
     trial = folder / f".{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, lift
+from backburn.tensor.dispatch import common_backend, describe, exhausted, lift
 from backburn.tensor.spent import spend
 from backburn.transforms.levels import (
     as_output,
@@ -135,7 +135,10 @@ def _pull(
     if pairs:
         nodes = raised([x.primitive.node for x, _ in pairs], below, k)
         root = outputs_node(nodes, [lift(c, k) for _, c in pairs])
-        found = reverse(k, root, None, retain_graph=True)
+        try:
+            found = reverse(k, root, None, retain_graph=True)
+        except MemoryError as error:
+            exhausted("vjp", f" Operands: {describe(like)}.", k.device, error)
         check_leaves_are_ours("vjp", outer, found, inputs)
     result = []
     for node, x in zip(inputs, like, strict=True):

@@ -22,7 +22,7 @@ from backburn.transforms.derivatives import (
     pulled_back,
     with_aux,
 )
-from backburn.transforms.levels import check_function, float_leaves, is_no_float
+from backburn.transforms.levels import carry_out, check_function, float_leaves, is_no_float
 
 #: How many cotangents or tangents are taken through the function together.
 AT_ONCE = 256
@@ -109,7 +109,7 @@ def _derivative(
     of_numbered, primals = of_chosen(name, f, numbers, args, kwargs)
     leaves, structure = float_leaves(name, tuple(primals))
     valued, aux = with_aux(name, of_numbered, has_aux)
-    made = _Derivative(name, valued, leaves, structure)
+    made = _Derivative(name, valued, tuple(primals), leaves, structure)
     rest = list(aux)
     trees = [unflatten(structure, row) for row in (made.by_rows() if mode == "reverse" else made.by_columns())]
     found = unflatten(made.out_structure, trees if several else [t[0] for t in trees])
@@ -117,16 +117,29 @@ def _derivative(
 
 
 class _Derivative:
-    """The derivative of ``f`` at ``leaves``: for each tensor of the result, a block for each leaf."""
+    """The derivative of ``f`` at the leaves of ``primals``: for each tensor of the result, a block for each leaf.
 
-    def __init__(self, name: str, f: Function, leaves: list[FloatTensor], structure: Any) -> None:
+    Every run of ``f`` begins with the same random state and with copies of ``primals``, which get what the first run
+    puts into modules.
+    """
+
+    def __init__(
+        self, name: str, f: Function, primals: tuple[Any, ...], leaves: list[FloatTensor], structure: Any
+    ) -> None:
         self.f, self.leaves, self.structure = f, leaves, structure
         self.state = random.get_state()
-        self.primals = unflatten(structure, leaves)
-        self.outputs, self.out_structure = flatten(f(*self.primals), is_constant=is_no_float)
+        given = self.copies()
+        out = f(*given)
+        carry_out(primals, given, leaves)
+        self.outputs, self.out_structure = flatten(out, is_constant=is_no_float)
         for x in self.outputs:
             if not isinstance(x, FloatTensor):
                 raise ArgumentError(f"{name}: the function must return float tensors, not {type(x).__name__}")
+
+    def copies(self) -> tuple[Any, ...]:
+        """The arguments, with modules of their own."""
+        made: tuple[Any, ...] = unflatten(self.structure, self.leaves)
+        return made
 
     def by_rows(self) -> list[list[Any]]:
         """From a cotangent for each element of the result."""
@@ -135,8 +148,8 @@ class _Derivative:
         for place, out in enumerate(self.outputs):
 
             def pulled(unit: Any, place: int = place) -> list[Any]:
-                with random.fork(self.state):  # each part draws what the first run drew
-                    _, pullback, inputs = pulled_back(self.f, self.primals)
+                with random.fork(self.state):
+                    _, pullback, inputs = pulled_back(self.f, self.copies())
                 found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
                 spend(inputs)
                 return flatten(found, is_constant=is_no_float)[0]
@@ -154,7 +167,7 @@ class _Derivative:
             def pushed(unit: Any, place: int = place) -> list[Any]:
                 tangents = unflatten(self.structure, [*zeros[:place], unit, *zeros[place + 1 :]])
                 with random.fork(self.state):
-                    return flatten(jvp(self.f, self.primals, tangents)[1], is_constant=is_no_float)[0]
+                    return flatten(jvp(self.f, self.copies(), tangents)[1], is_constant=is_no_float)[0]
 
             columns = _for_each_unit(pushed, zeros[place], self.outputs)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
