@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from backburn.backend import quantized
+from backburn.backend import quantized, quantized_moves
 from backburn.backend.float8 import FORMATS
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
@@ -261,6 +261,42 @@ def test_moves_are_exact_or_refused(name: str, move: str) -> None:
     np.testing.assert_array_equal(K.to_numpy(moved), reference(K.to_numpy(q)), strict=True)
     assert moved.shape == reference(X).shape
     assert moved.scale.shape == quantized.scale_shape(moved.shape, moved.dtype)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_packed_values_in_any_order_of_axes(data: Any) -> None:
+    """Two share a byte along the last axis: those are packed anew a part at a time, to the same bytes."""
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5))
+    axes = tuple(data.draw(st.permutations(range(len(shape)))))
+    x = np.random.default_rng(0).standard_normal(shape)
+    q = K.quantize(x, as_dtype("qint4_affine_tensor_float32"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantized_moves, "PART", data.draw(st.sampled_from([4, 12])))
+        turned = K.permute_dims(q, axes)
+    np.testing.assert_array_equal(K.to_numpy(turned), K.to_numpy(q).transpose(axes), strict=True)
+    np.testing.assert_array_equal(turned.values, quantized.pack(K, quantized.integers(K, turned)), strict=True)
+    assert turned.shape == tuple(shape[a] for a in axes)
+
+
+@pytest.mark.parametrize("name", ["qint4_symmetric_channel0_float32", "qint4_affine_tensor_float32"])
+def test_packed_values_are_never_unpacked_whole(name: str) -> None:
+    import tracemalloc
+
+    q = K.quantize(np.random.default_rng(0).standard_normal((1024, 1024)), as_dtype(name))
+    rows = plain_key((slice(5, 9), slice(None)), q.shape)
+    moves: list[tuple[Any, float]] = [
+        (lambda: K.permute_dims(q, (1, 0)), 0.3), (lambda: K.slice(q, rows), 0.01), (lambda: K.flip(q, (0,)), 0.01),
+        (lambda: K.take(q, np.array([3, 1]), 0), 0.01), (lambda: K.reshape(q, (1024, 1, 1024)), 0.01),
+    ]  # fmt: skip
+    for move, share in moves:
+        move()
+        tracemalloc.start()
+        moved = move()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert moved.dtype.is_packed
+        assert peak < share * 4 * 1024 * 1024
 
 
 @pytest.mark.parametrize("name", ["qint8_affine_tensor_float32", "qint4_symmetric_channel1_float32"])
