@@ -96,6 +96,25 @@ def test_products_along_steps(name: str) -> None:
     np.testing.assert_allclose(K.q_matmul(a, b, float64), exact, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_overflow_only_where_those_of_floats_do(name: str, transposed: bool) -> None:
+    largest = float(np.finfo(np.float32).max)
+    operands: list[tuple[list[float], Any]] = [
+        ([1, 0, 0, 0], np.full((4, 4), largest)), ([1e38, 0, 1e37, 0], np.full((4, 4), 1e-3)),
+        ([1e38, 1e38, -1e38, -1e38], 2 * np.eye(4)),
+    ]  # fmt: skip
+    for row, w in operands:
+        x, q = np.array([row], np.float32), K.quantize(w.astype(np.float32), as_dtype(name))
+        weight = K.dequantize(q).T if transposed else K.dequantize(q)
+        for left, product in ((x, K.q_linear(x, q, None, transposed)), (K.quantize(x), None)):
+            got = K.q_matmul(left, q, float32, transposed) if product is None else product
+            host = (x if product is not None else K.dequantize(left)).astype(np.float64)
+            np.testing.assert_allclose(got, host @ weight.astype(np.float64), rtol=1e-5)
+    assert np.isnan(K.q_linear(np.array([[np.nan, 0, 0, 0]]), q, None, transposed)).all()
+    assert np.isinf(K.q_linear(np.array([[3e38] * 4], np.float32), q, None, transposed)).all()
+
+
 def test_products_of_nothing() -> None:
     empty = K.quantize(np.zeros((2, 0)))
     np.testing.assert_array_equal(K.q_matmul(empty, K.permute_dims(empty, (1, 0))), np.zeros((2, 2)))

@@ -9,10 +9,11 @@ import numpy as np
 
 from backburn.backend.quantized import block_length
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
+from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, dequantize, stored
+from backburn_numpy.quantize import QuantizedArray, dequantize, plain, stored
 
 Array = Any
 
@@ -43,6 +44,8 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
             out += np.matmul(rows[:, block], part)
     if not has_steps:
         out *= weight.scale.astype(out.dtype)
+    if not np.isfinite(out).all():
+        out = _of_floats(rows, weight, transposed)
     if bias is not None:
         out += wide(bias)
     return out.reshape(shape).astype(x.dtype, copy=False)
@@ -68,7 +71,14 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
             into += np.matmul(these[:, start : start + most], right[start : start + most])
     for q, shape in ((x, (rows, 1)), (y, (1, columns))):
         total *= q.scale.astype(total.dtype).reshape(shape if q.dtype.axis is not None else ())
+    if not np.isfinite(total).all():
+        total = _of_floats(dequantize(x, float64 if dtype is float64 else float32), y, transposed)
     return total.astype(dtype.dtype, copy=False)
+
+
+def _of_floats(x: Array, weight: QuantizedArray, transposed: bool) -> Array:
+    """The product with what the weight stands for, where sums of multiples of its steps are too large for floats."""
+    return OPERATIONS["q_linear"].body(plain(), x, weight, None, transposed)  # type: ignore[misc]
 
 
 class _Expanded:
