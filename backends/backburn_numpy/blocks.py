@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,10 +101,9 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
     out = empty(first.shape, first.dtype)
-    fast = _compiled(kernel, first)
-    if fast is not None:
-        in_parts(fast, (out, *operands), first.size)
-    elif first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
+    if in_parts(kernel.__name__[1:], (out, *operands), first.size):
+        return out
+    if first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
         kernel(out, *operands)
     else:
         _in_blocks(kernel, out.reshape(-1), [o.reshape(-1) for o in operands], 1)
@@ -123,10 +122,9 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
         return out
     length, inner = first.shape[axis], math.prod(first.shape[axis + 1 :])
     if axis == first.ndim - 1:
-        fast = _compiled(kernel, first)
-        if fast is not None:
-            in_parts(fast, (out, *operands), first.size // length, length)
-        elif first.size <= BLOCK and not is_half(first):
+        if in_parts(kernel.__name__[1:], (out, *operands), first.size // length, length):
+            return out
+        if first.size <= BLOCK and not is_half(first):
             kernel(out, *operands, -1)
         else:
             lines = [o.reshape(-1, length) for o in operands]
@@ -153,26 +151,29 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
     return out
 
 
-def _compiled(kernel: Kernel, first: Array) -> Kernel | None:
-    """The compiled kernel of the same name, if it serves operands like ``first``."""
-    return compiled.kernel(kernel.__name__[1:]) if compiled.serves(first) else None
+def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
+    """Call the compiled kernel of that name, in several threads if it pays. Says no where there is none for ``arrays``.
 
-
-def in_parts(fast: Kernel, arrays: tuple[Array, ...], rows: int, width: int | None = None, *options: Any) -> None:
-    """Call a compiled kernel with the addresses of ``arrays`` and their sizes, in several threads if it pays.
-
-    All have ``rows`` rows of ``width`` elements, or so many elements without one; what is not contiguous is copied.
+    It gets the addresses of the arrays, of which the first is filled; ``options``, of which arrays go to every thread
+    as a whole; and the sizes: all have ``rows`` rows of ``width`` elements, or so many elements without one. What is
+    read need not be contiguous.
     """
+    fast = compiled.kernel(name) if compiled.serves(arrays[0]) else None
+    if fast is None:
+        return False
     whole = [np.ascontiguousarray(a) for a in arrays]
+    shared = [np.ascontiguousarray(o) if isinstance(o, np.ndarray) else o for o in options]
     starts = [compiled.address(a) for a in whole]
     steps = [a.nbytes // rows for a in whole]
+    rest = [compiled.address(o) if isinstance(o, np.ndarray) else o for o in shared]
     sizes = () if width is None else (width,)
 
     def part(start: int, stop: int) -> None:
         at = [address + start * step for address, step in zip(starts, steps, strict=True)]
-        fast(*at, *options, stop - start, *sizes)
+        fast(*at, *rest, stop - start, *sizes)
 
     for_parts(part, rows, max(1, WORTH // (width or 1)))
+    return True
 
 
 def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:

@@ -11,6 +11,8 @@ from backburn.backend import quantized_moves
 from backburn.backend.index import added, gathered, scattered, shape_or_none
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.quantize import QuantizedArray, plain
 from backburn_numpy.threads import for_parts
@@ -191,6 +193,13 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
+        fast = compiled.kernel("add_rows") if compiled.serves(values) and out.dtype == values.dtype else None
+        if fast is not None:
+            values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
+            at = [compiled.address(v) for v in (out, entries, values)]
+            # Each thread has some columns: a name may come twice.
+            for_parts(lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size))
+            return
     if after >= LONG:
         # Whole entries can be added at once where none is named twice: one of each name, then the others.
         numbers, chosen = np.arange(entries.size), np.empty(before * length, np.intp)

@@ -10,7 +10,6 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy import compiled
 from backburn_numpy.blocks import in_parts, is_half, scratch, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.rows import for_blocks, powers
@@ -21,16 +20,17 @@ Array = Any
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
-    fast = compiled.kernel("label_cross_entropy") if compiled.serves(x) else None
-    if fast is not None:
-        out = np.empty(labels.shape, x.dtype)
-        in_parts(fast, (out, lines, names), *lines.shape)
-        return out
-    picked = lines[np.arange(len(lines)), names].astype(np.float64)
     out = np.empty(len(lines), x.dtype)
+    if not in_parts("label_cross_entropy", (lines, out, names), *lines.shape):
+        _cross_entropy(out, lines, names)
+    return out.reshape(labels.shape)
+
+
+def _cross_entropy(out: Array, x: Array, names: Array) -> None:
+    picked = x[np.arange(len(x)), names].astype(np.float64)
 
     def begin(part: slice) -> Callable[[slice], None]:
-        losses, logits, own = out[part], lines[part], picked[part]
+        losses, logits, own = out[part], x[part], picked[part]
 
         def work(rows: slice) -> None:
             block = wide(logits[rows])
@@ -43,17 +43,13 @@ def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
 
         return work
 
-    for_blocks(begin, lines)
-    return out.reshape(labels.shape)
+    for_blocks(begin, x)
 
 
 def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
     out = empty(lines.shape, x.dtype)
-    fast = compiled.kernel("label_cross_entropy_backward") if compiled.serves(x) else None
-    if fast is not None:
-        in_parts(fast, (out, grad, lines, names), *lines.shape)
-    else:
+    if not in_parts("label_cross_entropy_backward", (out, grad, lines, names), *lines.shape):
         _cross_entropy_backward(out, grad, lines, names)
     if axis == x.ndim - 1:
         return out.reshape(x.shape)

@@ -13,7 +13,7 @@ import numpy as np
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ShapeError
-from backburn_numpy.blocks import is_half
+from backburn_numpy.blocks import in_parts, is_half
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
@@ -47,6 +47,11 @@ def sgd_step(
         moving = velocity if donate and _writable(velocity) else empty(param.shape, param.dtype)
     new, p, g = _flat(result), _flat(param), _flat(grad)
     new_velocity = None if moving is None else _flat(moving)
+    if new_velocity is None and in_parts("plain_step", (new, p, g), new.size, None, lr):
+        return result, grad
+    options = lr, momentum, weight_decay, nesterov
+    if before is not None and in_parts("momentum_step", (new, new_velocity, p, g, before), new.size, None, *options):
+        return result, new_velocity.reshape(param.shape)
     block = PLAIN_BLOCK if moving is None else BLOCK
 
     def work(start: int, stop: int) -> None:
@@ -91,6 +96,9 @@ def adam_step(
     flat = [_flat(a) for a in (result, first, second, param, grad, m, v)]
     width = np.dtype(np.float32) if param.dtype.itemsize == 2 else param.dtype
     coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
+    betas = beta1, 1.0 - beta1, beta2, 1.0 - beta2
+    if in_parts("adam_step", flat, result.size, None, rate, floor, *betas, coupled, shrink):
+        return result, first, second
 
     def work(start: int, stop: int) -> None:
         t, s = np.empty((2, min(BLOCK, stop - start)), width)

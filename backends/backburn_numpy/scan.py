@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, WORTH, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.reduce import is_narrow
@@ -52,6 +53,8 @@ def ssm_scan(a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int
     b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else wide(b)
     shape = np.broadcast_shapes(a.shape, b.shape, x.shape)
     out = empty(shape, x.dtype)
+    if _by_kernel("scan", (out, a, b, x), (h0,), axis, reverse):
+        return out.astype(dtype, copy=False)
     states, a, b, x = (_steps(v, shape, axis, reverse) for v in (out, a, b, x))
     _side_by_side(lambda i: np.multiply(b[i], x[i], out=states[i]), states)
     if h0 is not None and len(states):
@@ -67,6 +70,9 @@ def ssm_scan_backward(
     dtype, shape = out.dtype, out.shape
     operands = [wide(v) for v in (grad, a, b, x, out)]
     results = [empty(shape, operands[0].dtype) for _ in range(3)]
+    of_h0 = np.zeros(shape[:axis] + shape[axis + 1 :], operands[0].dtype)
+    if _by_kernel("scan_backward", (*results, *operands), (of_h0, h0), axis, reverse):
+        return tuple(v.astype(dtype, copy=False) for v in (*results, of_h0))  # type: ignore[return-value]
     of_a, of_b, of_x, grad, a, b, x, out = (_steps(v, shape, axis, reverse) for v in (*results, *operands))
     states = empty(out.shape, out.dtype)
     _side_by_side(lambda i: np.copyto(states[i], grad[i]), states)
@@ -79,12 +85,38 @@ def ssm_scan_backward(
         np.multiply(states[first : i.stop], out[first - 1 : i.stop - 1], out=of_a[first : i.stop])
 
     _side_by_side(products, states)
-    of_h0 = np.zeros(out.shape[1:], out.dtype)
     if len(out):
         np.multiply(states[0], 0.0 if h0 is None else h0, out=of_a[0, ...])
         np.multiply(states[0], a[0], out=of_h0)
     final = [v.astype(dtype, copy=False) for v in (*results, of_h0)]
     return final[0], final[1], final[2], final[3]
+
+
+def _by_kernel(
+    name: str, arrays: tuple[Array, ...], states: tuple[Array | None, ...], axis: int, reverse: bool
+) -> bool:
+    """Call the compiled kernel on arrays of the shape of the first, and on single states. Says no if there is none."""
+    shape = arrays[0].shape
+    fast = compiled.kernel(name) if compiled.serves(arrays[0]) else None
+    if fast is None:
+        return False
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    step = inner * arrays[0].itemsize
+    whole = [np.ascontiguousarray(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
+    single = [None if v is None else np.ascontiguousarray(v, np.float32) for v in states]
+
+    def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
+        fast(
+            *(compiled.address(v) + outers[0] * shape[axis] * step for v in whole),
+            *(None if v is None else compiled.address(v) + outers[0] * step for v in single),
+            *(reverse, outers[1] - outers[0], shape[axis], inner, *inners),
+        )
+
+    if outer > 1:
+        for_parts(lambda start, stop: part((start, stop), (0, inner)), outer, max(1, WORTH // (shape[axis] * inner)))
+    else:
+        for_parts(lambda start, stop: part((0, 1), (start, stop)), inner, max(1, WORTH // shape[axis]))
+    return True
 
 
 def _steps(v: Array, shape: tuple[int, ...], axis: int, reverse: bool) -> Array:

@@ -54,10 +54,7 @@ def _factor(square: Array, eps: float) -> Array:
 
 def standardize(out: Array, x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool) -> None:
     """Fill ``out`` with the standard rows of ``x``, times ``scale``, plus ``bias``."""
-    fast = compiled.kernel("standardize") if compiled.serves(x) else None
-    if fast is not None:
-        rows = [None if p is None else np.ascontiguousarray(p) for p in (scale, bias)]
-        in_parts(fast, (out, x), *x.shape, *(None if p is None else compiled.address(p) for p in rows), eps, centred)
+    if in_parts("standardize", (out, x), *x.shape, scale, bias, eps, centred):
         return
     half = is_half(x)
 

@@ -77,6 +77,12 @@ def _signatures() -> dict[str, list[Any]]:
         "label_cross_entropy_backward": [_POINTER] * 4 + [_COUNT] * 2,
         "standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 2,
         "standardize_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
+        "plain_step": [_POINTER] * 3 + [_FLOAT, _COUNT],
+        "momentum_step": [_POINTER] * 5 + [_FLOAT] * 3 + [_FLAG, _COUNT],
+        "adam_step": [_POINTER] * 7 + [_FLOAT] * 8 + [_COUNT],
+        "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
+        "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
+        "add_rows": [_POINTER] * 3 + [_COUNT] * 4,
     }
 
 

@@ -67,7 +67,7 @@ KERNEL void backburn_log_softmax_backward(float *restrict out, const float *rest
 }
 
 /* -log softmax(x)[label] of each row; labels are in range. */
-KERNEL void backburn_label_cross_entropy(float *restrict out, const float *restrict x, const int64_t *restrict labels,
+KERNEL void backburn_label_cross_entropy(const float *restrict x, float *restrict out, const int64_t *restrict labels,
                                          int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), *after = x + labels[r] + 1;
