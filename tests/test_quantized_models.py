@@ -129,6 +129,21 @@ def test_a_model_that_a_state_fits() -> None:
     assert made[0].weight.dtype == INT4
 
 
+@pytest.mark.parametrize("static", [True, False])
+def test_quantized_inputs_in_transforms(static: bool) -> None:
+    """Of examples, each has its own range unless one is known."""
+    m, activations = model().eval(), "quint8_affine_tensor_float32"
+    small = quantize_model(m, activations=activations, inputs=calibrate(m, BATCHES) if static else None)
+    x = BATCHES[0]
+    expected = np.stack([small(row).numpy() for row in x])
+    np.testing.assert_allclose(bb.vmap(small)(x).numpy(), expected, atol=1e-3)
+    gradients: Any = bb.vmap(bb.grad(lambda row: small(row).square().sum()))(x)
+    leaf: Any = x[3].require_grad()
+    np.testing.assert_allclose(
+        gradients[3].numpy(), leaf.grad(small(leaf).square().sum().backward()).numpy(), atol=1e-2
+    )
+
+
 @pytest.mark.parametrize("activations", ["quint8_affine_tensor_float32", "qint8_symmetric_channel1_float16"])
 @pytest.mark.parametrize("static", [True, False])
 def test_quantized_inputs_are_restored(tmp_path: Path, activations: str, static: bool) -> None:

@@ -78,7 +78,7 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
 
 def _of_floats(x: Array, weight: QuantizedArray, transposed: bool) -> Array:
     """The product with what the weight stands for, where sums of multiples of its steps are too large for floats."""
-    return OPERATIONS["q_linear"].body(plain(), x, weight, None, transposed)  # type: ignore[misc]
+    return OPERATIONS["q_linear"].body(plain(), x, weight, None, transposed)
 
 
 class _Expanded:

@@ -281,7 +281,10 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         if entry.shape is None:
             raise needs_values(name)
         if getattr(attributes.get("dtype"), "kind", "") == "quantized" and entry.results == ("dtype",):
-            raise NeedsValues(f"{name}: what is quantized is the same for all examples of vmap: quantize outside of it")
+            raise NeedsValues(
+                f"{name}: what is quantized is the same for all examples of vmap: quantize outside of it, or take "
+                "fake_quantize, which gives the rounded values of each as floats"
+            )
         if entry.required or (rule is None and self.is_differentiated_whole(name, operands)):
             return self.one_by_one(entry, operands, attributes)
         try:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
 from backburn.base.errors import ArgumentError
+from backburn.batching import levels_of_vmap
 from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
@@ -89,7 +90,8 @@ class QuantizedLinear(QuantizedInputs):
 
     With a scheme for ``activations``, inputs are quantized too, and integers are multiplied where
     :func:`backburn.quantized_matmul` can: for the range that ``inputs`` knows, or for that of each input where it is
-    None. Inputs that are being differentiated are rounded with a straight-through gradient instead.
+    None. Inputs that are being differentiated, or are examples of ``vmap``, are rounded as floats instead, with a
+    straight-through gradient.
 
         >>> import backburn as bb
         >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
@@ -115,7 +117,7 @@ class QuantizedLinear(QuantizedInputs):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        if self.inputs is None or x.is_tracked:
+        if self.inputs is None or x.is_tracked or levels_of_vmap(x.backend):
             return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)

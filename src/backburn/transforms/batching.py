@@ -171,7 +171,10 @@ def _number_of_examples(named: list[tuple[str, Any, int | None]], axis_size: int
                 f"in_axes passes it to every example as it is"
             )
         if x.dtype.kind == "quantized":
-            raise DTypeError(f"vmap: {name}, {describe((x,))}, is quantized, and the same for all: None in in_axes")
+            raise DTypeError(
+                f"vmap: {name}, {describe((x,))}, is quantized, and what is quantized is the same for all examples: "
+                f"pass it to each as it is with None in in_axes, or map over x.dequantize()"
+            )
         if not -x.ndim <= axis < x.ndim:
             raise AxisError(f"vmap: {name} has no axis {axis} of examples: {describe((x,))}")
         length = x.shape[axis]
