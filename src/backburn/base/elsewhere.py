@@ -72,13 +72,12 @@ MODELS = {
 
 #: Methods of optimizers.
 OPTIMIZERS = {
-    "param_groups": "an optimizer for each part of the model, each with options of its own",
+    "param_groups": "bb.optim.Groups({'*.bias': SGD(0.1), '*': AdamW()}), optimizers by patterns of paths",
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
-    "Adagrad": "optim.SGD, optim.Adam or optim.AdamW",
     "BCELoss": "bb.nn.functional.binary_cross_entropy(x, targets)",
     "BCEWithLogitsLoss": "bb.nn.functional.binary_cross_entropy_with_logits(x, targets)",
     "BatchNorm1d": "bb.nn.BatchNorm(channels)",
@@ -103,7 +102,6 @@ FUNCTIONS = {
     "Parameter": "bb.nn.parameter(tensor)",
     "ParameterDict": "a dict of parameters as an attribute",
     "ParameterList": "a list of parameters as an attribute",
-    "RMSprop": "optim.SGD, optim.Adam or optim.AdamW",
     "ReLU6": "bb.nn.functional.relu6(x)",
     "SELU": "bb.nn.functional.selu(x)",
     "Softmin": "bb.nn.functional.softmin(x)",
@@ -170,7 +168,7 @@ FUNCTIONS = {
     "jit": "bb.capture(step)",
     "load": "bb.io.load_model(path)",
     "long": "bb.int64",
-    "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(lambda n: 0.1 * 0.99**n)",
+    "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
     "manual_seed": "bb.random.seed(n)",
     "mm": "x @ y",
     "mod": "bb.remainder(x, y)",

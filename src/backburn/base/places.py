@@ -8,6 +8,7 @@ again (an optimizer on its model) need not walk again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from operator import is_
 from typing import Any
 
@@ -137,3 +138,8 @@ def _members(holder: Holder) -> tuple[Any, ...]:
         holder.kind.flatten(holder.node)[0] if holder.kind.members is None else holder.kind.members(holder.node)
     )
     return tuple(members)
+
+
+def path_matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern of shell wildcards, or is below one that does."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError, Unsupported, hint_for
-from backburn.base.places import Places, Shared
+from backburn.base.places import Places, Shared, path_matches
 from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -248,7 +247,7 @@ class Module:
 
     def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
         parameters = [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
-        chosen = [leaf for leaf in parameters if any(_matches(path, pattern) for path in leaf.paths)]
+        chosen = [leaf for leaf in parameters if any(path_matches(path, pattern) for path in leaf.paths)]
         if parameters and not chosen:
             hint = hint_for(pattern, [path for leaf in parameters for path in leaf.paths])
             raise ArgumentError(f"{operation}: no parameter's path matches {pattern!r}. {hint}")
@@ -340,10 +339,6 @@ def _on(value: Any, backend: AnyBackend) -> Any:
     if not is_tensor(value):
         return asarray(value, backend=backend)
     return _value(value).to(backend)
-
-
-def _matches(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
 
 def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str]) -> None:

@@ -13,13 +13,20 @@ Nothing is stored on tensors, so that nothing has to be zeroed between steps.
 from typing import TYPE_CHECKING, NoReturn
 
 from backburn.base.elsewhere import missing_name, tell_options
+from backburn.optim import schedules
+from backburn.optim.adaptive import Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
-from backburn.optim.gradients import add, clip_grad_norm, global_norm, named_gradients, scale
+from backburn.optim.gradients import add, clip_grad_norm, clip_grad_value, global_norm, named_gradients, scale
+from backburn.optim.groups import Groups
+from backburn.optim.lbfgs import LBFGS
 from backburn.optim.optimizer import Optimizer
 
-__all__ = ["Optimizer", "SGD", "Adam", "AdamW", "named_gradients", "add", "scale", "global_norm", "clip_grad_norm"]
+__all__ = [
+    "Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "Groups", "schedules",
+    "named_gradients", "add", "scale", "global_norm", "clip_grad_norm", "clip_grad_value",
+]  # fmt: skip
 
-tell_options(SGD, Adam, AdamW)
+tell_options(SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS, Groups)
 
 if not TYPE_CHECKING:
 

@@ -119,6 +119,21 @@ def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, Flo
     return scale(named, factor), norm
 
 
+def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
+    """The gradients with every element clipped to the range from ``-max_value`` to ``max_value``.
+
+    Raises :class:`ArgumentError` unless ``max_value`` is positive.
+
+        >>> import backburn as bb
+        >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)
+        {'a': Tensor([ 0.5 , -0.25], dtype=float32, backend=numpy)}
+    """
+    if not max_value > 0:
+        raise ArgumentError(f"clip_grad_value: max_value is a positive number, not {max_value}")
+    named = _named("clip_grad_value", gradients)
+    return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}
+
+
 def _wide(dtype: DType) -> DType:
     return float32 if dtype.bits < 32 else dtype
 

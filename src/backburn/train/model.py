@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from backburn.backend import AnyBackend
 from backburn.nn import GELU, Dropout, Linear, Module, ReLU, Sequential, Sigmoid, SiLU, Tanh
 from backburn.optim import SGD, Adam, AdamW, Optimizer
+from backburn.optim.schedules import Cosine
 from backburn.tensor.defaults import use_backend
 from backburn.train.config import ModelConfig, OptimizerConfig
 
@@ -49,15 +49,10 @@ def build_optimizer(config: OptimizerConfig, steps: int) -> Optimizer:
         >>> [round(optimizer.lr(step), 4) for step in (0, 50, 100)]
         [0.5, 0.25, 0.0]
 
-    The learning rate is a number, or falls to 0 along half a cosine (Loshchilov and Hutter, "SGDR", 2017).
+    The learning rate is a number, or a :class:`backburn.optim.schedules.Cosine`.
     """
-    lr = cosine(config.learning_rate, steps) if config.schedule == "cosine" else config.learning_rate
+    lr = Cosine(config.learning_rate, steps) if config.schedule == "cosine" else config.learning_rate
     if config.name == "sgd":
         return SGD(lr, momentum=config.momentum, weight_decay=config.weight_decay)
     kind = AdamW if config.name == "adamw" else Adam
     return kind(lr, weight_decay=config.weight_decay)
-
-
-def cosine(rate: float, steps: int) -> Callable[[int], float]:
-    """A learning rate that falls from ``rate`` to 0 in so many steps, and stays there."""
-    return lambda step: rate * 0.5 * (1.0 + math.cos(math.pi * min(step, steps) / steps))

@@ -1,0 +1,95 @@
+"""Several optimizers for one model, each for the parameters with certain paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from backburn.base.errors import ArgumentError
+from backburn.base.places import Places, path_matches
+from backburn.base.replay import Carrier
+from backburn.optim.gradients import is_float_tensor, named_gradients
+from backburn.optim.optimizer import Optimizer
+from backburn.tensor.classes import FloatTensor
+
+T = TypeVar("T")
+
+
+class Groups(Carrier):
+    """Optimizers by patterns of paths: each parameter is that of the first pattern that its path matches.
+
+    A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
+    :class:`ArgumentError` for what is no optimizer, and at a step for a parameter that has a gradient and that no
+    pattern matches (``"*"`` matches all).
+
+        >>> import backburn as bb
+        >>> from backburn.optim import SGD
+        >>> model = bb.nn.Linear(2, 1)
+        >>> optimizer = Groups({"bias": SGD(0.0), "*": SGD(0.1, weight_decay=0.01)})
+        >>> bias, weight = model.bias, model.weight
+        >>> optimizer.step(model, model(bb.ones((1, 2))).sum().backward())
+        >>> bool((model.bias == bias).all()), bool((model.weight == weight).any())
+        (True, False)
+    """
+
+    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
+        """Optimizers by pattern, of which the first that matches counts."""
+        given: object = optimizers
+        if not isinstance(given, Mapping) or not all(isinstance(x, Optimizer) for x in given.values()):
+            raise ArgumentError('Groups: takes optimizers by pattern, such as {"*.bias": SGD(0.1), "*": Adam()}')
+        self.optimizers = dict(optimizers)
+
+    def __repr__(self) -> str:
+        return f"Groups({self.optimizers})"
+
+    def step(self, model: Any, gradients: Any) -> None:
+        """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
+        parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
+        named = named_gradients(model, gradients)
+        for leaf in Places(model, is_float_tensor).leaves:
+            if leaf.path not in named:
+                continue
+            pattern = next((p for p in parts if any(path_matches(path, p) for path in leaf.paths)), None)
+            if pattern is None:
+                known = ", ".join(map(repr, parts))
+                raise ArgumentError(f'step: no pattern matches the parameter {leaf.path!r}: {known}. "*" matches all')
+            parts[pattern][leaf.path] = named[leaf.path]
+        if not named:
+            next(iter(self.optimizers.values())).step(model, gradients)  # which says what is wrong
+        for pattern, part in parts.items():
+            if part:
+                self.optimizers[pattern].step(model, part)
+
+    def state_dict(self) -> dict[str, FloatTensor | int]:
+        """What has to be saved to continue: that of each optimizer, under its number."""
+        return _joined(optimizer.state_dict() for optimizer in self.optimizers.values())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved :meth:`state_dict`; errors are those of :meth:`Optimizer.load_state_dict`."""
+        parts = _parted(state, len(self.optimizers), "load_state_dict")
+        for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
+            optimizer.load_state_dict(part)
+
+    def carried(self) -> dict[str, FloatTensor]:
+        """What a captured step carries on."""
+        return _joined(optimizer.carried() for optimizer in self.optimizers.values())
+
+    def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
+        """Put others in the places of :meth:`carried`."""
+        parts = _parted(tensors, len(self.optimizers), "carry")
+        for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
+            optimizer.carry(part, owned)
+
+
+def _joined(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
+
+
+def _parted(state: Mapping[str, Any], count: int, name: str) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{} for _ in range(count)]
+    for key, value in state.items():
+        number, _, rest = str(key).partition(".")
+        if not number.isdecimal() or int(number) >= count:
+            raise ArgumentError(f"{name}: {key!r} is not in the state of {count} groups")
+        parts[int(number)][rest] = value
+    return parts

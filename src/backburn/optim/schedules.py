@@ -1,0 +1,165 @@
+"""Learning rates as functions of the number of steps done, to be given to an optimizer as ``lr``.
+
+A schedule is a value: it is called with a number of steps, and keeps nothing. The optimizer counts, and its count is
+saved with its state. A function of one's own does as well. ::
+
+    optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backburn.base.errors import ArgumentError
+from backburn.optim.optimizer import checked
+from backburn.tensor.dispatch import integer
+
+__all__ = ["Schedule", "Linear", "Cosine", "Exponential", "Step", "OneCycle", "Warmup"]
+
+
+class Schedule:
+    """The base of the schedules here, which checks what they are made of.
+
+    Raises :class:`ArgumentError` for rates that are negative and numbers of steps that are not positive integers.
+    """
+
+    def __post_init__(self) -> None:
+        """Check rates, factors and numbers of steps."""
+        name = type(self).__name__
+        for option, value in vars(self).items():
+            if option in ("steps", "every"):
+                if integer(name, option, value) < 1:
+                    raise ArgumentError(f"{name}: {option} is a number of steps, 1 or more, not {value}")
+            elif option == "share":
+                checked(name, option, value, below=1.0)
+            elif option == "after":
+                if not callable(value):
+                    checked(name, option, value)
+            else:
+                checked(name, option, value, low=1.0 if option in ("rise", "fall") else 0.0)
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """From ``start`` to ``end`` in ``steps`` equal parts; ``end`` from then on.
+
+    >>> rate = Linear(1.0, 0.0, steps=4)
+    >>> [rate(n) for n in (0, 1, 4, 9)]
+    [1.0, 0.75, 0.0, 0.0]
+    """
+
+    start: float
+    end: float
+    steps: int
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """From ``rate`` to ``end`` along half a cosine in ``steps`` steps (Loshchilov and Hutter, "SGDR", 2017).
+
+    >>> rate = Cosine(1.0, steps=100)
+    >>> [round(rate(n), 4) for n in (0, 50, 100, 200)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
+
+    rate: float
+    steps: int
+    end: float = 0.0
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        done = min(step / self.steps, 1.0)
+        return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """``rate * factor ** (n / every)`` after ``n`` steps: times ``factor`` in every so many steps, little by little.
+
+    >>> rate = Exponential(1.0, 0.5, every=10)
+    >>> [rate(n) for n in (0, 10, 20)]
+    [1.0, 0.5, 0.25]
+    """
+
+    rate: float
+    factor: float
+    every: int = 1
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        return float(self.rate * self.factor ** (step / self.every))
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """``rate * factor ** (n // every)`` after ``n`` steps: times ``factor`` after every so many steps, at once.
+
+    >>> rate = Step(1.0, 0.5, every=10)
+    >>> [rate(n) for n in (0, 9, 10, 25)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
+
+    rate: float
+    factor: float
+    every: int
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        return float(self.rate * self.factor ** (step // self.every))
+
+
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """Up to ``rate`` in the first ``share`` of ``steps`` and down again, along cosines (Smith and Topin, 2019).
+
+    It begins at ``rate / rise`` and ends at that divided by ``fall``, as in "Super-convergence".
+
+    >>> rate = OneCycle(1.0, steps=100)
+    >>> [round(rate(n), 4) for n in (0, 30, 65, 100)]
+    [0.04, 1.0, 0.5, 0.0]
+    """
+
+    rate: float
+    steps: int
+    share: float = 0.3
+    rise: float = 25.0
+    fall: float = 1e4
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        up, low = self.share * self.steps, self.rate / self.rise
+        if step < up:
+            return low + (self.rate - low) * 0.5 * (1.0 - math.cos(math.pi * step / up))
+        done = min((step - up) / (self.steps - up), 1.0)
+        end = low / self.fall
+        return end + (self.rate - end) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True)
+class Warmup(Schedule):
+    """A rise in ``steps`` equal parts to the first rate of ``after``, which then begins: a schedule, or one rate.
+
+    The first step has the rate of one part, not 0.
+
+    >>> rate = Warmup(4, Cosine(1.0, steps=10))
+    >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]
+    [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    steps: int
+    after: float | Callable[[int], float]
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        after = self.after(max(step - self.steps, 0)) if callable(self.after) else self.after
+        return after * min((step + 1) / self.steps, 1.0)

@@ -1,0 +1,300 @@
+"""RMSprop, Adagrad, L-BFGS, groups of parameters, schedules: against their formulas and PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn import nn, optim
+from backburn.base.errors import ArgumentError, GraphError
+from backburn.optim import LBFGS, SGD, Adagrad, AdamW, Groups, RMSprop, schedules
+
+Array = Any
+RNG = np.random.default_rng(3)
+A, B = RNG.normal(size=(6, 4)), RNG.normal(size=6)
+X, Y = RNG.normal(size=4), RNG.normal(size=6)
+
+
+def start() -> dict[str, Any]:
+    return {"x": bb.asarray(X).require_grad(), "y": bb.asarray(Y).require_grad()}
+
+
+def loss(model: Any, a: Any, b: Any) -> Any:
+    return ((a @ model["x"] - b + model["y"]) ** 2.0).sum() + (model["y"] ** 4.0).sum()
+
+
+def steps(optimizer: Any, count: int) -> dict[str, Any]:
+    model = start()
+    for _ in range(count):
+        optimizer.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+    return model
+
+
+def gradients(x: Array, y: Array) -> list[Array]:
+    residual = A @ x - B + y
+    return [2 * A.T @ residual, 2 * residual + 4 * y**3]
+
+
+def rmsprop(x: Array, g: Array, state: Any, lr: float, alpha: float, eps: float, decay: float, mu: float) -> Array:
+    """With the mean subtracted."""
+    g = g + decay * x
+    state["square"] = alpha * state.get("square", 0.0) + (1 - alpha) * g**2
+    state["mean"] = alpha * state.get("mean", 0.0) + (1 - alpha) * g
+    velocity = g / (np.sqrt(state["square"] - state["mean"] ** 2) + eps)
+    state["velocity"] = mu * state.get("velocity", 0.0) + velocity
+    return x - lr * state["velocity"]
+
+
+def test_rmsprop_follows_its_formula() -> None:
+    states: list[dict[str, Any]] = [{}, {}]
+    expected = [X, Y]
+    for _ in range(7):
+        pairs = zip(expected, gradients(*expected), states, strict=True)
+        expected = [rmsprop(x, g, s, 0.05, 0.9, 1e-3, 0.1, 0.8) for x, g, s in pairs]
+    model = steps(RMSprop(0.05, 0.9, 1e-3, 0.1, 0.8, centered=True), 7)
+    for got, reference in zip(model.values(), expected, strict=True):
+        np.testing.assert_allclose(got.numpy(), reference, rtol=1e-11)
+
+
+def test_adagrad_follows_its_formula() -> None:
+    expected, sums = [X, Y], [0.0, 0.0]
+    for _ in range(7):
+        decayed = [g + 0.1 * x for x, g in zip(expected, gradients(*expected), strict=True)]
+        sums = [s + g**2 for s, g in zip(sums, decayed, strict=True)]
+        expected = [x - 0.2 * g / (np.sqrt(s) + 1e-10) for x, g, s in zip(expected, decayed, sums, strict=True)]
+    for got, reference in zip(steps(Adagrad(0.2, weight_decay=0.1), 7).values(), expected, strict=True):
+        np.testing.assert_allclose(got.numpy(), reference, rtol=1e-11)
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_lbfgs_steps_by_the_inverse_hessian_of_its_last_moves(history: int) -> None:
+    """Nocedal and Wright, (7.16) to (7.20), with matrices."""
+    at = np.concatenate([X, Y])
+    pairs: list[tuple[Array, Array]] = []
+    before = None
+    for _ in range(8):
+        g = np.concatenate(gradients(at[:4], at[4:]))
+        inverse = np.eye(10) * min(1.0, 1.0 / np.abs(g).sum())
+        if before is not None:
+            pairs = [*pairs, (at - before[0], g - before[1])][-history:]
+            s, y = pairs[-1]
+            inverse = np.eye(10) * (s @ y) / (y @ y)
+            for s, y in pairs:
+                v = np.eye(10) - np.outer(y, s) / (s @ y)
+                inverse = v.T @ inverse @ v + np.outer(s, s) / (s @ y)
+        before = at, g
+        at = at - 0.8 * inverse @ g
+    model = steps(LBFGS(0.8, history=history), 8)
+    np.testing.assert_allclose(np.concatenate([x.numpy() for x in model.values()]), at, rtol=1e-9)
+
+
+MAKERS: list[Any] = [
+    pytest.param(lambda: RMSprop(), "RMSprop", {}, id="rmsprop"),
+    pytest.param(
+        lambda: RMSprop(0.05, 0.9, 1e-3, 0.1, 0.9), "RMSprop",
+        {"lr": 0.05, "alpha": 0.9, "eps": 1e-3, "weight_decay": 0.1, "momentum": 0.9}, id="rmsprop-momentum",
+    ),
+    pytest.param(lambda: Adagrad(), "Adagrad", {}, id="adagrad"),
+    pytest.param(
+        lambda: LBFGS(history=4), "LBFGS",
+        {"max_iter": 1, "history_size": 4, "tolerance_grad": 0, "tolerance_change": 0}, id="lbfgs",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "name", "options"), MAKERS)
+def test_steps_are_those_of_pytorch(make: Any, name: str, options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = {"x": torch.tensor(X, requires_grad=True), "y": torch.tensor(Y, requires_grad=True)}
+    optimizer = getattr(torch.optim, name)(theirs.values(), **options)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = loss(theirs, torch.tensor(A), torch.tensor(B))
+        value.backward()
+        return value
+
+    for _ in range(15):
+        optimizer.step(closure)
+    for got, reference in zip(steps(make(), 15).values(), theirs.values(), strict=True):
+        np.testing.assert_allclose(got.numpy(), reference.detach().numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("make", "name", "options"), MAKERS)
+def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, Any]) -> None:
+    def go(optimizer: Any, model: Any) -> None:
+        for _ in range(3):
+            optimizer.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+
+    first, model = make(), start()
+    go(first, model)
+    again, copied, twin = make(), copy.deepcopy(first), dict(model)
+    again.load_state_dict(first.state_dict())
+    third = dict(model)
+    for optimizer, m in ((first, model), (again, twin), (copied, third)):
+        go(optimizer, m)
+    for path, x in model.items():
+        np.testing.assert_array_equal(twin[path].numpy(), x.numpy())
+        np.testing.assert_array_equal(third[path].numpy(), x.numpy())
+    assert repr(first).startswith(f"{name}(lr=")
+
+
+def test_lbfgs_leaves_out_moves_without_curvature() -> None:
+    """Along a straight line the gradient does not change; where it is 0, nothing moves."""
+    for scale, expected in ((1.0, -4.0), (0.0, 0.0)):
+        model = {"x": bb.zeros((4,), dtype="float64").require_grad()}
+        optimizer = LBFGS()
+        for _ in range(4):
+            optimizer.step(model, (model["x"].sum() * scale).backward())
+        assert model["x"].sum().item() == pytest.approx(expected)
+
+
+def test_bad_options() -> None:
+    wrong: Any = 1.5
+    cases: list[tuple[Any, str]] = [
+        (lambda: RMSprop(alpha=1.0), "RMSprop: alpha is a number from 0 up to and without 1, not 1.0"),
+        (lambda: RMSprop(0.1, eps=-1.0), "RMSprop: eps"),
+        (lambda: Adagrad(-1.0), "Adagrad: lr"),
+        (lambda: LBFGS(history=0), "LBFGS: history is a number from 1 on, not 0"),
+        (lambda: LBFGS(history=wrong), "LBFGS: history is an integer"),
+        (lambda: Groups(wrong), r"Groups: takes optimizers by pattern"),
+        (lambda: Groups({"*": wrong}), r"Groups: takes optimizers by pattern"),
+        (lambda: schedules.Cosine(0.1, 0), "Cosine: steps is a number of steps, 1 or more, not 0"),
+        (lambda: schedules.Cosine(0.1, wrong), "Cosine: steps is an integer"),
+        (lambda: schedules.Step(0.1, -0.5, 3), "Step: factor"),
+        (lambda: schedules.OneCycle(0.1, 10, share=1.0), "OneCycle: share"),
+        (lambda: schedules.OneCycle(0.1, 10, rise=0.0), "OneCycle: rise"),
+        (lambda: schedules.Warmup(3, -1.0), "Warmup: after"),
+    ]
+    for make, words in cases:
+        with pytest.raises(ArgumentError, match=words):
+            make()
+    with pytest.raises(ArgumentError, match="clip_grad_value: max_value is a positive number, not 0"):
+        optim.clip_grad_value({"a": bb.ones(2)}, 0)
+
+
+# ---- groups ----
+
+
+def network() -> Any:
+    bb.random.seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def test_groups_step_as_their_optimizers_alone_would() -> None:
+    x = bb.random.normal((8, 3))
+    make = {"0": lambda: AdamW(0.1), "*.bias": lambda: SGD(0.5), "*": lambda: SGD(0.1, 0.9, weight_decay=0.1)}
+    model, whole = network(), Groups({pattern: f() for pattern, f in make.items()})
+    alone, parts = network(), [f() for f in make.values()]
+    choices = [["0.weight", "0.bias"], ["2.bias"], ["2.weight"]]
+    for _ in range(4):
+        whole.step(model, (model(x) ** 2.0).sum().backward())
+        named = optim.named_gradients(alone, (alone(x) ** 2.0).sum().backward())
+        for optimizer, paths in zip(parts, choices, strict=True):
+            optimizer.step(alone, {path: named[path] for path in paths})
+    for (_, got), (_, reference) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
+        np.testing.assert_array_equal(got.numpy(), reference.numpy())
+    assert repr(whole).startswith("Groups({'0': AdamW(")
+
+
+def test_groups_are_saved_and_go_on() -> None:
+    x = bb.random.normal((8, 3))
+    make = lambda: Groups({"*.bias": SGD(0.1, 0.9), "*": AdamW(0.1)})
+    model, first = network(), make()
+    first.step(model, (model(x) ** 2.0).sum().backward())
+    twin, second = copy.deepcopy(model), make()
+    second.load_state_dict(pickle.loads(pickle.dumps({k: v.numpy() if isinstance(v, bb.Tensor) else v
+                                                     for k, v in first.state_dict().items()})))  # fmt: skip
+    for m, optimizer in ((model, first), (twin, second)):
+        optimizer.step(m, (m(x) ** 2.0).sum().backward())
+    for (_, got), (_, reference) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
+        np.testing.assert_array_equal(got.numpy(), reference.numpy())
+    with pytest.raises(ArgumentError, match=r"'2\.steps' is not in the state of 2 groups"):
+        first.load_state_dict({"2.steps": 1})
+
+
+def test_groups_name_a_parameter_that_is_in_none() -> None:
+    model = network()
+    optimizer = Groups({"*.weight": SGD(0.1)})
+    with pytest.raises(ArgumentError, match=r"""step: no pattern matches the parameter '0.bias': '\*.weight'. "\*" """):
+        optimizer.step(model, model(bb.ones((1, 3))).sum().backward())
+    with pytest.raises(GraphError, match="step: none of the 4 float tensors of the model has a gradient"):
+        optimizer.step(model, network()(bb.ones((1, 3))).sum().backward())
+    model.freeze("*.bias")
+    optimizer.step(model, model(bb.ones((1, 3))).sum().backward())
+
+
+def test_groups_in_a_captured_step() -> None:
+    x, model, twin = bb.random.normal((8, 3)), network(), network()
+    make = lambda: Groups({"*.bias": SGD(0.1, 0.9), "*": AdamW(schedules.Cosine(0.1, 10))})
+
+    @bb.capture
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        value = (model(x) ** 2.0).sum()
+        optimizer.step(model, value.backward())
+        return state, value
+
+    state, optimizer = (model, make()), make()
+    for _ in range(4):
+        state, _ = step(state, x)
+        optimizer.step(twin, (twin(x) ** 2.0).sum().backward())
+    for (_, got), (_, reference) in zip(state[0].named_parameters(), twin.named_parameters(), strict=True):
+        np.testing.assert_allclose(got.numpy(), reference.numpy(), rtol=1e-6)
+
+
+# ---- schedules and clipping ----
+
+
+def test_schedules_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    kinds = torch.optim.lr_scheduler
+    for ours, make in (
+        (schedules.Cosine(0.5, 20, end=0.1), lambda o: kinds.CosineAnnealingLR(o, 20, 0.1)),
+        (schedules.Step(0.5, 0.3, 4), lambda o: kinds.StepLR(o, 4, 0.3)),
+        (schedules.Exponential(0.5, 0.9), lambda o: kinds.ExponentialLR(o, 0.9)),
+        (schedules.Linear(0.05, 0.5, 5), lambda o: kinds.LinearLR(o, 0.1, 1.0, 5)),
+    ):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+        scheduler = make(optimizer)
+        for step in range(20):
+            assert ours(step) == pytest.approx(optimizer.param_groups[0]["lr"]), (ours, step)
+            optimizer.step()
+            scheduler.step()
+
+
+def test_one_cycle_rises_and_falls() -> None:
+    rate = schedules.OneCycle(2.0, 100, share=0.25, rise=10.0, fall=100.0)
+    rates = [rate(n) for n in range(120)]
+    assert (rates[0], rates[25], rates[100], rates[119]) == pytest.approx((0.2, 2.0, 0.002, 0.002))
+    assert rates[:26] == sorted(rates[:26])
+    assert rates[25:] == sorted(rates[25:], reverse=True)
+    assert schedules.OneCycle(2.0, 10, share=0.0)(0) == 2.0
+
+
+def test_schedules_are_values_that_optimizers_keep() -> None:
+    rate = schedules.Warmup(2, schedules.Cosine(0.4, 10))
+    assert pickle.loads(pickle.dumps(rate)) == rate
+    assert schedules.Warmup(2, 0.4)(7) == 0.4
+    model, optimizer = {"x": bb.asarray(10.0).require_grad()}, SGD(rate)
+    seen = []
+    for _ in range(3):
+        before = model["x"].item()
+        optimizer.step(model, (model["x"] * 1.0).backward())
+        seen.append(before - model["x"].item())
+        optimizer = pickle.loads(pickle.dumps(optimizer))
+    assert seen == pytest.approx([0.2, 0.4, 0.4], rel=1e-5)
+
+
+def test_clipped_values() -> None:
+    model = start()
+    named = optim.named_gradients(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+    clipped = optim.clip_grad_value(named, 0.5)
+    for path, g in named.items():
+        np.testing.assert_array_equal(clipped[path].numpy(), np.clip(g.numpy(), -0.5, 0.5))
+    SGD(0.1).step(model, clipped)
