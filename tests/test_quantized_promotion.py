@@ -91,6 +91,21 @@ def test_results_are_quantized_again(scheme: str) -> None:
     assert total.item() == pytest.approx(plain.sum().item(), rel=1e-2)
 
 
+def test_functions_of_several_operations() -> None:
+    """They may round between them; what they give back is a tensor like any other."""
+    from backburn.nn import functional
+
+    q = bb.asarray(X, backend=PROPAGATE).quantize(dtype="quint8_affine_tensor_float32").abs()
+    x, classes = q.dequantize(), (bb.FloatTensor, bb.QuantizedTensor)
+    for f in (
+        bb.cov, lambda x: functional.kl_div_loss(x, x), lambda x: functional.binary_cross_entropy_with_logits(x, x),
+        lambda x: bb.cumulative_sum(-x, axis=0), lambda x: functional.elu(-x),
+    ):  # fmt: skip
+        got = f(q)
+        assert type(got) in classes
+        np.testing.assert_allclose(got.numpy(), f(x).numpy(), atol=0.1)
+
+
 def test_what_stays_a_float_or_an_integer() -> None:
     q = bb.asarray(X, backend=PROPAGATE).quantize()
     assert (q + q.dequantize()).dtype == "float32"  # a float operand

@@ -199,6 +199,9 @@ def cast(x: Any, dtype: DType) -> Any:
     if x.dtype is dtype:
         return x
     k = x.backend
+    if x.dtype.kind == "quantized":  # the result of another operation, on a backend that propagates
+        chosen = dtype if dtype.kind == "float" else DEFAULT_FLOAT.get()
+        return cast(CLASSES["float"](k.dequantize(x._primitive, chosen), k, chosen), dtype)
     try:
         try:
             primitive = k.cast(x._primitive, dtype)

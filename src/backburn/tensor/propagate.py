@@ -22,15 +22,23 @@ QUANTIZED_FAMILIES = ("kinds", "quantized_products", "create")
 
 
 class Dequantized(FloatTensor):
-    """The float tensor for which a quantized operand stands, with the scheme by which results are quantized."""
+    """The float tensor for which a quantized operand stands, with the scheme by which results are quantized.
+
+    Only :meth:`of` makes one: what a function makes of its operand's class is a float tensor like any other.
+    """
 
     __slots__ = ("scheme",)
     scheme: QuantizedDType
 
+    def __new__(cls, primitive: Any, backend: Any, dtype: DType) -> Any:
+        """A float tensor."""
+        return FloatTensor(primitive, backend, dtype)
+
     @classmethod
     def of(cls, x: Any, dtype: DType) -> Dequantized:
         """The values of a quantized tensor in a float ``dtype``."""
-        made = cls(x.backend.dequantize(x._primitive, dtype), x.backend, dtype)
+        made: Dequantized = object.__new__(cls)
+        made.__init__(x.backend.dequantize(x._primitive, dtype), x.backend, dtype)  # type: ignore[misc]
         made.scheme = x.dtype
         if not PROPAGATED:
             PROPAGATED.append(propagated_call)
