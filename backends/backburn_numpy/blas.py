@@ -10,7 +10,8 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,23 @@ import numpy as np
 _PLACES = ("../numpy.libs/*openblas*", ".dylibs/*openblas*")
 _NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "openblas_{}_num_threads")
 
+_PRODUCT = "scipy_cblas_sgemm64_"
+
 _lock = threading.Lock()
 _users = 0
 _before = 0
 
 
-def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """The functions that tell and set the number of threads."""
+def _libraries() -> Iterator[ctypes.CDLL]:
     folder = Path(np.__file__).parent
     for path in (p for place in _PLACES for p in folder.glob(place)):
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:
-            continue
+        with suppress(OSError):
+            yield ctypes.CDLL(str(path))
+
+
+def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """The functions that tell and set the number of threads."""
+    for library in _libraries():
         for name in _NAMES:
             if hasattr(library, name.format("set")):
                 return getattr(library, name.format("get")), getattr(library, name.format("set"))
@@ -38,6 +43,18 @@ def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
 
 
 _functions = _found()
+
+
+@cache
+def product() -> int | None:
+    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels; None in a library that we do not know.
+
+    Where it is known, so are the functions that :func:`single` needs.
+    """
+    for library in _libraries():
+        if hasattr(library, _PRODUCT) and _functions is not None:
+            return ctypes.cast(getattr(library, _PRODUCT), ctypes.c_void_p).value
+    return None
 
 
 def can_be_single() -> bool:

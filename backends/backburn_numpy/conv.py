@@ -14,30 +14,19 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of, weighted
-from backburn_numpy import blas
+from backburn_numpy import conv_compiled
 from backburn_numpy.blocks import wide
+from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, in_threads
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
 from backburn_numpy.threads import for_parts, num_threads
 
 Array = Any
 Shape = tuple[int, ...]
-Block = tuple[slice, slice]
 Sums = Callable[[Array, list[slice]], Array]
-
-#: Elements of the columns of one block, which stay in the second-level cache with what belongs to them,
-COLUMNS = 1 << 18
-#: but at least so many columns: a product with fewer spends its time on laying out the weight.
-PLACES = 512
-
-#: Gradients of weights for fewer outputs than this are computed with the windows' side first, where that is longer.
-TURNED = 128
 
 #: So many elements are worth a call that adds them.
 LONG = 1 << 14
-
-#: From so many multiplications on, blocks are shared out between threads.
-WORTH = 1 << 21
 
 
 def conv(
@@ -54,8 +43,12 @@ def conv(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, dilation=dilation, groups=groups,
     )  # fmt: skip
+    wide_x, options = wide(x), (weight.shape[2:], stride, padding, dilation)
+    lengths = conv_compiled.geometry("conv", wide_x, x.shape, shape, *options, groups)
+    if lengths is not None:
+        return conv_compiled.convolve(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
     out = empty(shape, x.dtype)
-    windows = _windows(wide(x), weight.shape[2:], stride, padding, dilation)
+    windows = _windows(wide_x, *options)
     _convolve(windows, _by_group(wide(weight), groups), bias, out)
     return out
 
@@ -75,7 +68,11 @@ def conv_transpose(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip
-    size, out = weight.shape[2:], empty(shape, x.dtype)
+    wide_x, size = wide(x), weight.shape[2:]
+    lengths = conv_compiled.geometry("conv_input", wide_x, shape, x.shape, size, stride, padding, dilation, groups)
+    if lengths is not None:
+        return conv_compiled.add_windows(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
+    out = empty(shape, x.dtype)
     if not x.size or not weight.size:
         out[...] = 0 if bias is None else _column(bias, out.ndim)
         return out
@@ -84,9 +81,9 @@ def conv_transpose(
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
     if max(stride) == 1 and min(map(min, rest)) >= 0 and (x.shape[1] <= shape[1] or math.prod(size) == 1):
         flipped = _flipped(wide(weight), groups)
-        _convolve(_windows(wide(x), size, stride, rest, dilation), _by_group(flipped, groups), bias, out)
+        _convolve(_windows(wide_x, size, stride, rest, dilation), _by_group(flipped, groups), bias, out)
         return out
-    _add_windows(wide(x), wide(weight), bias, out, stride, padding, dilation, groups)
+    _add_windows(wide_x, wide(weight), bias, out, stride, padding, dilation, groups)
     return out
 
 
@@ -100,9 +97,20 @@ def conv_weight_backward(
     dilation: Shape = (1,),
     groups: int = 1,
 ) -> Array:
-    options: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
-    weighted(x.shape, grad.shape, **options, dilation=dilation, groups=groups)
-    windows, wide_grad = _windows(wide(x), size, stride, padding, dilation), wide(grad)
+    options: dict[str, Any] = {
+        "size": size,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    weighted(x.shape, grad.shape, **options)
+    wide_x, wide_grad = wide(x), wide(grad)
+    lengths = conv_compiled.geometry("conv_weight", wide_x, x.shape, grad.shape, **options)
+    if lengths is not None:
+        total = conv_compiled.weight_gradient(wide_x, wide_grad, lengths)
+        return total.reshape(grad.shape[1], x.shape[1] // groups, *size).astype(x.dtype, copy=False)
+    windows = _windows(wide_x, size, stride, padding, dilation)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     depth = channels * math.prod(size)
     # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
@@ -131,39 +139,12 @@ def conv_weight_backward(
 # ---- blocks ----
 
 
-def _cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]:
-    """Blocks of examples, or of rows of one, whose columns of ``depth`` elements have about :data:`COLUMNS`.
-
-    They are of at least :data:`PLACES` and ``least`` columns, if there are so many.
-    """
-    rows, row = counts[0], math.prod(counts[1:])
-    limit, threads = max(COLUMNS // depth, PLACES, least), num_threads()
-    if rows * row <= limit and examples >= threads:
-        number = -(-examples // (limit // (rows * row)))
-        step = -(-examples // min(examples, -(-number // threads) * threads))
-        return [(slice(n, min(n + step, examples)), slice(0, rows)) for n in range(0, examples, step)]
-    number = -(-rows // max(1, limit // row))
-    if examples < threads:
-        number = min(rows, -(-number // threads) * threads)
-    step = -(-rows // number)
-    return [(slice(n, n + 1), slice(r, min(r + step, rows))) for n in range(examples) for r in range(0, rows, step)]
-
-
 def _share_out(
     work: Callable[[int, list[Block]], None], windows: Array, depth: int, products: int, least: int = 0
 ) -> None:
     """Call ``work(first, blocks)`` for parts of all blocks of windows; ``first`` is the number of a part's first."""
-    blocks = _cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth, least)
-    _in_threads(lambda start, stop: work(start, blocks[start:stop]), len(blocks), products)
-
-
-def _in_threads(work: Callable[[int, int], None], size: int, products: int) -> None:
-    """``work`` on parts of ``range(size)``: in several threads, each with its own products, where that pays."""
-    if size == 1 or products < WORTH or num_threads() == 1 or not blas.can_be_single():
-        work(0, size)
-        return
-    with blas.single():
-        for_parts(work, size, 2)
+    blocks = cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth, least)
+    in_threads(lambda start, stop: work(start, blocks[start:stop]), len(blocks), products)
 
 
 def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Array:
@@ -254,14 +235,14 @@ def _add_windows(
 ) -> None:
     """Fill ``out`` with the sum of the windows that the places of ``x`` make, without what lies in the padding."""
     lengths = tuple(n + before + after for n, (before, after) in zip(out.shape[2:], padding, strict=True))
-    cut = tuple(slice(before, before + n) for n, (before, _) in zip(out.shape[2:], padding, strict=True))
+    inner = tuple(slice(before, before + n) for n, (before, _) in zip(out.shape[2:], padding, strict=True))
     examples, inputs, counts = len(x), x.shape[1] // groups, x.shape[2:]
     outputs, size = weight.shape[1], weight.shape[2:]
     weights = weight.reshape(groups, inputs, outputs, *size)
     targets = out.reshape(examples, groups, outputs, *out.shape[2:])
     biases = None if bias is None else bias.reshape(groups, outputs, *[1] * len(size))
 
-    blocks = _cut(examples, counts, groups * outputs * math.prod(size), LONG // (groups * outputs))
+    blocks = cut(examples, counts, groups * outputs * math.prod(size), LONG // (groups * outputs))
     images = sorted({(e.start, e.stop) for e, _ in blocks})
     rows = [r for e, r in blocks if e.start == 0]
     # Windows of one example overlap: what several threads share of it is its channels.
@@ -279,13 +260,13 @@ def _add_windows(
         for image, channels, sum_of in units[start:stop]:
             some = x[image].swapaxes(0, 1)
             total = sum_of(some.reshape(groups, inputs, *some.shape[1:]), rows)
-            sums, target = total[(..., *cut)].transpose(by_example), targets[image, :, channels]
+            sums, target = total[(..., *inner)].transpose(by_example), targets[image, :, channels]
             if biases is None:
                 np.copyto(target, sums, casting="same_kind")
             else:
                 np.add(sums, biases[:, channels], out=target, casting="same_kind")
 
-    _in_threads(work, len(units), x.size * outputs * math.prod(size))
+    in_threads(work, len(units), x.size * outputs * math.prod(size))
 
 
 def _shifts_pay(inputs: int, outputs: int, size: Shape, counts: Shape, lengths: Shape) -> bool:

@@ -198,7 +198,9 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
             values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
             at = [compiled.address(v) for v in (out, entries, values)]
             # Each thread has some columns: a name may come twice.
-            for_parts(lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size))
+            for_parts(
+                lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
+            )
             return
     if after >= LONG:
         # Whole entries can be added at once where none is named twice: one of each name, then the others.
