@@ -67,6 +67,6 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def gpu(session: nox.Session) -> None:
     """Check and measure on a CUDA device; arguments after -- go to `python -m benchmarks.gpu`, which needs no nox."""
-    install(session, "train,cuda13")
+    install(session, "train,cuda13,cudnn13")
     session.install("torch")
     session.run("python", "-m", "benchmarks.gpu", *session.posargs, success_codes=[0, 1])

@@ -30,8 +30,8 @@ from backburn_cupy.kernels.runner import CupyRunner, Runner
 
 #: The modules whose functions are the operations. They import CuPy, and so are imported with the first backend.
 FAMILIES = (
-    "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "decompose",
-    "fft",
+    "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "convolve",
+    "attend", "decompose", "fft",
 )  # fmt: skip
 
 
@@ -125,6 +125,17 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         uses = frozenset({"storage", "arithmetic"})
         dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
         return Capabilities({**dtypes, qint8: frozenset({"storage"})}, deterministic=self.deterministic, capture=True)
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """The version of each of NVIDIA's libraries that computes here, or why it does not and what does instead.
+
+        Which do is found out once, when this is asked or when the first operation that would use them is called.
+        """
+        from backburn_cupy import cublaslt, cudnn
+
+        with self.placed():
+            return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words}
 
     @classmethod
     def devices(cls) -> list[str]:

@@ -98,6 +98,15 @@ def _candidates(version: int) -> Iterator[Any]:
             yield ctypes.CDLL(name)
 
 
+def words() -> str:
+    """The library's version; where there is none, what that means."""
+    found = library()
+    if found is None:
+        return "missing: CuPy's cuBLAS does the products, and no step with one is recorded"
+    number = int(found.cublasLtGetVersion())
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 def call(name: str, *arguments: Any) -> None:
     """Call a function; raises :class:`CUBLASError` unless it succeeds."""
     if status := getattr(library(), name)(*arguments):

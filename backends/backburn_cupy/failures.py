@@ -19,7 +19,15 @@ from backburn_cupy.capture import refusal
 from backburn_cupy.detect import DISTRIBUTIONS, LIBRARIES, first_line, installed
 
 #: The exceptions of CUDA's libraries: their classes are found by name, since importing them may fail.
-OF_LIBRARIES = ("CUDARuntimeError", "CUDADriverError", "CUBLASError", "CUSOLVERError", "CUFFTError", "NVRTCError")
+OF_LIBRARIES = (
+    "CUDARuntimeError",
+    "CUDADriverError",
+    "CUBLASError",
+    "CUDNNError",
+    "CUSOLVERError",
+    "CUFFTError",
+    "NVRTCError",
+)
 
 
 def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device: int, process: int) -> Exception:

@@ -13,7 +13,7 @@ from backburn.backend import registry
 
 HERE = Path(__file__).parent
 #: What is imported anew over the stand-in, and forgotten afterwards.
-PACKAGES = ("cupy", "cupy_backends", "cupyx", "cuda", "compiled", "fake_cublaslt", "backburn_cupy")
+PACKAGES = ("cupy", "cupy_backends", "cupyx", "cuda", "cudnn", "compiled", "fake_cublaslt", "backburn_cupy")
 
 
 @contextlib.contextmanager
@@ -22,12 +22,14 @@ def standing_in() -> Iterator[Any]:
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in PACKAGES}
     sys.path.insert(0, str(HERE))
     try:
+        import backburn_cupy.cudnn as cudnn
         import backburn_cupy.detect as detect
 
         known = {spec: k for spec, k in registry._loaded.items() if "cupy" not in spec}
         driver = mock.patch.object(detect, "driver", return_value="libcuda.so.1")
         loaded = mock.patch.object(registry, "_loaded", known)
-        with loaded, driver, mock.patch.object(detect, "installed", return_value={}):
+        version = mock.patch.object(cudnn, "LIBRARY", "no library")  # a real one may be there as well
+        with loaded, driver, version, mock.patch.object(detect, "installed", return_value={}):
             import cupy
 
             yield cupy

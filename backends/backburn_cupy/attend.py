@@ -1,0 +1,177 @@
+"""CuPy: attention of 16-bit floats by cuDNN where it is installed, and else by products, as the contract has it.
+
+cuDNN never writes the weights of attention to memory. It takes no mask here: one may leave a query nothing to attend
+to, of which the contract makes 0 and cuDNN what it likes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from backburn.backend.sequence import attended
+from backburn.backend.table import OPERATIONS
+from backburn_cupy import cudnn
+from backburn_cupy.convolve import packed
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: The numbers of operands and results in a graph.
+QUERY, KEY, VALUE, OUT, STATISTICS, GRAD, OF_QUERY, OF_KEY, OF_VALUE = range(1, 10)
+
+#: The sizes of heads are multiples of this, and at most that.
+HEAD, LARGEST_HEAD = 8, 256
+
+
+def scaled_dot_product_attention(
+    k: Any, query: Array, key: Array, value: Array, mask: Array | None = None, keep: Array | None = None, /,
+    causal: bool = False, scale: float = 1.0, dropout: float = 0.0,
+) -> Array:  # fmt: skip
+    masks = (None if t is None else t.shape for t in (mask, keep))
+    attended(query.shape, key.shape, value.shape, *masks)
+    if mask is None and keep is None and _is_for_cudnn(query, key, value):
+        call = _Call(k, query, key, value, causal, scale)
+        if call.forward(statistics=False):
+            return call.out.reshape(*query.shape[:-1], value.shape[-1])
+    body = OPERATIONS["scaled_dot_product_attention"].body
+    return body(k, query, key, value, mask, keep, causal, scale, dropout)
+
+
+def scaled_dot_product_attention_backward(
+    k: Any, grad: Array, query: Array, key: Array, value: Array, mask: Array | None = None,
+    keep: Array | None = None, y: Array | None = None, /, causal: bool = False, scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Any:  # fmt: skip
+    rule = OPERATIONS["scaled_dot_product_attention_backward"].shape
+    assert rule is not None
+    rule(*(None if t is None else t.shape for t in (grad, query, key, value, mask, keep, y)))
+    if mask is None and keep is None and _is_for_cudnn(query, key, value):
+        gradients = _Call(k, query, key, value, causal, scale).backward(grad)
+        if gradients is not None:
+            return tuple(g.reshape(t.shape) for g, t in zip(gradients, (query, key, value), strict=True))
+    body = OPERATIONS["scaled_dot_product_attention_backward"].body
+    return body(k, grad, query, key, value, mask, keep, y, causal, scale, dropout)
+
+
+def _is_for_cudnn(query: Array, key: Array, value: Array) -> bool:
+    """Whether cuDNN may have a plan for attention over these."""
+    sizes = (query.shape[-1], value.shape[-1])
+    return (
+        query.dtype.itemsize == 2
+        and 0 not in (*query.shape, *key.shape, *value.shape)
+        and all(n % HEAD == 0 and n <= LARGEST_HEAD for n in sizes)
+        and cudnn.found().module is not None
+    )
+
+
+class Attention(NamedTuple):
+    """What a plan is made for: see :class:`backburn_cupy.cudnn.Kind`.
+
+    Shapes and strides (in elements) are by number; those of the results among them.
+    """
+
+    device: int
+    dtype: str
+    tf32: bool
+    deterministic: bool
+    tensors: tuple[tuple[int, Shape, Shape], ...]
+    causal: bool
+    scale: float
+    is_backward: bool
+    with_statistics: bool
+
+    def describe(self, graph: Any) -> None:
+        def operand(number: int) -> Any:
+            return graph.tensor(dim=shapes[number], stride=strides[number], data_type=types[number], uid=number)
+
+        shapes = {number: list(shape) for number, shape, _ in self.tensors}
+        strides = {number: list(steps) for number, _, steps in self.tensors}
+        types = {number: cudnn.type_of("float32" if number == STATISTICS else self.dtype) for number in shapes}
+        given = dict(zip("qkv", map(operand, (QUERY, KEY, VALUE)), strict=True))
+        options = {"attn_scale": self.scale, "use_causal_mask": self.causal}
+        results: dict[int, Any]
+        if self.is_backward:
+            more = {"o": operand(OUT), "dO": operand(GRAD), "stats": operand(STATISTICS)}
+            made = graph.sdpa_backward(
+                **given, **more, **options, use_deterministic_algorithm=self.deterministic
+            )  # fmt: skip
+            results = dict(zip((OF_QUERY, OF_KEY, OF_VALUE), made, strict=True))
+        else:
+            out, statistics = graph.sdpa(**given, **options, is_inference=not self.with_statistics)
+            results = {OUT: out, STATISTICS: statistics} if self.with_statistics else {OUT: out}
+        for number, result in results.items():
+            result.set_output(True).set_data_type(types[number]).set_uid(number)
+            result.set_dim(shapes[number]).set_stride(strides[number])
+
+
+class _Call:
+    """Attention over these operands: (examples, heads, places, size), and what they are by number."""
+
+    def __init__(self, k: Any, query: Array, key: Array, value: Array, causal: bool, scale: float) -> None:
+        self._k, self._causal, self._scale = k, causal, float(scale)
+        self._is_sliced_by_head = _is_sliced_by_head(query)
+        self._arrays = {QUERY: _four(query), KEY: _four(key), VALUE: _four(value)}
+
+    @property
+    def out(self) -> Array:
+        return self._arrays[OUT]
+
+    def forward(self, statistics: bool) -> bool:
+        query, value = self._arrays[QUERY], self._arrays[VALUE]
+        self._add(OUT, (*query.shape[:3], value.shape[3]))
+        if statistics:
+            self._arrays[STATISTICS] = cupy.empty((*query.shape[:3], 1), np.float32)
+        return self._run(False, statistics)
+
+    def backward(self, grad: Array) -> tuple[Array, ...] | None:
+        """The gradients; None without a plan. The forward pass is done anew, for the sums of its weights."""
+        if not self.forward(statistics=True):
+            return None
+        self._arrays[GRAD] = _four(grad)
+        results = {OF_QUERY: QUERY, OF_KEY: KEY, OF_VALUE: VALUE}
+        for number, like in results.items():
+            self._add(number, self._arrays[like].shape)
+        return tuple(self._arrays[n] for n in results) if self._run(True, True) else None
+
+    def _add(self, number: int, shape: Shape) -> None:
+        """New memory for a result, which lies as the queries do."""
+        dtype = self._arrays[QUERY].dtype
+        if self._is_sliced_by_head:
+            new = cupy.empty((shape[0], shape[2], shape[1], shape[3]), dtype)
+            self._arrays[number] = cupy.moveaxis(new, 1, 2)
+        else:
+            self._arrays[number] = cupy.empty(shape, dtype)
+
+    def _run(self, is_backward: bool, with_statistics: bool) -> bool:
+        k, query = self._k, self._arrays[QUERY]
+        tensors = tuple((n, x.shape, _steps(x)) for n, x in sorted(self._arrays.items()))
+        kind = Attention(
+            k.number, query.dtype.name, k.allow_tf32, k.deterministic, tensors, self._causal, self._scale, is_backward,
+            with_statistics,
+        )  # fmt: skip
+        return cudnn.plan(kind).run({n: x.data.ptr for n, x in self._arrays.items()})
+
+
+def _is_sliced_by_head(x: Array) -> bool:
+    """Whether the heads of a place lie side by side, as after a projection of all of them at once."""
+    return bool(x.ndim >= 4 and x.shape[-3] > 1 and x.shape[-2] > 1 and x.strides[-3] < x.strides[-2])
+
+
+def _four(x: Array) -> Array:
+    """``x`` with four axes, as it lies if cuDNN can read it so, else a copy."""
+    four = x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
+    # The stride of an axis of one element says nothing.
+    steps = [s for n, s in zip(four.shape[:3], four.strides[:3], strict=True) if n > 1]
+    evenly = all(s > 0 and s % cudnn.ALIGNMENT == 0 for s in steps) and four.data.ptr % cudnn.ALIGNMENT == 0
+    rows_whole = four.shape[3] == 1 or four.strides[3] == four.itemsize
+    return four if evenly and rows_whole else four.copy(order="C")
+
+
+def _steps(x: Array) -> Shape:
+    """Strides in elements; those of axes of one element as if the array had no gaps."""
+    plain = packed(x.shape, False)
+    return tuple(s // x.itemsize if n > 1 else p for n, s, p in zip(x.shape, x.strides, plain, strict=True))

@@ -1,0 +1,184 @@
+"""CuPy: convolutions, by cuDNN where it is installed, and else by products, as the contract has them.
+
+Operands that lie with their channels last are computed so, and the result lies so too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import cupy
+
+from backburn.backend.conv import Pairs, convolved, convolved_transposed, weighted
+from backburn.backend.table import OPERATIONS
+from backburn_cupy import cudnn
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: The numbers of operands and result in a graph.
+FIRST, SECOND, BIAS, OUT = 1, 2, 3, 4
+
+
+def conv(
+    k: Any, x: Array, weight: Array, bias: Array | None = None, /, stride: Shape = (1,),
+    padding: Pairs = ((0, 0),), dilation: Shape = (1,), groups: int = 1,
+) -> Array:  # fmt: skip
+    of_bias = None if bias is None else bias.shape
+    shape = convolved(x.shape, weight.shape, of_bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    out = _by_cudnn(k, "forward", x, weight, shape, padding, stride, dilation, bias)
+    if out is not None:
+        return out
+    return OPERATIONS["conv"].body(k, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose(
+    k: Any, x: Array, weight: Array, bias: Array | None = None, /, stride: Shape = (1,),
+    padding: Pairs = ((0, 0),), output_padding: Shape = (0,), dilation: Shape = (1,), groups: int = 1,
+) -> Array:  # fmt: skip
+    of_bias = None if bias is None else bias.shape
+    shape = convolved_transposed(
+        x.shape, weight.shape, of_bias, stride=stride, padding=padding, output_padding=output_padding,
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
+    out = _by_cudnn(k, "input", x, weight, shape, padding, stride, dilation, bias)
+    if out is not None:
+        return out
+    return OPERATIONS["conv_transpose"].body(k, x, weight, bias, stride, padding, output_padding, dilation, groups)
+
+
+def conv_weight_backward(
+    k: Any, x: Array, grad: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
+    dilation: Shape = (1,), groups: int = 1,
+) -> Array:  # fmt: skip
+    shape = weighted(x.shape, grad.shape, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    out = _by_cudnn(k, "weight", x, grad, shape, padding, stride, dilation)
+    if out is not None:
+        return out
+    return OPERATIONS["conv_weight_backward"].body(k, x, grad, size, stride, padding, dilation, groups)
+
+
+# ---- by cuDNN ----
+
+
+class Convolution(NamedTuple):
+    """What a plan is made for: see :class:`backburn_cupy.cudnn.Kind`.
+
+    ``which`` is the result: that of the convolution ("forward"), or the gradient for its input or its weight. Shapes
+    are of the first operand, the second and the result; how the groups are follows from them.
+    """
+
+    device: int
+    dtype: str
+    tf32: bool
+    deterministic: bool
+    which: str
+    first: Shape
+    second: Shape
+    out: Shape
+    padding: Pairs
+    stride: Shape
+    dilation: Shape
+    channels_last: bool
+    biased: bool
+
+    def describe(self, graph: Any) -> None:
+        def operand(number: int, shape: Shape) -> Any:
+            strides = packed(shape, self.channels_last)
+            return graph.tensor(dim=list(shape), stride=list(strides), data_type=dtype, uid=number)
+
+        dtype = cudnn.type_of(self.dtype)
+        window = {
+            "pre_padding": [before for before, _ in self.padding],
+            "post_padding": [after for _, after in self.padding],
+            "stride": list(self.stride),
+            "dilation": list(self.dilation),
+        }
+        first, second = operand(FIRST, self.first), operand(SECOND, self.second)
+        if self.which == "forward":
+            out = graph.conv_fprop(image=first, weight=second, **window)
+        elif self.which == "input":
+            out = graph.conv_dgrad(loss=first, filter=second, **window)
+        else:
+            out = graph.conv_wgrad(image=first, loss=second, **window)
+        if self.biased:
+            row = (1, self.out[1], *[1] * (len(self.out) - 2))
+            out = graph.bias(input=out, bias=operand(BIAS, row))
+        out.set_output(True).set_data_type(dtype).set_uid(OUT)
+        out.set_dim(list(self.out)).set_stride(list(packed(self.out, self.channels_last)))
+
+
+def _by_cudnn(
+    k: Any, which: str, first: Array, second: Array, shape: Shape, padding: Pairs, stride: Shape, dilation: Shape,
+    bias: Array | None = None,
+) -> Array | None:  # fmt: skip
+    """The result by cuDNN; None where there is none, or it has no plan."""
+    if cudnn.found().module is None or 0 in (*first.shape, *second.shape, *shape):
+        return None
+    if len(shape) == 3:  # cuDNN has no convolution over one axis: over one more, of one place
+        first, second = (x.reshape(*x.shape[:2], 1, x.shape[2]) for x in (first, second))
+        shape = (*shape[:2], 1, shape[2])
+        padding, stride, dilation = ((0, 0), *padding), (1, *stride), (1, *dilation)
+        out = _by_cudnn(k, which, first, second, shape, padding, stride, dilation, bias)
+        return None if out is None else out.reshape(*shape[:2], shape[3])
+    last = is_packed(first, True) and not is_packed(first, False)
+    first, second = (laid(x, last) for x in (first, second))
+    out = empty(shape, first.dtype, last)
+    addresses = {FIRST: first.data.ptr, SECOND: second.data.ptr, OUT: out.data.ptr}
+    kind = Convolution(
+        k.number, first.dtype.name, k.allow_tf32, k.deterministic, which, first.shape, second.shape, shape, padding,
+        stride, dilation, last, False,
+    )  # fmt: skip
+    if bias is not None and which == "forward":
+        row = aligned(cupy.ascontiguousarray(bias))
+        if cudnn.plan(kind._replace(biased=True)).run({**addresses, BIAS: row.data.ptr}):
+            return out
+    if not cudnn.plan(kind).run(addresses):
+        return None
+    if bias is not None:
+        cupy.add(out, bias.reshape(-1, *[1] * (len(shape) - 2)), out=out)
+    return out
+
+
+# ---- how arrays lie ----
+
+
+def packed(shape: Shape, channels_last: bool) -> Shape:
+    """The strides, in elements, of an array without gaps, of which axis 1 is the outermost but one, or the innermost.
+
+    >>> packed((2, 3, 4, 5), False), packed((2, 3, 4, 5), True)
+    ((60, 20, 5, 1), (60, 1, 15, 3))
+    """
+    order = (0, *range(2, len(shape)), 1) if channels_last else tuple(range(len(shape)))
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def is_packed(x: Array, channels_last: bool) -> bool:
+    """Whether an array lies so; the stride of an axis of one element says nothing."""
+    steps = packed(x.shape, channels_last)
+    return all(n == 1 or s == step * x.itemsize for n, s, step in zip(x.shape, x.strides, steps, strict=True))
+
+
+def laid(x: Array, channels_last: bool) -> Array:
+    """``x`` so that cuDNN can read it: itself, or a copy where it lies otherwise."""
+    if is_packed(x, channels_last):
+        return aligned(x)
+    out = empty(x.shape, x.dtype, channels_last)
+    out[...] = x
+    return out
+
+
+def aligned(x: Array) -> Array:
+    """``x``, or a copy where it begins amid an access."""
+    return x if x.data.ptr % cudnn.ALIGNMENT == 0 else x.copy(order="K")
+
+
+def empty(shape: Shape, dtype: Any, channels_last: bool) -> Array:
+    """New memory for an array that lies so."""
+    if not channels_last:
+        return cupy.empty(shape, dtype)
+    return cupy.moveaxis(cupy.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)

@@ -1,0 +1,202 @@
+"""Convolutions and attention by cuDNN, through its Python frontend: NVIDIA's package ``nvidia-cudnn-frontend``.
+
+What is asked for is described as a graph, from which cuDNN makes a plan: once for each kind of call, which is then only
+told where its operands are. Nothing here is needed: where the package or cuDNN is missing, or cuDNN has no plan, the
+operations are computed by products (:func:`found` and :data:`REFUSED` tell).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import cupy
+import numpy as np
+
+from backburn_cupy import cublaslt
+from backburn_cupy.detect import first_line
+
+#: The oldest cuDNN whose plans are asked for here, as it numbers its versions.
+OLDEST = 91000
+#: The most bytes that a plan may use beside its operands.
+WORKSPACE = 1 << 30
+#: The bytes at whose multiples cuDNN takes operands to begin.
+ALIGNMENT = 16
+#: Its library, as the frontend has loaded it.
+LIBRARY = "cudnn64_9.dll" if sys.platform == "win32" else "libcudnn.so.9"
+INSTALL = "pip install 'backburn[cudnn{version}]'"
+
+#: What cuDNN calls the dtypes.
+TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
+#: Transforms of the operands: they lose digits, and spread an infinity over its neighbours as NaN.
+TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")
+
+Shape = tuple[int, ...]
+
+
+class CUDNNError(RuntimeError):
+    """A function of cuDNN has failed."""
+
+
+# ---- the library ----
+
+
+class Found(NamedTuple):
+    """The frontend's module, or None, and in words what there is."""
+
+    module: Any
+    words: str
+
+
+@functools.cache
+def found() -> Found:
+    """Look for the frontend, for cuDNN, and for the cuBLASLt that it calls, all of CuPy's version of CUDA."""
+    version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    install = INSTALL.format(version=version)
+    try:
+        module = importlib.import_module("cudnn")
+        number = int(module.backend_version())
+    except ModuleNotFoundError:
+        return Found(None, f"the frontend of cuDNN is not installed: {install}")
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        return Found(None, f"cuDNN does not load ({first_line(error)}): {install}")
+    if number < OLDEST:
+        return Found(None, f"cuDNN is too old ({number}, where {OLDEST} is needed): {install}")
+    made_for = _cuda_of_library()
+    if made_for not in (None, version):
+        return Found(None, f"cuDNN is for CUDA {made_for}, and CuPy for CUDA {version}: {install}")
+    if cublaslt.library() is None:  # cuDNN would end the process when it does not find it
+        return Found(None, "cuDNN needs cuBLASLt, which is missing")
+    frontend = getattr(module, "__version__", "of an unknown version")
+    return Found(module, f"{number // 10000}.{number // 100 % 100}.{number % 100}, frontend {frontend}")
+
+
+def _cuda_of_library() -> int | None:
+    """The version of CUDA that the cuDNN that is loaded was made for; None where it does not tell."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+        ask = library.cudnnGetCudartVersion
+    except (OSError, AttributeError):
+        return None
+    ask.restype = ctypes.c_size_t
+    return int(ask()) // 1000
+
+
+_of_thread = threading.local()
+
+
+def handle(device: int) -> int:
+    """The handle of a device for this thread, since no two may use one at a time."""
+    handles: dict[int, int] = vars(_of_thread).setdefault("handles", {})
+    if device not in handles:
+        with cupy.cuda.Device(device):
+            handles[device] = found().module.create_handle()
+    return handles[device]
+
+
+def target(device: int) -> Mapping[str, Any]:
+    """What tells a graph on which device it is to run."""
+    return {"handle": handle(device)}
+
+
+# ---- plans ----
+
+
+class Kind(Protocol):
+    """What a plan is made for: all of a call but where its operands are. It is hashable."""
+
+    @property
+    def device(self) -> int: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def tf32(self) -> bool: ...
+
+    @property
+    def deterministic(self) -> bool: ...
+
+    def describe(self, graph: Any) -> None:
+        """Put the operations into a graph; operands and results are known by number."""
+
+
+#: What cuDNN has no plan for, and what it says of it.
+REFUSED: dict[Kind, str] = {}
+
+
+def described(kind: Kind, where: Mapping[str, Any]) -> Any:
+    """The graph of ``kind``: complete, and checked by cuDNN as far as that is possible without a plan."""
+    module = found().module
+    compute = module.data_type.DOUBLE if kind.dtype == "float64" else module.data_type.FLOAT
+    graph = module.pygraph(
+        io_data_type=type_of(kind.dtype), intermediate_data_type=compute, compute_data_type=compute, **where
+    )
+    kind.describe(graph)
+    graph.validate()
+    graph.build_operation_graph()
+    return graph
+
+
+def type_of(dtype: str) -> Any:
+    """A dtype as cuDNN has it."""
+    return getattr(found().module.data_type, TYPES[dtype])
+
+
+def unwanted(kind: Kind) -> list[str]:
+    """What no algorithm may do: add up in 16 bits, or round operands of float32 unless that is allowed."""
+    notes = ["REDUCED_PRECISION_REDUCTION", *TRANSFORMS]
+    if kind.dtype in ("float32", "float64") and not kind.tf32:
+        notes += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"]
+    return [*notes, "NONDETERMINISTIC"] if kind.deterministic else notes
+
+
+class Plan:
+    """A graph that runs, or the knowledge that there is none."""
+
+    def __init__(self, kind: Kind) -> None:
+        module = found().module
+        self._device = kind.device
+        self._lock = threading.Lock()
+        self._graph: Any = None
+        self.workspace = 0
+        try:
+            graph = described(kind, target(kind.device))
+            modes = module.heur_mode
+            graph.create_execution_plans([modes.A, modes.FALLBACK])
+            graph.deselect_numeric_notes([getattr(module.numerical_note, name) for name in unwanted(kind)])
+            graph.deselect_workspace_greater_than(WORKSPACE)
+            graph.check_support()
+            graph.build_plans()
+            self.workspace = int(graph.get_workspace_size())
+            self._graph = graph
+        except module.cudnnGraphNotSupportedError as error:
+            REFUSED[kind] = first_line(error)
+        except RuntimeError as error:
+            raise CUDNNError(f"cuDNN makes no plan: {first_line(error)}") from error
+
+    def run(self, addresses: Mapping[int, int]) -> bool:
+        """Compute on what lies at these addresses, by number, on the current stream; False if there is no plan."""
+        if self._graph is None:
+            return False
+        module, own = found().module, handle(self._device)
+        # From CuPy's pool, which gives memory of a stream to what comes later on the same stream only.
+        workspace = cupy.empty((self.workspace,), np.uint8) if self.workspace else None
+        module.set_stream(handle=own, stream=cupy.cuda.get_current_stream().ptr)
+        try:
+            with self._lock:
+                self._graph.execute(
+                    dict(addresses), workspace.data.ptr if workspace is not None else 0, handle=own
+                )  # fmt: skip
+        except (RuntimeError, module.cudnnGraphNotSupportedError) as error:
+            raise CUDNNError(f"cuDNN fails: {first_line(error)}") from error
+        return True
+
+
+#: The plan of a kind of call; the least used are forgotten.
+plan = functools.lru_cache(maxsize=4096)(Plan)
