@@ -107,6 +107,25 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
     assert "%" in capsys.readouterr().out
 
 
+def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
+    from backburn.io import safe
+
+    for name, good, bad in (
+        ("float8_e4m3fn", 0x7E, 0x7F), ("float8_e4m3fn", 0xFE, 0xFF), ("float8_e5m2", 0x7B, 0x7C),
+        ("float8_e5m2", 0xFB, 0xFE), ("int8", 0x81, 0x80), ("int4", 0x97, 0x87), ("int4", 0x79, 0x78),
+    ):  # fmt: skip
+        about = {"scheme": f"q{name}_symmetric_tensor_float32", "shape": [1, 4]}
+        values: Any = np.zeros((1, 2 if name == "int4" else 4), np.int8 if name == "int8" else np.uint8)
+        parts = {"w": values, "w.scale": np.ones((), np.float32)}
+        values.view(np.uint8)[0, 1] = good
+        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        assert load_model(tmp_path / "m").state["w"].shape == (1, 4)
+        values.view(np.uint8)[0, 1] = bad
+        safe._write(tmp_path / "m", safe.MODEL, parts, {}, {"w": about})
+        with pytest.raises(FileFormatError, match=r"'w' is damaged.*values"):
+            load_model(tmp_path / "m")
+
+
 @pytest.mark.parametrize("scheme", ["qint4_affine_channel0_float32", "quint8_affine_channel0_float16"])
 def test_parts_that_make_no_sense(tmp_path: Path, scheme: str) -> None:
     """A file may have the right checksum, and steps or zero points that no tensor has."""

@@ -165,6 +165,22 @@ def test_quantized_inputs_are_restored(tmp_path: Path, activations: str, static:
         other.load_state_dict(small.state_dict(), strict=False)
 
 
+def test_restoring_takes_weights_as_they_are() -> None:
+    import tracemalloc
+
+    m: Any = Sequential(Linear(512, 512), ReLU(), Conv2d(64, 64, 3))
+    state = quantize_model(m, "qint4_symmetric_block32_float16").state_dict()
+    quantize_like(m, state)
+    tracemalloc.start()
+    made: Any = quantize_like(m, state)
+    made.load_state_dict(state)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.05 * 4 * 512 * 512
+    with pytest.raises(ShapeError, match=r"'0'.*\[512, 512\] there and \[8, 512\] here"):
+        quantize_like(Sequential(Linear(512, 8)), state)
+
+
 def test_adapters_on_quantized_layers_are_restored() -> None:
     adapted = add_adapters(quantize_model(model(), INT4), rank=2)
     made = quantize_like(add_adapters(model(), rank=2), adapted.state_dict())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.backend.float8 import magnitudes
 from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType, as_dtype
 from backburn.base.errors import FileFormatError
@@ -46,12 +47,27 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
     expected = (stored, scheme.stored.name, steps, scheme.scale.name)
     if (values.shape, values.dtype.name, scale.shape, scale.dtype.name) != expected:
         raise FileFormatError(f"its parts do not fit {scheme} and the shape {list(shape)}")
+    if not _are_values(values, scheme):
+        raise FileFormatError(f"its values are not all of the range {scheme.limits} of {scheme}")
     if (zero is None) != (scheme.mode == "symmetric") or (zero is not None and not _are_zeros(zero, steps, scheme)):
         raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
     if not (np.isfinite(scale) & (scale > 0)).all():
         raise FileFormatError(f"its steps, of {scheme} and the shape {list(shape)}, are not all positive numbers")
     made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
     return made
+
+
+def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:
+    """Whether stored values are numbers of the scheme, which leaves some bits out; no array of them is expanded."""
+    signed = values.view(np.int8)
+    if scheme.is_float:  # NaN and infinities follow the largest number, of either sign
+        count = len(magnitudes(scheme.storage.name))
+        return bool(signed.max(initial=0) < count and values.max(initial=0) < 128 + count)
+    if scheme.mode == "affine":
+        return True
+    halves = (signed, (values << 4).view(np.int8)) if scheme.is_packed else (signed,)
+    least = -112 if scheme.is_packed else scheme.limits[0]  # of a byte whose upper half is the value
+    return all(half.min(initial=0) >= least for half in halves)
 
 
 def _are_zeros(zero: NDArray[Any], steps: tuple[int, ...], scheme: QuantizedDType) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 from backburn.base.dtypes import DType, QuantizedDType, as_dtype, qint8
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.batching import levels_of_vmap
 from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
@@ -27,6 +28,13 @@ class Ranges(Protocol):
     def weight_range(self, x: Tensor, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         """The ends of the ranges, of the shape of the steps."""
         ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A weight that is quantized already, such as a saved one; it is taken in the place of a layer's own."""
+
+    weight: QuantizedTensor
 
 
 class InputRange(Protocol):
@@ -107,7 +115,7 @@ class QuantizedLinear(QuantizedInputs):
         layer: Linear,
         scheme: QuantizedDType | str = qint8,
         *,
-        weights: Ranges | None = None,
+        weights: Ranges | Kept | None = None,
         activations: QuantizedDType | str | None = None,
         inputs: InputRange | None = None,
     ) -> None:
@@ -147,7 +155,7 @@ class QuantizedConv(QuantizedInputs):
         layer: Convolution,
         scheme: QuantizedDType | str = qint8,
         *,
-        weights: Ranges | None = None,
+        weights: Ranges | Kept | None = None,
         activations: QuantizedDType | str | None = None,
         inputs: InputRange | None = None,
     ) -> None:
@@ -181,10 +189,15 @@ def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
     return chosen
 
 
-def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | None) -> QuantizedTensor:
+def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | Kept | None) -> QuantizedTensor:
     """A constant weight by ``scheme``, for the ranges that ``weights`` finds."""
     if weights is None:
         return weight.quantize(dtype=scheme)
+    if isinstance(weights, Kept):
+        kept = weights.weight
+        if kept.shape != weight.shape:
+            raise ShapeError(f"the weight has the shape {list(kept.shape)} there and {list(weight.shape)} here")
+        return kept.to(weight.backend)
     low, high = weights.weight_range(weight, scheme)
     return weight.quantize(dtype=scheme, low=low, high=high)
 

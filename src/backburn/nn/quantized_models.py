@@ -18,6 +18,7 @@ from backburn.nn.quantized import (
     FakeQuantizedConv,
     FakeQuantizedLinear,
     InputRange,
+    Kept,
     LoRALinear,
     QuantizedConv,
     QuantizedLinear,
@@ -124,7 +125,8 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
     """A copy of ``model`` that ``state`` can be loaded into: layers are quantized whose weights are quantized there.
 
     ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` gives it;
-    layers whose inputs are quantized there quantize theirs. ``model`` has the layers from before.
+    layers whose inputs are quantized there quantize theirs. ``model`` has the layers from before; what is quantized is
+    taken from the state as it is. Raises :class:`ShapeError` for weights of other shapes.
 
         >>> from backburn.nn import Sequential
         >>> saved = quantize_model(Sequential(Linear(4, 2)), "qint4_symmetric_block4_float16").state_dict()
@@ -140,7 +142,8 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
             low, high, inputs = (state.get(f"{path}.{part}") for part in ("low", "high", "inputs"))
             with use_backend(layer.weight.backend):
                 known = None if low is None or high is None else _Saved(asarray(low), asarray(high))
-            options = {"activations": None if inputs is None else inputs.dtype, "inputs": known}
+            activations = None if inputs is None else inputs.dtype
+            options = {"weights": Kept(weight), "activations": activations, "inputs": known}
             kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
             scheme = as_scheme("quantize_like", weight.dtype)
             changed[path] = _made("quantize_like", path, kind, layer, scheme, **options)
