@@ -103,8 +103,10 @@ def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Arr
 
     def work(start: int, stop: int) -> None:
         memory = _memory(g, blocks)
-        for image, channels in units[start:stop]:
-            _call("conv_input", whole, memory, g, channels, image)
+        for channels in bounds:
+            mine = [image for image, some in units[start:stop] if some == channels]
+            if mine:
+                _call("conv_input", whole, memory, g, channels, np.concatenate(mine))
 
     in_threads(work, len(units), g.products)
     return out

@@ -62,12 +62,27 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
     }
 }
 
-/* Adds one element of the windows to where they lie. */
-INLINE void add_element(float *restrict plane, const float *restrict windows, const Geometry *g, int64_t first,
+/* Adds one element of the windows to where they lie. What lies outside becomes 0 in them where that is faster. */
+INLINE void add_element(float *restrict plane, float *restrict windows, const Geometry *g, int64_t first,
                         int64_t last, int64_t row_offset, int64_t offset) {
     const int64_t stride = g->stride[1], columns = g->columns;
     int64_t from, to;
     inside(offset, stride, g->width, columns, &from, &to);
+    if (stride == 1 && g->stride[0] == 1 && columns == g->width) {
+        /* All rows at once are one shift of the plane, without what would come round its edges. */
+        int64_t top, bottom;
+        inside(row_offset + first, 1, g->height, last - first, &top, &bottom);
+        if (top >= bottom || from >= to) return;
+        windows += top * columns;
+        for (int64_t row = 0; row < bottom - top; row++) {
+            for (int64_t i = 0; i < from; i++) windows[row * columns + i] = 0.0f;
+            for (int64_t i = to; i < columns; i++) windows[row * columns + i] = 0.0f;
+        }
+        float *restrict target = plane + (row_offset + first + top) * g->width + offset;
+        const int64_t end = (bottom - top - 1) * columns + to;
+        LOOP for (int64_t i = from; i < end; i++) target[i] += windows[i];
+        return;
+    }
     for (int64_t row = first; row < last; row++, windows += columns) {
         const int64_t at = row_offset + row * g->stride[0];
         if (at < 0 || at >= g->height) continue;
