@@ -51,6 +51,18 @@ def test_namespaces_tell_too() -> None:
     for module, name in places:
         with pytest.raises(AttributeError, match="; here: bb"):
             getattr(module, name)
+    for module, name, ours in (
+        (bb, "svd", "bb.linalg.svd"),
+        (bb, "layer_norm", "bb.nn.functional.layer_norm"),
+        (bb, "Linear", "bb.nn.Linear"),
+        (nn, "MultiheadAttention", "bb.nn.MultiHeadAttention"),
+        (nn, "HuberLoss", "bb.nn.functional.huber_loss"),
+        (nn.functional, "relu_", "bb.relu"),
+        (nn.functional, "hardswish", "bb.nn.functional.hard_swish"),
+        (nn.init, "kaiming_normal_", "bb.nn.init.kaiming_normal"),
+    ):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: {ours}$"):
+            getattr(module, name)
     with pytest.raises(AttributeError, match="; here: lr may be a function"):
         getattr(optim, "lr_scheduler")  # noqa: B009
     with pytest.raises(AttributeError, match=r"'add_'; here: tensors are never changed"):

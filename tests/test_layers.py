@@ -398,7 +398,7 @@ def test_pooling_modules(torch: Any, rank: int) -> None:
     assert nn.Upsample(scale=2, mode="linear")(bb.asarray(x)).shape == (2, 3, *(14,) * rank)
 
 
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_recurrent_modules(torch: Any, name: str, bidirectional: bool) -> None:
     theirs = getattr(torch.nn, name)(3, 4, num_layers=2, bidirectional=bidirectional)

@@ -398,6 +398,29 @@ def test_batch_norm() -> None:
         (nn.Flatten(), lambda a: a.reshape(a.shape[0], -1)),
         (nn.Flatten(0), lambda a: a.reshape(-1)),
         (nn.Function(lambda x: x * 2.0), lambda a: a * 2),
+        (nn.ReLU6(), lambda a: np.clip(a, 0, 6)),
+        (nn.CELU(0.5), lambda a: np.where(a > 0, a, 0.5 * np.expm1(a / 0.5))),
+        (nn.SELU(), lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a))),
+        (nn.Mish(), lambda a: a * np.tanh(np.log1p(np.exp(a)))),
+        (nn.Softplus(2.0), lambda a: np.log1p(np.exp(2 * a)) / 2),
+        (nn.Softsign(), lambda a: a / (1 + np.abs(a))),
+        (nn.LogSigmoid(), lambda a: -np.log1p(np.exp(-a))),
+        (nn.Hardsigmoid(), lambda a: np.clip(a / 6 + 0.5, 0, 1)),
+        (nn.Hardswish(), lambda a: a * np.clip(a / 6 + 0.5, 0, 1)),
+        (nn.Hardtanh(-0.5, 0.25), lambda a: np.clip(a, -0.5, 0.25)),
+        (nn.Hardshrink(0.3), lambda a: np.where(np.abs(a) > 0.3, a, 0)),
+        (nn.Softshrink(0.3), lambda a: np.sign(a) * np.maximum(np.abs(a) - 0.3, 0)),
+        (nn.Tanhshrink(), lambda a: a - np.tanh(a)),
+        (nn.Threshold(0.1, -2.0), lambda a: np.where(a > 0.1, a, -2.0)),
+        (nn.GLU(), lambda a: a[..., :1] / (1 + np.exp(-a[..., 1:]))),
+        (nn.LogSoftmax(1), lambda a: a - np.log(np.exp(a).sum(1, keepdims=True))),
+        (nn.Softmin(0), lambda a: np.exp(-a) / np.exp(-a).sum(0)),
+        (nn.Unflatten(1, (3, 1)), lambda a: a.reshape(2, 3, 1, 2)),
+        (nn.Unflatten(-1, (-1, 2)), lambda a: a.reshape(2, 3, 1, 2)),
+        (nn.Pad(1), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 1)))),
+        (nn.Pad((0, 2), "edge"), lambda a: np.pad(a, ((0, 0), (0, 0), (0, 2)), "edge")),
+        (nn.Pad([(1, 0)], "wrap"), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 0)), "wrap")),
+        (nn.Pad(1, value=3.0), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 1)), constant_values=3.0)),
     ],
     ids=lambda value: repr(value) if isinstance(value, nn.Module) else "",
 )
@@ -406,6 +429,41 @@ def test_layers_without_parameters(layer: Any, reference: Any) -> None:
     np.testing.assert_allclose(layer(x).numpy(), reference(x.numpy()), rtol=1e-12, atol=1e-15, strict=True)
     assert layer.parameters() == []
     assert layer.state_dict() == {}
+
+
+def test_prelu_learns_its_slopes() -> None:
+    x = normal(4, 3, 2, dtype="float64")
+    for layer, slopes in ((nn.PReLU(), [0.25]), (nn.PReLU(3, 0.5), [0.5] * 3)):
+        model = layer.astype("float64")
+        assert model.slope.tolist() == slopes
+        gradient: Any = model.slope.grad(model(x).sum().backward())
+        below = np.minimum(x.numpy(), 0)
+        expected = [below.sum()] if len(slopes) == 1 else below.sum((0, 2))
+        np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(model(x).numpy(), np.maximum(x.numpy(), 0) + slopes[0] * below, rtol=1e-12)
+    with pytest.raises(ShapeError, match=r"PReLU: axis 1 of the input has 3 channels, not float64\[2,4\]"):
+        nn.PReLU(3)(normal(2, 4, dtype="float64"))
+    with pytest.raises(ShapeError, match=r"Pad: the input has the shape \(examples, channels, \*places\), not"):
+        nn.Pad(1)(normal(2, 4))
+    with pytest.raises(ArgumentError, match="Pad: mode is one of 'constant', 'reflect', 'edge', 'wrap', not 'zero'"):
+        nn.Pad(1, "zero")
+    with pytest.raises(ShapeError, match="Unflatten: "):
+        nn.Unflatten(1, (2, 3))(normal(2, 4))
+
+
+def test_orthogonal_and_truncated_first_values() -> None:
+    for shape in ((4, 7), (7, 4), (5, 2, 3), (3, 5, 1, 1)):
+        drawn = init.orthogonal(shape, gain=2.0, dtype="float64").numpy()
+        assert drawn.shape == shape
+        matrix = drawn.reshape(shape[0], -1)
+        small = matrix @ matrix.T if shape[0] <= matrix.shape[1] else matrix.T @ matrix
+        np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-13)
+    drawn = init.trunc_normal((100_000,), std=0.5, bound=1.5, dtype="float64").numpy()
+    assert np.abs(drawn).max() <= 0.75
+    assert abs(drawn.std() - 0.5 * 0.7432) < 0.005  # what is left of the variance: 1 - 2 b phi(b) / P, b = 1.5
+    assert abs(drawn.mean()) < 0.005
+    assert init.constant((2,), 3).tolist() == [3.0, 3.0]
+    assert init.constant((2,), 3).dtype == "float32"
 
 
 def test_first_values() -> None:
@@ -464,7 +522,7 @@ def test_bad_layers() -> None:
     with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):
         nn.LayerNorm(2).load_state_dict({"weight": np.ones(2), "bias": "x"})
     with pytest.raises(ArgumentError, match=r"Sequential: holds modules, not .*; write ReLU\(...\)"):
-        nn.Sequential(nn.ReLU)  # type: ignore[arg-type]
+        nn.Sequential(nn.ReLU)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match=r"nn\.Function\(f\) makes a function one"):
         nn.ModuleList([abs])  # type: ignore[list-item]
     with pytest.raises(OutOfRangeError, match="Sequential: no module 3 among 1"):

@@ -269,6 +269,11 @@ def calls(x: FloatTensor) -> None:
     assert_type(block.to(x.backend), Block)
     as_function: Callable[[Tensor], Tensor] = block
     assert_type(as_function(x), Tensor)
+    row = bb.nn.Sequential(block, bb.nn.ReLU(), bb.nn.Linear(2, 2))
+    assert_type(row(x), FloatTensor)
+    assert_type(bb.nn.Sequential(row, pair)(x), tuple[FloatTensor, FloatTensor])
+    more: bb.nn.Sequential = bb.nn.Sequential(*[bb.nn.ReLU() for _ in range(2)])
+    assert_type(more(x), FloatTensor)
     any_module: bb.nn.Module = block
     any_module(x, 2.0)
 

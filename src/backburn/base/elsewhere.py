@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import wraps
 from inspect import Parameter, getattr_static, signature
@@ -78,38 +79,46 @@ OPTIMIZERS = {
 
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
+    "AdaptiveMaxPool1d": "bb.nn.functional.adaptive_max_pool(x, size)",
+    "AdaptiveMaxPool2d": "bb.nn.functional.adaptive_max_pool(x, size)",
+    "AdaptiveMaxPool3d": "bb.nn.functional.adaptive_max_pool(x, size)",
     "BCELoss": "bb.nn.functional.binary_cross_entropy(x, targets)",
     "BCEWithLogitsLoss": "bb.nn.functional.binary_cross_entropy_with_logits(x, targets)",
     "BatchNorm1d": "bb.nn.BatchNorm(channels)",
     "BatchNorm2d": "bb.nn.BatchNorm(channels)",
     "BatchNorm3d": "bb.nn.BatchNorm(channels)",
-    "CELU": "bb.nn.functional.celu(x)",
+    "Buffer": "model.register_buffer(name, tensor)",
+    "CircularPad1d": "bb.nn.Pad(1, mode='wrap')",
+    "CircularPad2d": "bb.nn.Pad(1, mode='wrap')",
+    "CircularPad3d": "bb.nn.Pad(1, mode='wrap')",
+    "ConstantPad1d": "bb.nn.Pad(1, value=value)",
+    "ConstantPad2d": "bb.nn.Pad(1, value=value)",
+    "ConstantPad3d": "bb.nn.Pad(1, value=value)",
     "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
     "DataLoader": "bb.data.batches(x, y, batch_size=32)",
-    "GLU": "bb.nn.functional.glu(x)",
-    "Hardshrink": "bb.nn.functional.hardshrink(x)",
-    "Hardsigmoid": "bb.nn.functional.hard_sigmoid(x)",
-    "Hardswish": "bb.nn.functional.hard_swish(x)",
-    "Hardtanh": "bb.nn.functional.hardtanh(x)",
+    "InstanceNorm1d": "bb.nn.InstanceNorm(channels)",
+    "InstanceNorm2d": "bb.nn.InstanceNorm(channels)",
+    "InstanceNorm3d": "bb.nn.InstanceNorm(channels)",
     "L1Loss": "bb.nn.functional.l1_loss(x, targets)",
-    "LogSigmoid": "bb.nn.functional.log_sigmoid(x)",
-    "LogSoftmax": "bb.nn.functional.log_softmax(x)",
     "MSELoss": "bb.nn.functional.mse_loss(x, targets)",
-    "Mish": "bb.nn.functional.mish(x)",
     "ModuleDict": "a dict of modules as an attribute",
     "NLLLoss": "bb.nn.functional.nll_loss(x, targets)",
-    "PReLU": "bb.nn.functional.prelu(x, slope)",
     "Parameter": "bb.nn.parameter(tensor)",
     "ParameterDict": "a dict of parameters as an attribute",
     "ParameterList": "a list of parameters as an attribute",
-    "ReLU6": "bb.nn.functional.relu6(x)",
-    "SELU": "bb.nn.functional.selu(x)",
-    "Softmin": "bb.nn.functional.softmin(x)",
-    "Softplus": "bb.nn.functional.softplus(x)",
-    "Softshrink": "bb.nn.functional.softshrink(x)",
-    "Softsign": "bb.nn.functional.softsign(x)",
-    "Tanhshrink": "bb.nn.functional.tanhshrink(x)",
-    "Threshold": "bb.nn.functional.threshold(x, threshold, value)",
+    "ReflectionPad1d": "bb.nn.Pad(1, mode='reflect')",
+    "ReflectionPad2d": "bb.nn.Pad(1, mode='reflect')",
+    "ReflectionPad3d": "bb.nn.Pad(1, mode='reflect')",
+    "ReplicationPad1d": "bb.nn.Pad(1, mode='edge')",
+    "ReplicationPad2d": "bb.nn.Pad(1, mode='edge')",
+    "ReplicationPad3d": "bb.nn.Pad(1, mode='edge')",
+    "Softmax2d": "bb.nn.Softmax(axis=1)",
+    "TransformerEncoder": "bb.nn.Sequential(*(bb.nn.TransformerEncoderLayer(size, heads) for _ in range(n)))",
+    "UpsamplingBilinear2d": "bb.nn.Upsample(scale=2, mode='linear', align_corners=True)",
+    "UpsamplingNearest2d": "bb.nn.Upsample(scale=2)",
+    "ZeroPad1d": "bb.nn.Pad(1)",
+    "ZeroPad2d": "bb.nn.Pad(1)",
+    "ZeroPad3d": "bb.nn.Pad(1)",
     "absolute": "bb.abs(x)",
     "amax": "bb.max(x, axis=axis)",
     "amin": "bb.min(x, axis=axis)",
@@ -125,13 +134,16 @@ FUNCTIONS = {
     "autograd": "bb.grad(f), or x.grad(loss.backward())",
     "average": "bb.mean(x * weights) / bb.mean(weights)",
     "bmm": "x @ y",
+    "broadcast_tensors": "bb.broadcast_arrays(x, y)",
     "cat": "bb.concat([x, y])",
     "cbrt": "bb.copysign(bb.abs(x) ** (1 / 3), x)",
     "choice": "bb.take(x, bb.random.integers(shape, 0, n))",
     "clamp": "bb.clip(x, low, high)",
+    "clone": "nothing: tensors are never changed",
     "column_stack": "bb.stack([x, y], axis=1)",
     "compile": "bb.capture(step)",
     "concatenate": "bb.concat([x, y])",
+    "cosine_similarity": "bb.vecdot(bb.nn.functional.normalize(x), bb.nn.functional.normalize(y))",
     "cross": "bb.linalg.cross(x, y)",
     "cumprod": "bb.cumulative_prod(x, axis)",
     "cumsum": "bb.cumulative_sum(x, axis)",
@@ -145,6 +157,7 @@ FUNCTIONS = {
     "double": "bb.float64",
     "dstack": "bb.stack([x, y], axis=2)",
     "enable_grad": "nothing: operations are recorded outside of bb.no_grad()",
+    "eq": "x == y",
     "expand": "bb.broadcast_to(x, shape)",
     "fft": "bb.fourier",
     "fliplr": "bb.flip(x, axis=1)",
@@ -154,56 +167,80 @@ FUNCTIONS = {
     "func": "bb.grad, bb.vmap, bb.jvp and the others of backburn's transforms",
     "functional_call": "a model is a tree: bb.grad(lambda model: loss(model))(model)",
     "gather": "bb.take_along_axis(x, indices, axis)",
+    "ge": "x >= y",
     "get_default_dtype": "bb.default_dtype()",
+    "get_rng_state": "bb.random.get_state()",
     "grad_and_value": "bb.value_and_grad(f)",
+    "gt": "x > y",
     "half": "bb.float16",
     "hstack": "bb.concat([x, y], 1)",
     "index_select": "bb.take(x, indices, axis)",
     "inference_mode": "bb.no_grad()",
     "inner": "bb.vecdot(x, y)",
     "int": "bb.int32",
+    "inverse": "bb.linalg.inv(x)",
+    "is_floating_point": "x.dtype.kind == 'float'",
     "is_tensor": "isinstance(x, bb.Tensor)",
     "jacfwd": "bb.jacobian(f, mode='forward')",
     "jacrev": "bb.jacobian(f)",
     "jit": "bb.capture(step)",
+    "kl_div": "bb.nn.functional.kl_div_loss(x, targets)",
+    "le": "x <= y",
     "load": "bb.io.load_model(path)",
+    "logit": "bb.log(x / (1 - x))",
     "long": "bb.int64",
     "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
+    "lt": "x < y",
     "manual_seed": "bb.random.seed(n)",
+    "masked_fill": "bb.mask_fill(x, mask, value)",
     "mm": "x @ y",
     "mod": "bb.remainder(x, y)",
+    "movedim": "bb.moveaxis(x, source, destination)",
     "mul": "bb.multiply(x, y)",
     "multinomial": "bb.random.categorical(logits)",
     "nan_to_num": "bb.where(bb.isnan(x), 0.0, x)",
     "nanmean": "bb.mean(x[~bb.isnan(x)])",
     "nansum": "bb.sum(bb.where(bb.isnan(x), 0.0, x))",
     "ndarray": "bb.Tensor",
+    "ne": "x != y",
     "neg": "bb.negative(x)",
     "norm": "bb.linalg.vector_norm(x) or bb.linalg.matrix_norm(x)",
     "numel": "x.size",
     "outer": "bb.linalg.outer(x, y)",
     "percentile": "bb.quantile(x, percent / 100)",
     "permute": "bb.permute_dims(x, axes)",
+    "pinverse": "bb.linalg.pinv(x)",
     "power": "bb.pow(x, y)",
     "ptp": "bb.max(x) - bb.min(x)",
     "rad2deg": "x * (180 / bb.pi)",
     "rand": "bb.random.uniform(shape)",
+    "rand_like": "bb.random.uniform(x.shape)",
     "randint": "bb.random.integers(shape, low, high)",
     "randn": "bb.random.normal(shape)",
+    "randn_like": "bb.random.normal(x.shape)",
     "randperm": "bb.random.permutation(n)",
+    "range": "bb.arange(low, high)",
     "ravel": "bb.flatten(x)",
     "remat": "bb.checkpoint(f)",
+    "repeat_interleave": "bb.repeat(x, n)",
     "rot90": "bb.flip(bb.swapaxes(x, 0, 1), axis=0)",
     "round_": "bb.round(x)",
     "save": "bb.io.save_model(path, state)",
     "savez": "bb.io.save_npz(path, arrays)",
+    "scatter_add": "bb.scatter(x, axis, indices, y)",
+    "set_default_device": "with bb.use_backend(spec)",
     "set_default_dtype": "with bb.use_dtype('float64')",
+    "set_rng_state": "bb.random.set_state(state)",
     "softplus": "bb.nn.functional.softplus(x)",
+    "split_with_sizes": "bb.split(x, lengths)",
     "sub": "bb.subtract(x, y)",
+    "swapdims": "bb.swapaxes(x, 0, 1)",
+    "take_along_dim": "bb.take_along_axis(x, indices, axis)",
     "transpose": "bb.permute_dims(x, axes), x.T or x.mT",
     "tree": "bb.trees",
     "tree_map": "bb.trees.tree_map(f, tree)",
     "tri": "bb.tril(bb.ones((n, m)))",
+    "true_divide": "bb.divide(x, y)",
     "unbind": "bb.unstack(x, axis)",
     "unique": "bb.unique_values(x)",
     "unsqueeze": "bb.expand_dims(x, axis)",
@@ -214,14 +251,27 @@ FUNCTIONS = {
 
 #: Names of ``nn.functional``, some of which are at the top level here.
 FUNCTIONAL = {
+    "adaptive_avg_pool1d": "bb.nn.functional.adaptive_avg_pool(x, size)",
     "adaptive_avg_pool2d": "bb.nn.functional.adaptive_avg_pool(x, size)",
+    "adaptive_avg_pool3d": "bb.nn.functional.adaptive_avg_pool(x, size)",
+    "adaptive_max_pool1d": "bb.nn.functional.adaptive_max_pool(x, size)",
+    "adaptive_max_pool2d": "bb.nn.functional.adaptive_max_pool(x, size)",
+    "adaptive_max_pool3d": "bb.nn.functional.adaptive_max_pool(x, size)",
+    "avg_pool1d": "bb.nn.functional.avg_pool(x, size)",
     "avg_pool2d": "bb.nn.functional.avg_pool(x, size)",
+    "avg_pool3d": "bb.nn.functional.avg_pool(x, size)",
     "conv1d": "bb.nn.functional.conv(x, weight, bias)",
     "conv2d": "bb.nn.functional.conv(x, weight, bias)",
     "conv3d": "bb.nn.functional.conv(x, weight, bias)",
+    "conv_transpose1d": "bb.nn.functional.conv_transpose(x, weight, bias)",
+    "conv_transpose2d": "bb.nn.functional.conv_transpose(x, weight, bias)",
+    "conv_transpose3d": "bb.nn.functional.conv_transpose(x, weight, bias)",
+    "max_pool1d": "bb.nn.functional.max_pool(x, size)",
     "max_pool2d": "bb.nn.functional.max_pool(x, size)",
+    "max_pool3d": "bb.nn.functional.max_pool(x, size)",
     "one_hot": "bb.one_hot(x, classes)",
     "pad": "bb.pad(x, widths)",
+    "upsample": "bb.nn.functional.interpolate(x, size)",
 }
 
 
@@ -296,5 +346,31 @@ def _options(init: Any) -> str:
 
 def missing_name(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    hint = FUNCTIONS.get(name) or (FUNCTIONAL.get(name) if module.endswith(".functional") else None)
+    hint = FUNCTIONS.get(name) or (FUNCTIONAL.get(name) if module.endswith(".functional") else None) or _ours(name)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
+
+
+#: Where users may look for a name, as they write it.
+_PLACES = {
+    "backburn._namespace": "bb",
+    "backburn.nn.functional": "bb.nn.functional",
+    "backburn.tensor.linalg_namespace": "bb.linalg",
+    "backburn.tensor.random": "bb.random",
+    "backburn.nn": "bb.nn",
+    "backburn.nn.init": "bb.nn.init",
+    "backburn.optim": "bb.optim",
+}
+
+
+def _ours(name: str) -> str | None:
+    """A public name that is the same in another namespace, or but for capitals and underscores, as ``relu_`` is."""
+    for same in (str, _plain):
+        for module, spoken in _PLACES.items():
+            for known in getattr(sys.modules.get(module), "__all__", ()):
+                if same(known) == same(name):
+                    return f"{spoken}.{known}"
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()

@@ -11,17 +11,33 @@ from typing import TYPE_CHECKING, NoReturn
 from backburn.base.elsewhere import MODELS, missing_name, tell, tell_options
 from backburn.nn import functional, init
 from backburn.nn.activation import (
+    CELU,
     ELU,
     GELU,
-    Dropout,
-    Flatten,
+    GLU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
     Identity,
     LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
     ReLU,
+    ReLU6,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmin,
+    Softplus,
+    Softshrink,
+    Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
 )
 from backburn.nn.attention import MultiHeadAttention, TransformerEncoderLayer
 from backburn.nn.containers import Function, ModuleList, Sequential
@@ -35,6 +51,7 @@ from backburn.nn.conv import (
 )
 from backburn.nn.linear import Embedding, Linear
 from backburn.nn.module import Module, parameter
+from backburn.nn.moving import Dropout, Flatten, Pad, Unflatten
 from backburn.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from backburn.nn.pool import (
     AdaptiveAvgPool1d,
@@ -50,18 +67,20 @@ from backburn.nn.pool import (
 )
 from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
-from backburn.nn.recurrent import GRU, LSTM
+from backburn.nn.recurrent import GRU, LSTM, RNN
 
 __all__ = [
     "Module", "parameter", "Sequential", "ModuleList", "Function",
     "Linear", "Embedding",
-    "Identity", "Flatten", "Dropout",
-    "ReLU", "LeakyReLU", "ELU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax",
+    "Identity", "Flatten", "Unflatten", "Pad", "Dropout",
+    "ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "GLU", "Tanh", "Sigmoid",
+    "LogSigmoid", "Softplus", "Softsign", "Hardsigmoid", "Hardswish", "Hardtanh", "Hardshrink", "Softshrink",
+    "Tanhshrink", "Threshold", "Softmax", "LogSoftmax", "Softmin",
     "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
-    "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
+    "RNN", "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
     "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
     "functional", "init",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.base.errors import ShapeError
 from backburn.nn import functional
-from backburn.nn.module import Module
+from backburn.nn.linear import sizes
+from backburn.nn.module import Module, parameter
+from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import describe
 
 
 class Identity(Module):
@@ -93,32 +97,191 @@ class Softmax(Module):
         return functional.softmax(x, axis=self.axis)
 
 
-class Dropout(Module):
-    """In training mode each element is 0 with probability ``p`` and divided by ``1 - p`` otherwise; else unchanged.
-
-    The mode is that of :meth:`Module.train`, whatever the backend. After Srivastava et al. (2014). Raises
-    :class:`ArgumentError` unless ``0 <= p <= 1``.
-
-    >>> import backburn as bb
-    >>> Dropout(0.5).eval()(bb.asarray([1.0, 2.0], backend="numpy"))
-    Tensor([1., 2.], dtype=float32, backend=numpy)
-    """
-
-    def __init__(self, p: float = 0.5) -> None:
-        functional.check_probability("Dropout", p)
-        self.p = p
+class ReLU6(Module):
+    """``x`` from 0 to 6."""
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The elements that were not dropped."""
-        return functional.dropout(x, self.p, training=self.training)
+        """The activation of each element."""
+        return functional.relu6(x)
 
 
-class Flatten(Module):
-    """All axes from ``start`` on become one."""
+class PReLU(Module):
+    """``x`` above 0, else ``slope * x`` with a learnt ``slope``: one for all elements, or one for each of ``channels``.
 
-    def __init__(self, start: int = 1) -> None:
-        self.start = start
+    The channels are axis 1, as in convolutions. After He et al. (2015). Raises :class:`ShapeError` where ``x`` has
+    another number of them.
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The same elements in the same order."""
-        return functional.flatten(x, start=self.start)
+    >>> import backburn as bb
+    >>> PReLU()(bb.asarray([-2.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
+
+    def __init__(self, channels: int = 1, slope: float = 0.25) -> None:
+        sizes("PReLU", channels=channels)
+        self.slope = parameter(create.full((channels,), float(slope)))
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        slope, count = self.slope, self.slope.shape[0]
+        if count > 1:
+            if x.ndim < 2 or x.shape[1] != count:
+                raise ShapeError(f"PReLU: axis 1 of the input has {count} channels, not {describe((x,))}")
+            slope = slope.reshape((count, *(1,) * (x.ndim - 2)))
+        return functional.prelu(x, slope)
+
+
+class CELU(Module):
+    """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.celu(x, alpha=self.alpha)
+
+
+class SELU(Module):
+    """ELU with the constants for which layers normalize themselves (Klambauer et al. 2017)."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.selu(x)
+
+
+class Mish(Module):
+    """``x * tanh(softplus(x))`` (Misra 2019)."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.mish(x)
+
+
+class Softplus(Module):
+    """``log(1 + exp(beta * x)) / beta``, without overflow for every ``x``."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        self.beta = beta
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.softplus(x, beta=self.beta)
+
+
+class Softsign(Module):
+    """``x / (1 + |x|)``."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.softsign(x)
+
+
+class LogSigmoid(Module):
+    """The logarithm of :class:`Sigmoid`."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.log_sigmoid(x)
+
+
+class Hardsigmoid(Module):
+    """``x / 6 + 1/2`` from 0 to 1."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.hard_sigmoid(x)
+
+
+class Hardswish(Module):
+    """``x`` times :class:`Hardsigmoid` of ``x`` (Howard et al. 2019)."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.hard_swish(x)
+
+
+class Hardtanh(Module):
+    """``x`` from ``low`` to ``high``."""
+
+    def __init__(self, low: float = -1.0, high: float = 1.0) -> None:
+        self.low = low
+        self.high = high
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.hardtanh(x, low=self.low, high=self.high)
+
+
+class Hardshrink(Module):
+    """``x``, or 0 where ``|x|`` is at most ``threshold``."""
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = threshold
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.hardshrink(x, threshold=self.threshold)
+
+
+class Softshrink(Module):
+    """``x`` moved towards 0 by ``threshold``, not beyond."""
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = threshold
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.softshrink(x, threshold=self.threshold)
+
+
+class Tanhshrink(Module):
+    """``x - tanh(x)``."""
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.tanhshrink(x)
+
+
+class Threshold(Module):
+    """``x`` above ``threshold``, else ``value``."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        self.threshold = threshold
+        self.value = value
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.threshold(x, threshold=self.threshold, value=self.value)
+
+
+class GLU(Module):
+    """The first half of ``x`` along ``axis`` times the sigmoid of the second."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.glu(x, axis=self.axis)
+
+
+class LogSoftmax(Module):
+    """The logarithm of :class:`Softmax` along ``axis``, of large numbers too."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.log_softmax(x, axis=self.axis)
+
+
+class Softmin(Module):
+    """:class:`Softmax` of ``-x``."""
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The activation of each element."""
+        return functional.softmin(x, axis=self.axis)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, overload
+
+from typing_extensions import TypeVar
 
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn.base.trees import Parts, register_node
 from backburn.nn.module import Module, attribute_parts, module_from_parts, names_and_values
+from backburn.tensor.classes import FloatTensor
+
+R = TypeVar("R", covariant=True, default=FloatTensor)
 
 
 class ModuleList(Module):
@@ -48,8 +53,17 @@ class ModuleList(Module):
         return iter(self._items)
 
 
-class Sequential(ModuleList):
+class _Last(Protocol[R]):
+    """The last module of a row, whose result is that of the whole."""
+
+    def forward(self, x: Any, /) -> R: ...
+
+
+class Sequential(ModuleList, Generic[R]):
     """Modules one after the other: each gets what the one before returned.
+
+    For type checkers a call returns what the last module does; ``Sequential[T]`` is a row whose calls return ``T``, and
+    ``Sequential`` alone one that returns float tensors.
 
     >>> import backburn as bb
     >>> from backburn.nn import Flatten, Linear, ReLU
@@ -58,14 +72,18 @@ class Sequential(ModuleList):
     (1, 2)
     """
 
-    def __init__(self, *modules: Module) -> None:
+    @overload
+    def __init__(self, *modules: *tuple[*tuple[Module, ...], _Last[R]]) -> None: ...
+    @overload
+    def __init__(self: Sequential[Any], *modules: Module) -> None: ...
+    def __init__(self, *modules: Any) -> None:  # type: ignore[misc]  # which it does
         super().__init__(modules)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> R:
         """What the last module returns; ``x`` itself when there is none."""
         for module in self._items:
             x = module(x)
-        return x
+        return x  # type: ignore[no-any-return]
 
 
 class Function(Module):

@@ -2,17 +2,24 @@
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
 drawn from the default generator (or ``generator``). Weights of layers that multiply have the shape ``(inputs,
-outputs)``; with more axes they are kernels of shape ``(outputs, inputs, *window)``.
+outputs)``; with more axes they are kernels of shape ``(outputs, inputs, *window)``. A parameter is given another value
+by ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
-from backburn.tensor import create, random
+from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
+
+__all__ = [
+    "fans", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform", "kaiming_normal",
+    "xavier_uniform", "xavier_normal", "orthogonal",
+]  # fmt: skip
 
 Shape = tuple[int, ...]
 
@@ -43,6 +50,11 @@ def ones(shape: Shape, **options: Any) -> FloatTensor:
     return _float(create.ones(shape, **options))
 
 
+def constant(shape: Shape, value: float, **options: Any) -> FloatTensor:
+    """``value`` everywhere; options are ``dtype`` and ``backend``."""
+    return _float(create.full(shape, float(value), **options))
+
+
 def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
     """Uniform between ``-bound`` and ``bound``."""
     return _float(random.uniform(shape, low=-bound, high=bound, **options))
@@ -51,6 +63,17 @@ def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
 def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
     """Normal with mean 0 and standard deviation ``std``."""
     return _float(random.normal(shape, std=std, **options))
+
+
+def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: Any) -> FloatTensor:
+    """Normal with mean 0 and standard deviation ``std``, of which only what is within ``bound * std`` is drawn.
+
+    >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
+    True
+    """
+    edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
+    drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
+    return _float(drawn.clip(-bound * std, bound * std))
 
 
 def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
@@ -76,9 +99,33 @@ def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTenso
     return normal(shape, gain * math.sqrt(2.0 / max(1, sum(fans(shape)))), **options)
 
 
+def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
+    """A random matrix whose rows, or columns if there are fewer of them, are orthogonal and of length ``gain``.
+
+    Kernels are taken as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes.
+    After Saxe, McClelland and Ganguli (2014).
+
+    >>> import backburn as bb
+    >>> w = orthogonal((2, 3), dtype="float64")
+    >>> bool(bb.allclose(w @ w.mT, bb.eye(2, dtype="float64")))
+    True
+    """
+    fans(shape)
+    rows, columns = shape[0], math.prod(shape[1:])
+    q, r = decompose.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
+    q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # as likely one way as the other
+    return _float((q if rows >= columns else q.mT).reshape(shape) * gain)
+
+
 def _fan(shape: Shape, fan: int | None) -> int:
     return max(1, fans(shape)[0] if fan is None else fan)
 
 
 def _float(x: Any) -> FloatTensor:
     return x  # type: ignore[no-any-return]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.nn.init", name)

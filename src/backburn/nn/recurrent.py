@@ -150,3 +150,26 @@ class GRU(_Recurrent):
 
     def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
         return (functional.gru_cell(projected, states[0], layer.weight, layer.bias),)
+
+
+class RNN(_Recurrent):
+    """Layers of ``tanh(x @ input_weight + h @ weight + biases)`` over the steps of an input, like :class:`GRU`.
+
+    After Elman (1990).
+
+    >>> import backburn as bb
+    >>> outputs, hidden = RNN(3, 4)(bb.zeros((5, 2, 3)))
+    >>> outputs.shape, hidden.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
+
+    GATES = 1
+    STATES = 1
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
+        """The outputs, and the last hidden state."""
+        outputs, (last,) = self._run(x, None if state is None else (state,))
+        return outputs, last
+
+    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (functional.tanh(projected + functional.linear(states[0], layer.weight, layer.bias)),)
