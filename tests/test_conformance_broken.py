@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from backburn.autodiff.recorder import compile_operation
 from backburn.autodiff.rules import RULES, gradient
 from backburn.backend.contract import Capabilities
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, float32
+from backburn.base.dtypes import DTYPES, float32, qint8
 from backburn.base.errors import BackendMismatchError
 from backburn.conformance import check_backend, checks
 from backburn.conformance.check import parts_of
@@ -216,6 +216,17 @@ def quantize_downwards(x: Array, /, dtype: Any = DTYPES["qint8_symmetric_tensor_
 
 def reshape_of_floats(x: Array, /, shape: Any) -> Array:
     return K.reshape(K.dequantize(x) if not isinstance(x, np.ndarray) else x, shape)
+
+
+def clipped_in_affine_schemes(x: Array, low: Array, high: Array, /, dtype: Any = qint8) -> Array:
+    return K.fake_quantize_between(x, low, high, dtype) if dtype.mode == "symmetric" else np.clip(x, low, high)
+
+
+def joined_with_one_step(tensors: Any, axis: int) -> Any:
+    first = tensors[0]
+    if isinstance(first, np.ndarray):
+        return K.concat(tensors, axis)
+    return K.concat([replace(t, scale=first.scale, zero=first.zero) if not t.scale.ndim else t for t in tensors], axis)
 
 
 def random_bits_of_low_keys(key: int, offset: int, shape: Any) -> Array:
@@ -435,6 +446,15 @@ FAULTS = {
         backend(quantize=quantize_downwards), "quantize", "quantized", {"value", "zero_d"}
     ),
     "reshaping dequantizes": Fault(backend(reshape=reshape_of_floats), "reshape", "quantized"),
+    "fakes int8 alone": Fault(
+        backend(fake_quantize=lambda x, /, dtype=qint8: K.fake_quantize(x, dtype) if dtype is qint8 else x),
+        "fake_quantize",
+        "quantized",
+    ),
+    "clamps and does not round": Fault(
+        backend(fake_quantize_between=clipped_in_affine_schemes), "fake_quantize,fake_quantize_between", "quantized"
+    ),
+    "joins by the steps of the first": Fault(backend(concat=joined_with_one_step), "concat", "quantized"),
     "half of the key ignored": Fault(backend(random_bits=random_bits_of_low_keys), "random_bits", "random"),
     "an undeclared dtype works": Fault(
         backend(capabilities=few("float32", "int64", "bool")), "full,cast,from_numpy", "capabilities"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,17 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.conformance.check import Check
 from backburn.conformance.checks import can_store
 from backburn.conformance.samples import SAMPLES, Sample, real, stored
-from backburn.conformance.samples_kinds import SCHEMES
 
 Array = NDArray[Any]
+
+_STORAGES = (
+    "int8_symmetric", "int8_affine", "uint8_affine", "int4_symmetric", "int4_affine", "float8_e4m3fn_symmetric",
+    "float8_e5m2_symmetric",
+)  # fmt: skip
+_PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3"))
+_SCALES = cycle(("float32", "float16", "bfloat16"))
+#: Every storage and mode by every granularity, with the dtypes of steps in turns.
+SCHEMES = [f"q{a}_{b}_{scale}" for (a, b), scale in zip(_PARTS, _SCALES, strict=False)]
 
 
 def quantized_checks(backend: Any) -> Iterator[Check]:
@@ -146,6 +155,30 @@ def quantizing_between(check: Check) -> None:
     assert beyond.all(), "a value beyond the range did not become its end"
 
 
+def fakes_round(check: Check) -> None:
+    """``fake_quantize`` gives the floats for which what ``quantize`` makes stands; so it is with a range."""
+    k, scheme = check.backend, scheme_of(check)
+    for given in GIVEN:
+        x = k.from_numpy(given.astype(np.float32))
+        expected = k.to_numpy(k.dequantize(k.quantize(x, scheme), float32))
+        np.testing.assert_allclose(k.to_numpy(k.fake_quantize(x, scheme)), expected, rtol=1e-5)
+        ends = [k.from_numpy(np.full(scale_shape(given.shape, scheme), end, np.float32)) for end in (-0.5, 1.0)]
+        expected = k.to_numpy(k.dequantize(k.quantize_between(x, *ends, scheme), float32))
+        np.testing.assert_allclose(k.to_numpy(k.fake_quantize_between(x, *ends, scheme)), expected, rtol=1e-5)
+
+
+def joining_keeps_values(check: Check) -> None:
+    """Tensors with different steps are joined without a change of their values, or not at all."""
+    k, scheme, x = check.backend, scheme_of(check), real(3, 6).astype(np.float32)
+    parts = [k.quantize(k.from_numpy(given), scheme) for given in (x, 9 * x)]
+    for axis in (0, 1):
+        try:
+            joined = k.concat(parts, axis)
+        except (ShapeError, ArgumentError, DTypeError):
+            continue
+        np.testing.assert_array_equal(k.to_numpy(joined), np.concatenate([k.to_numpy(p) for p in parts], axis))
+
+
 def parts_make_it_again(check: Check) -> None:
     """Of its parts on the host the same quantized tensor is made, which they neither share nor expand."""
     k, scheme = check.backend, scheme_of(check)
@@ -183,5 +216,7 @@ CHECKS: tuple[tuple[str, Callable[[Check], Any]], ...] = (
     ("dequantize", quantizing_reaches),
     ("quantize", quantizing_refuses),
     ("quantize_between", quantizing_between),
+    ("fake_quantize", fakes_round),
+    ("concat", joining_keeps_values),
     ("to_numpy", parts_make_it_again),
 )
