@@ -136,6 +136,28 @@ def test_solve(x: Array, y: Array) -> None:
         close(found, np.linalg.solve(triangle, y))
 
 
+@pytest.mark.parametrize("y", [VECTOR, TALL[:, :4], TALL[0, :4]])
+@pytest.mark.parametrize("upper", [False, True])
+def test_solve_by_a_factor(upper: bool, y: Array) -> None:
+    factor = bb.linalg.cholesky(tensor(DEFINITE), upper=upper)
+    expected = np.linalg.solve(DEFINITE, y[..., None])[..., 0] if y.ndim == 1 else np.linalg.solve(DEFINITE, y)
+    close(bb.linalg.cholesky_solve(factor, tensor(y), upper=upper), expected)
+    unread = np.full_like(DEFINITE, np.nan)
+    filled = factor.numpy() + (np.tril(unread, -1) if upper else np.triu(unread, 1))
+    close(bb.linalg.cholesky_solve(tensor(filled), tensor(y), upper=upper), expected)
+
+    def solved(a: Any, b: Any) -> Any:
+        return bb.linalg.cholesky_solve(bb.linalg.cholesky(a, upper=upper), b, upper=upper)
+
+    a, b = tensor(DEFINITE), tensor(y)
+    bb.check_grads(solved, (a, b), order=2)
+    symmetric = lambda a, b: bb.linalg.solve((a + a.mT) / 2.0, b)
+    weights = tensor(np.cos(np.arange(expected.size)).reshape(expected.shape))
+    for place in (0, 1):
+        ours, theirs = (bb.grad(lambda a, b, f=f: (f(a, b) * weights).sum(), place)(a, b) for f in (solved, symmetric))
+        close(ours, theirs.numpy())
+
+
 def test_integers_become_floats() -> None:
     x = bb.asarray([[2, 1], [1, 1]])
     assert bb.linalg.inv(x).dtype is bb.float32
@@ -368,6 +390,16 @@ def test_the_pseudo_inverse_at_constant_rank() -> None:
             lambda: bb.linalg.triangular_solve(tensor([[1.0, 1.0], [1.0, 0.0]]), tensor([1.0, 1.0])),
             SingularMatrixError,
             "triangular_solve: .*singular",
+        ),
+        (
+            lambda: bb.linalg.cholesky_solve(tensor([[1.0, 0.0], [1.0, 0.0]]), tensor([1.0, 1.0])),
+            SingularMatrixError,
+            "cholesky_solve: .*singular",
+        ),
+        (
+            lambda: bb.linalg.cholesky_solve(tensor([1.0]), tensor([1.0])),
+            ShapeError,
+            "cholesky_solve: a matrix has two axes at least",
         ),
         (lambda: bb.linalg.svd(tensor(np.full((2, 2), np.nan))), LinearAlgebraError, "svd: .*NaN or infinite"),
         (lambda: bb.linalg.svd(tensor(np.full((2, 2), np.inf))), LinearAlgebraError, "svd: .*NaN or infinite"),

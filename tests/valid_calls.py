@@ -90,6 +90,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "tile": {"repetitions": 2},
     "to": {"x": F},
     "linalg.cholesky": {"x": S},
+    "linalg.cholesky_solve": {"x1": S, "x2": F},
     "linalg.cross": {"x1": F, "x2": F, "axis": 0},
     "linalg.det": {"x": S},
     "linalg.eigh": {"x": S},

@@ -232,6 +232,7 @@ FUNCTIONS = {
     "set_default_dtype": "with bb.use_dtype('float64')",
     "set_rng_state": "bb.random.set_state(state)",
     "softplus": "bb.nn.functional.softplus(x)",
+    "solve_triangular": "bb.linalg.triangular_solve(x, y, upper=True)",
     "split_with_sizes": "bb.split(x, lengths)",
     "sub": "bb.subtract(x, y)",
     "swapdims": "bb.swapaxes(x, 0, 1)",

@@ -197,6 +197,25 @@ def triangular_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> Float
     return _solution("triangular_solve", x1, x2, upper=bool(upper))  # type: ignore[no-any-return]
 
 
+def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
+    """The solution of ``a @ x = x2`` for the matrices ``a`` whose factor ``x1`` is ``cholesky(a, upper=upper)``.
+
+    One factor serves for several ``x2``, which are as in :func:`solve`. The other triangle of ``x1`` is not read.
+
+        >>> import backburn as bb
+        >>> factor = bb.linalg.cholesky(bb.asarray([[4.0, 2.0], [2.0, 5.0]]))
+        >>> bb.linalg.cholesky_solve(factor, bb.asarray([8.0, 4.0])).tolist()
+        [2.0, 0.0]
+    """
+    factor, right = _matrices("cholesky_solve", x1), tensor_operand("cholesky_solve", x2)
+    if right.ndim == 1:
+        column = cholesky_solve(factor, call("reshape", right, shape=(*right.shape, 1)), upper=upper)
+        return call("reshape", column, shape=column.shape[:-1])  # type: ignore[no-any-return]
+    lower, higher = (_transposed(factor), factor) if upper else (factor, _transposed(factor))
+    half = _solution("triangular_solve", lower, right, upper=False)
+    return _solution("triangular_solve", higher, half, upper=True)  # type: ignore[no-any-return]
+
+
 def _solution(name: str, x1: Any, x2: Any, **options: Any) -> Any:
     """A vector on the right is a column, whose added axis the solution does not have."""
     x, y = promoted(name, tensor_operand(name, x1), tensor_operand(name, x2))

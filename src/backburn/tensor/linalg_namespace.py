@@ -1,6 +1,6 @@
 """``backburn.linalg``: linear algebra, with all names of the Array API's extension that have real results.
 
-Beside them are ``triangular_solve``, ``lstsq`` and ``kron``. Matrices are in the last two axes. A matrix for which a
+Beside them are ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last two axes. A matrix for which a
 function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
 """
 
@@ -10,6 +10,7 @@ from backburn.base.elsewhere import missing_name
 from backburn.base.errors import LinearAlgebraError, SingularMatrixError
 from backburn.tensor.decompose import (
     cholesky,
+    cholesky_solve,
     det,
     eigh,
     eigvalsh,
@@ -35,6 +36,7 @@ __all__ = [
     "LinearAlgebraError",
     "SingularMatrixError",
     "cholesky",
+    "cholesky_solve",
     "cross",
     "det",
     "diagonal",

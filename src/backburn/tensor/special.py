@@ -47,19 +47,27 @@ def erfinv(x: Tensor, /) -> FloatTensor:
 def lgamma(x: Tensor, /) -> FloatTensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
 
-    >>> import backburn as bb
-    >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
-    Tensor([       inf, 3.17805383], dtype=float64, backend=autodiff(numpy))
+    Above -1/2 every digit is right but the last, next to the zeros at 1 and 2 too. Below -1/2, where there are zeros
+    between the integers (-2.457, -2.748, -3.143, ...), it is the difference of terms of about ``lgamma(-x)``: an error of
+    some rounding units of these remains, and next to a zero fewer digits of the result are right.
+
+        >>> import backburn as bb
+        >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
+        Tensor([       inf, 3.17805383], dtype=float64, backend=autodiff(numpy))
     """
     return unary("lgamma", x)  # type: ignore[no-any-return]
 
 
 def digamma(x: Tensor, /) -> FloatTensor:
-    """The derivative of :func:`lgamma`.
+    """The derivative of :func:`lgamma`; NaN at -1, -2, ...
 
-    >>> import backburn as bb
-    >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
-    Tensor([-0.57721566,  2.25175259], dtype=float64, backend=autodiff(numpy))
+    Above 0 every digit is right but the last, next to the zero at 1.4616 too. Below, where there is a zero between
+    neighbouring integers (-0.504, -1.573, -2.611, ...), it is a difference of larger terms: an error of some rounding
+    units of these remains, and next to a zero fewer digits of the result are right.
+
+        >>> import backburn as bb
+        >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
+        Tensor([-0.57721566,  2.25175259], dtype=float64, backend=autodiff(numpy))
     """
     return unary("digamma", x)  # type: ignore[no-any-return]
 
