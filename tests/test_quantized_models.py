@@ -129,6 +129,16 @@ def test_a_model_that_a_state_fits() -> None:
     assert made[0].weight.dtype == INT4
 
 
+def test_inputs_that_are_no_floats() -> None:
+    for layer, shape in ((Linear(4, 3), (2, 4)), (Conv1d(2, 3, 2), (1, 2, 4))):
+        m: Any = quantize_model(Sequential(layer), activations="quint8_affine_tensor_float32")
+        whole = bb.ones(shape, dtype="int32")
+        np.testing.assert_allclose(m(whole).numpy(), m(whole.astype("float32")).numpy(), atol=1e-5)
+        q = tensor(*shape).quantize(dtype="qint8_symmetric_channel0_float32")
+        np.testing.assert_allclose(m(q).numpy(), m(q.dequantize()).numpy(), atol=1e-5)
+        assert m(bb.zeros((0, *shape[1:]))).shape[0] == 0
+
+
 @pytest.mark.parametrize("static", [True, False])
 def test_quantized_inputs_in_transforms(static: bool) -> None:
     """Of examples, each has its own range unless one is known."""
@@ -179,6 +189,8 @@ def test_restoring_takes_weights_as_they_are() -> None:
     assert peak < 0.05 * 4 * 512 * 512
     with pytest.raises(ShapeError, match=r"'0'.*\[512, 512\] there and \[8, 512\] here"):
         quantize_like(Sequential(Linear(512, 8)), state)
+    with pytest.raises(ArgumentError, match=r"quantize_like: takes tensors by path"):
+        quantize_like(m, [state])  # type: ignore[arg-type]
 
 
 def test_adapters_on_quantized_layers_are_restored() -> None:

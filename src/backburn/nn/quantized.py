@@ -125,11 +125,12 @@ class QuantizedLinear(QuantizedInputs):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The product, of shape (..., outputs)."""
-        if self.inputs is None or x.is_tracked or levels_of_vmap(x.backend):
+        if self.inputs is None or x.dtype.kind != "float" or x.is_tracked or levels_of_vmap(x.backend):
             return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)
-        return cast(product, x.dtype) if x.dtype.kind == "float" else product
+        result: FloatTensor = cast(product, x.dtype)
+        return result
 
 
 class QuantizedConv(QuantizedInputs):

@@ -135,6 +135,9 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
         >>> model[0].weight.dtype
         qint4_symmetric_block4_float16
     """
+    given: object = state
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"quantize_like: takes tensors by path, as state_dict() gives them, not {given!r:.80}")
     changed: dict[str, Module] = {}
     for path, layer in model.named_modules():
         weight = state.get(f"{path}.weight")
