@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import itertools
 import os
 import pickle
@@ -17,6 +18,7 @@ import pytest
 from tests.cupy_stand_in import compiled
 from tests.cupy_stand_in.use import standing_in
 
+import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
@@ -295,3 +297,42 @@ def test_addresses_are_passed_as_they_are(k: Any) -> None:
     x = k.ones((2, 2), dtypes.float64)
     assert ctypes.c_double.from_address(x.data.ptr).value == 1.0
     assert k.process == os.getpid()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
+def test_parameters_of_16_bits_are_updated_as_they_are(
+    k: Any, name: str, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one launch, with what is remembered in float32; the values are those of an update between casts."""
+    options = {"SGD": {"momentum": 0.9, "weight_decay": 0.1}, "RMSprop": {"momentum": 0.9}}.get(name, {})
+    backend: Any = Autodiff(k) if depth == 1 else Autodiff(Autodiff(k))
+
+    def trained() -> tuple[list[Any], int]:
+        model = {"w": bb.asarray([3.0, -2.0], dtype=bb.bfloat16, backend=backend).require_grad(),
+                 "b": bb.asarray([0.5], dtype=bb.float32, backend=backend).require_grad()}  # fmt: skip
+        optimizer = getattr(bb.optim, name)(0.01, **options)
+        casts: list[Any] = []
+        cast = k.cast
+
+        def listening(x: Any, dtype: Any) -> Any:
+            casts.append(x.dtype)
+            return cast(x, dtype)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(k, "cast", listening)
+            for _ in range(3):
+                gradients = {"w": bb.asarray([1.0, 2.0], dtype=bb.bfloat16, backend=backend), "b": model["b"] * 2.0}
+                casts.clear()
+                optimizer.step(model, gradients)
+        state = optimizer.state_dict()
+        assert {x.dtype for key, x in state.items() if isinstance(x, bb.Tensor)} == {bb.float32}, state
+        return [model[key].astype(bb.float32).numpy().tolist() for key in "wb"], len(casts)
+
+    plain, without = trained()
+    with monkeypatch.context() as patch:
+        patch.setattr(k, "_capabilities", dataclasses.replace(k.capabilities, wide_steps=False))
+        expected, with_casts = trained()
+    assert plain == expected
+    assert with_casts == 3
+    assert without == (3 if name == "RMSprop" else 0)

@@ -9,6 +9,7 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from backburn.backend.capture import Program, Replay
@@ -87,6 +88,10 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self._dtypes = _dtypes_of(cupy)
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
+        uses = frozenset({"storage", "arithmetic"})
+        dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
+        dtypes[qint8] = frozenset({"storage"})
+        self._capabilities = Capabilities(dtypes, deterministic=deterministic, capture=True, wide_steps=True)
         options = {
             "float_dtype": dtype if dtype.name != "float32" else None,
             "allow_tf32": "true" if allow_tf32 else None,
@@ -122,9 +127,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
     @property
     def capabilities(self) -> Capabilities:
         """Every dtype of backburn; bfloat16 where ``ml_dtypes`` is installed."""
-        uses = frozenset({"storage", "arithmetic"})
-        dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
-        return Capabilities({**dtypes, qint8: frozenset({"storage"})}, deterministic=self.deterministic, capture=True)
+        return self._capabilities if self.runner is not None else replace(self._capabilities, wide_steps=False)
 
     @property
     def libraries(self) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ WIDE = {
     "loss": "label_cross_entropy_backward<{}, 0, 16>",
     "norm": "norm_backward<{}, 0, 8, true>",
     "activate": "gelu_backward<{}>",
-    "optimize": "adam_step<{}, 48>",
+    "optimize": "adam_step<{}, float, 48>",
     "batch_norm": "apply_planes<{}>",
     "index": "take_rows<{}>",
 }

@@ -120,6 +120,45 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
         check(moved[i :: len(shapes)], NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
 
 
+HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+
+
+@HALVES
+@pytest.mark.parametrize("options", ADAM, ids=str)
+def test_adam_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
+    """As if parameters and gradients were made float32 before and parameters were rounded after."""
+    for shape in SHAPES:
+        (param, grad), (_, _, m, v) = _four(shape, dtype, 1)[:2], _four(shape, "float32", 3)
+        new, *moments = NUMPY.adam_step(param.astype("float32"), grad.astype("float32"), m, v, **options)
+        got = optimize.adam_step(on, param, grad, m, v, **options)
+        check(got, (new.astype(param.dtype), *moments), 4)
+        assert [x.dtype for x in got] == [param.dtype, m.dtype, v.dtype]
+
+
+@HALVES
+@pytest.mark.parametrize("options", SGD, ids=str)
+def test_sgd_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
+    shapes = [(), (33,), (4097,), (0,), (5, 7)]
+    lists: Any = zip(
+        *((*_four(s, dtype, i % 2)[:2], _four(s, "float32", i)[2]) for i, s in enumerate(shapes)), strict=True
+    )
+    params, grads, velocities = lists
+    got = optimize.sgd_steps(on, params, grads, velocities, **options)
+    assert len(on.launched) == 1
+    for i, (param, grad, velocity) in enumerate(zip(params, grads, velocities, strict=True)):
+        new, moving = NUMPY.sgd_step(param.astype("float32"), grad.astype("float32"), velocity, **options)
+        check(got[i :: len(shapes)], (new.astype(dtype), moving), 4)
+        assert got[i + len(shapes)].dtype == np.float32
+
+
+def test_state_of_other_dtypes_is_refused(on: EmulatedRunner, dtype: str) -> None:
+    param, grad, m, v = _four((4,), dtype)
+    other = "float64" if dtype != "float64" else "float32"
+    for operands in ((grad, m.astype(other), v.astype(other)), (grad, m, v.astype(other)), (grad.astype(other), m, v)):
+        with pytest.raises(ShapeError, match=rf"adam_step: a parameter {dtype}\[4\] with {other}\[4\]"):
+            optimize.adam_step(on, param, *operands)
+
+
 def test_many_tensors_without_velocities(on: EmulatedRunner, dtype: str) -> None:
     lists: Any = list(zip(*(_four((n,), dtype) for n in (3, 0, 4097)), strict=True))
     params, grads = lists[:2]

@@ -8,7 +8,8 @@ from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 _ROWS, _SUMS = (tuple(f"{lanes}, {items}" for lanes, items in v) for v in (ROW_VARIANTS, SUM_VARIANTS))
 _NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true", "false")) for vs in (_ROWS, _SUMS))
 _ALONE = ("",)
-_TABLES = tuple(map(str, TABLES))
+# What is remembered of 16-bit parameters, the first of these, may be float32.
+_TABLES = tuple(f"{state}, {size}" for state in ("{}", "float") for size in TABLES)
 _NO_DTYPE: tuple[str, ...] = ()
 
 KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -51,8 +52,10 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
 
 def instances(family: str, c_type: str) -> list[str]:
     """The instances of a family's kernels for elements of ``c_type``."""
-    return [
-        f"{kernel}<{c_type}{', ' if parameters else ''}{parameters}>" if variants else kernel
+    found = [
+        f"{kernel}<{c_type}{', ' if parameters else ''}{parameters.format(c_type)}>" if variants else kernel
         for kernel, variants in KERNELS[family].items()
         for parameters in variants or ("",)
+        if c_type != "double" or "float" not in parameters
     ]
+    return list(dict.fromkeys(found))

@@ -1,4 +1,7 @@
-"""Launchers: steps of optimizers, of one tensor or of many in one launch."""
+"""Launchers: steps of optimizers, of one tensor or of many in one launch.
+
+Beyond the contract they take parameters and gradients of 16 bits beside float32 for what is remembered of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ShapeError
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 Arrays = Sequence[Any]
@@ -70,7 +73,7 @@ def adam_steps(
     decay = weight_decay if decoupled else 0.0
     numbers = (lr, step, eps, decay, rate, floor, shrink, beta1, beta2, coupled)
     replayed = (on.bound(lr), on.bound(step))
-    _launch(on, "adam_step", [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
+    _launch(on, "adam_step", new_m, [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
     return (*new_params, *new_m, *new_v)
 
 
@@ -105,20 +108,20 @@ def sgd_steps(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[Array, ...]:
-    _check_alike("sgd_step", params, grads, velocities or params)
+    _check_alike("sgd_step", params, grads, *([velocities] if velocities else []))
     contiguous = on.xp.ascontiguousarray
     moved = [contiguous(v) for v in velocities] if velocities and momentum else [None] * len(params)
     new = [on.xp.empty(p.shape, p.dtype) for p in params]
     moving = [
         _target(on, given, last, donate) if last is not None
-        else on.xp.empty(grad.shape, grad.dtype) if weight_decay
-        else grad  # without momentum and decay the velocity is the gradient
-        for grad, given, last in zip(grads, velocities or moved, moved, strict=True)
+        else grad if not weight_decay and grad.dtype == given.dtype  # the velocity is the gradient
+        else on.xp.empty(grad.shape, given.dtype)
+        for grad, given, last in zip(grads, velocities or grads, moved, strict=True)
     ]  # fmt: skip
     written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
     numbers = (lr, momentum, weight_decay)
     lists = [[*map(contiguous, params)], [*map(contiguous, grads)], moved, new, written]
-    _launch(on, "sgd_step", lists, on.bound(lr), *map(float, numbers), int(nesterov))
+    _launch(on, "sgd_step", moving, lists, on.bound(lr), *map(float, numbers), int(nesterov))
     return (*new, *moving)
 
 
@@ -127,30 +130,36 @@ def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
     return given if donate and given is contiguous else on.xp.empty(given.shape, given.dtype)
 
 
-def _check_alike(operation: str, params: Arrays, *lists: Arrays) -> None:
-    for others in lists:
+def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays) -> None:
+    """Refuse tensors that are not alike; what is remembered of a parameter of 16 bits may all be of float32."""
+    for others in (grads, *states):
         if len(others) != len(params):
             raise ShapeError(f"{operation}s: {len(params)} parameters with {len(others)} other tensors")
-        for param, other in zip(params, others, strict=True):
-            if other.shape != param.shape or other.dtype != param.dtype:
+    for param, grad, *state in zip(params, grads, *states, strict=True):
+        is_wide = bool(state) and param.dtype.itemsize == 2 and state[0].dtype.char == "f"
+        expected = state[0].dtype if is_wide else param.dtype
+        for other, dtype in ((grad, param.dtype), *((s, expected) for s in state)):
+            if other.shape != param.shape or other.dtype != dtype:
                 raise ShapeError(
                     f"{operation}: a parameter {param.dtype}{list(param.shape)} with {other.dtype}{list(other.shape)}"
                 )
 
 
-def _launch(on: Runner, kernel: str, lists: list[list[Array | None]], *arguments: Any) -> None:
-    """Launch a step over the tensors of each dtype, as many at a time as a table holds."""
+def _launch(
+    on: Runner, kernel: str, states: Arrays, lists: list[list[Array | None]], *arguments: Any
+) -> None:  # fmt: skip
+    """Launch a step over the tensors of each dtype (and that of ``states``), as many at a time as a table holds."""
     limit = geometry.table(on.large_parameters)
-    of_dtype: dict[str, list[int]] = {}
-    for i, param in enumerate(lists[0]):
+    of_types: dict[str, list[int]] = {}
+    for i, (param, state) in enumerate(zip(lists[0], states, strict=True)):
         if param is not None and param.size:
-            of_dtype.setdefault(param.dtype.name, []).append(i)
-    for name, members in of_dtype.items():
+            of_types.setdefault(f"{c_type(param)}, {c_type(state)}", []).append(i)
+    for types, members in of_types.items():
         for first in range(0, len(members), limit):
             chosen = members[first : first + limit]
             tensors = [[arrays[i] for i in chosen] for arrays in lists]
             blocks, table = _table(on, tensors, limit)
-            on.run("optimize", f"{kernel}<{C_TYPES[name]}, {limit}>", blocks, geometry.THREADS, table, *arguments)
+            on.run("optimize", f"{kernel}<{types}, {limit}>", blocks, geometry.THREADS, table, *arguments)
 
 
 def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:

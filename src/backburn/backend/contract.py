@@ -50,7 +50,8 @@ class Capabilities:
 
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
     ``groups`` names optional groups of operations, ``deterministic`` whether equal calls give equal bits, ``capture``
-    whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). ``storages`` are those of
+    whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). Where ``wide_steps``, the steps
+    of optimizers take what is remembered of parameters of 16-bit floats in float32. ``storages`` are those of
     quantized tensors (``"int8"``, ``"uint8"``, ``"int4"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) of which every
     scheme works. Where ``propagates``, tensor functions that compute with floats quantize their results again when
     their operands were quantized; it is an option of the backend's, ``numpy(quantized=propagate)``.
@@ -60,6 +61,7 @@ class Capabilities:
     groups: frozenset[str] = field(default_factory=frozenset)
     deterministic: bool = True
     capture: bool = False
+    wide_steps: bool = False
     storages: frozenset[str] = field(default_factory=frozenset)
     propagates: bool = False
 

@@ -25,6 +25,8 @@ class SGD(Optimizer):
         Tensor([1.5], dtype=float32, backend=autodiff(numpy), requires_grad)
     """
 
+    _is_operation = True
+
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
         self.momentum = checked("SGD", "momentum", momentum, below=1.0)
@@ -67,7 +69,7 @@ class Adam(Optimizer):
     """
 
     remembers = ("m", "v")
-    _corrects = True
+    _corrects = _is_operation = True
     _decoupled = False
 
     def __init__(

@@ -71,6 +71,8 @@ class Optimizer(Carrier):
     remembers: tuple[str, ...] = ()
     #: Whether the operation of a step is given its number.
     _corrects = False
+    #: Whether a step is an operation of the contract, which some backends have for parameters of 16 bits as they are.
+    _is_operation = False
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Refuse a model or its parameters in the place of ``lr``: an optimizer is given them at each step."""
@@ -193,20 +195,24 @@ class Optimizer(Carrier):
         for part in work:
             x, memory = part.leaf.value, part.memory
             name, portion = x.dtype.name, 0
-            if x.dtype.bits < 32:
+            if self._widens(part):
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
             key = (id(part.k), name, portion, memory.owned, memory.step if self._corrects else 0)
             groups.setdefault(key, []).append(part)
         return list(groups.values())
 
+    def _widens(self, part: Part) -> bool:
+        """Whether a parameter and its gradient are made float32 for the update."""
+        return part.leaf.value.dtype.bits < 32 and not (self._is_operation and part.k.capabilities.wide_steps)
+
     def _renewed(self, group: list[Part], lr: float, step: int) -> list[FloatTensor]:
         """The tensors that take the places of the parameters of a group, whose memories are renewed."""
         k, params, grads = group[0].k, [], []
-        for leaf, _, gradient, _ in group:
-            x = leaf.value
+        for part in group:
+            x, gradient = part.leaf.value, part.gradient
             param = x.primitive if x.backend is k else x.backend.inner(x.primitive)
-            if x.dtype.bits < 32:
+            if self._widens(part):
                 param, gradient = k.cast(param, float32), k.cast(gradient, float32)
             params.append(param)
             grads.append(gradient)
@@ -214,10 +220,10 @@ class Optimizer(Carrier):
         results = self._update(k, params, grads, remembered, lr, step, group[0].memory.owned)
         count, news = len(group), []
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
-        for (leaf, _, _, memory), primitive, *values in zip(group, *lists, strict=True):
-            x = leaf.value
-            memory.values, memory.owned = values, True
-            if x.dtype.bits < 32:
+        for part, primitive, *values in zip(group, *lists, strict=True):
+            x = part.leaf.value
+            part.memory.values, part.memory.owned = values, True
+            if self._widens(part):
                 primitive = k.cast(primitive, x.dtype)
             if x.backend is not k:
                 primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)

@@ -1,5 +1,6 @@
 // Steps of optimizers over many tensors in one launch. The table of their addresses is a parameter, so that nothing is
-// copied to the device beforehand; blocks are dealt out by element. 16-bit floats are computed in float.
+// copied to the device beforehand; blocks are dealt out by element. 16-bit floats are computed in float; what is
+// remembered of them (S) may be float as well.
 #include "common.cuh"
 
 constexpr int STEP_PACKS = 4;  // of each tensor, by each thread of a block
@@ -12,6 +13,17 @@ template <int COUNT, int LISTS> struct Tensors {
 };
 
 template <class T> __device__ inline T* pointer(word_t address) { return reinterpret_cast<T*>(address); }
+
+// The elements that are one access of T, of which an access of S may hold fewer.
+template <class T, class S> __device__ inline void read_as(const S* line, index_t start, index_t length, compute<S>* to) {
+#pragma unroll
+  for (int j = 0; j < PACK<T>; j += PACK<S>) read(line, start + j, length, to + j);
+}
+template <class T, class S>
+__device__ inline void write_as(S* line, index_t start, index_t length, const compute<S>* from) {
+#pragma unroll
+  for (int j = 0; j < PACK<T>; j += PACK<S>) write(line, start + j, length, from + j);
+}
 
 // f(tensor, start) for each pack of elements of this thread.
 template <class T, int COUNT, int LISTS, class F>
@@ -31,7 +43,7 @@ __device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
 
 // Lists: param, grad, m, v; the new param, m and v. The numbers that change from step to step are given, or, where the
 // step is replayed, made from the number of the step and lr on the device; either may be null.
-template <class T, int COUNT>
+template <class T, class S, int COUNT>
 __global__ void __launch_bounds__(256)
 adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at, const index_t* step_at, double lr_,
           double step_, double eps, double decay, double rate_, double floor_, double shrink_, double beta1_,
@@ -53,8 +65,8 @@ adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at
     C param[P], grad[P], m[P], v[P];
     read(pointer<T>(tensors.at[0][t]), start, size, param);
     read(pointer<T>(tensors.at[1][t]), start, size, grad);
-    read(pointer<T>(tensors.at[2][t]), start, size, m);
-    read(pointer<T>(tensors.at[3][t]), start, size, v);
+    read_as<T>(pointer<S>(tensors.at[2][t]), start, size, m);
+    read_as<T>(pointer<S>(tensors.at[3][t]), start, size, v);
 #pragma unroll
     for (int j = 0; j < P; ++j) {
       C g = coupled != C(0) ? grad[j] + param[j] * coupled : grad[j];
@@ -63,14 +75,14 @@ adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at
       param[j] = param[j] * shrink - m[j] / (sqrt(v[j]) + floor) * rate;
     }
     write(pointer<T>(tensors.at[4][t]), start, size, param);
-    write(pointer<T>(tensors.at[5][t]), start, size, m);
-    write(pointer<T>(tensors.at[6][t]), start, size, v);
+    write_as<T>(pointer<S>(tensors.at[5][t]), start, size, m);
+    write_as<T>(pointer<S>(tensors.at[6][t]), start, size, v);
   });
 }
 
 // Lists: param, grad, velocity; the new param and velocity. Either velocity may be absent, and so may
 // lr on the device.
-template <class T, int COUNT>
+template <class T, class S, int COUNT>
 __global__ void __launch_bounds__(256)
 sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* lr_at, double lr_, double momentum_,
          double decay_, index_t nesterov) {
@@ -82,7 +94,7 @@ sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* lr_at,
     bool moved = tensors.at[2][t] != 0;
     read(pointer<T>(tensors.at[0][t]), start, size, param);
     read(pointer<T>(tensors.at[1][t]), start, size, grad);
-    if (moved) read(pointer<T>(tensors.at[2][t]), start, size, velocity);
+    if (moved) read_as<T>(pointer<S>(tensors.at[2][t]), start, size, velocity);
 #pragma unroll
     for (int j = 0; j < P; ++j) {
       C g = decay != C(0) ? grad[j] + param[j] * decay : grad[j];
@@ -90,6 +102,6 @@ sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* lr_at,
       param[j] -= (nesterov ? velocity[j] * momentum + g : velocity[j]) * lr;
     }
     write(pointer<T>(tensors.at[3][t]), start, size, param);
-    if (tensors.at[4][t]) write(pointer<T>(tensors.at[4][t]), start, size, velocity);
+    if (tensors.at[4][t]) write_as<T>(pointer<S>(tensors.at[4][t]), start, size, velocity);
   });
 }
