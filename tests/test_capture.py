@@ -282,6 +282,29 @@ def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
     assert run(bb.capture(step, on_fallback="error")) == run(step)
 
 
+def test_a_step_in_a_new_fork_is_recorded_once() -> None:
+    """Forks of one seed draw the same; a generator that the step names is that one, wherever it is called."""
+    named, seen = bb.random.Generator(11), []
+
+    def step(state: Any) -> Any:
+        seen.append(state)
+        return state, bb.stack([_numbers(), _numbers(named), _numbers(bb.random.default_generator())])
+
+    def run(step: Any) -> list[Any]:
+        named.seed(11)
+        state, found = {"a": bb.asarray(1.0, backend=TAPING)}, []
+        for start in (named, 5, 5, 5, named, {"key": 5, "offset": 7}):
+            with bb.random.fork(start) as current:
+                state, out = step(state)
+                found.append((out.tolist(), current.state()))
+        return found
+
+    expected = run(step)
+    seen.clear()
+    assert run(bb.capture(step, on_fallback="error")) == expected
+    assert len(seen) == 4  # as it is, then recorded for the key 5, for 11, and for 5 again
+
+
 def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
     step = bb.capture(lambda state: (state, _numbers(bb.random.Generator())), on_fallback="error")
     state = {"a": bb.asarray(1.0, backend=TAPING)}

@@ -162,6 +162,22 @@ class Generator:
         return (Generator, (self.key, self.offset))
 
 
+class Current(Generator):
+    """The current generator of a step while it is recorded: at a replay it stands for the one that is current then."""
+
+    __slots__ = ("target",)
+    target: Generator
+
+    def __init__(self, target: Generator) -> None:
+        """``target`` is what it stands for now."""
+        self.target = target
+
+    if not TYPE_CHECKING:  # which are attributes of others
+        _lock = property(lambda self: self.target._lock)
+        key = property(lambda self: self.target.key, lambda self, key: setattr(self.target, "key", key))
+        offset = property(lambda self: self.target.offset, lambda self, n: setattr(self.target, "offset", n))
+
+
 class _RecordedOffset(int):
     """An offset that was asked for while a step is recorded; ``now`` is what it is at the latest replay."""
 

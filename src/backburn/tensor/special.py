@@ -48,8 +48,8 @@ def lgamma(x: Tensor, /) -> FloatTensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
 
     Above -1/2 every digit is right but the last, next to the zeros at 1 and 2 too. Below -1/2, where there are zeros
-    between the integers (-2.457, -2.748, -3.143, ...), it is the difference of terms of about ``lgamma(-x)``: an error of
-    some rounding units of these remains, and next to a zero fewer digits of the result are right.
+    between the integers (-2.457, -2.748, -3.143, ...), it is a difference of terms as large as ``lgamma(-x)``: an error
+    of some rounding units of these remains, and next to a zero fewer digits of the result are right.
 
         >>> import backburn as bb
         >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))

@@ -96,7 +96,7 @@ class Captured:
             self._plans += [(key, None), ((_Slots(state).key(), *key[1:]), None)]
             return state, out
         plan = self._plans[index][1]
-        if plan is None or (isinstance(plan, _Plan) and not plan.recording.holds):
+        if plan is None or (isinstance(plan, _Plan) and not plan.holds()):
             plan = self._record(base, slots, inputs)
             self._plans[index] = (key, plan)
         if isinstance(plan, str):
@@ -117,8 +117,7 @@ class Captured:
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs) -> _Plan | str:
         """The recorded program, or why there is none; then everything is as it was."""
-        recording, before, generator = Recording(), slots.tensors, random.default_generator()
-        recording.assume(lambda: random.default_generator() is generator)
+        recording, before = Recording(), slots.tensors
         plan = _Plan(recording, inputs)
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -132,7 +131,7 @@ class Captured:
 
         key = slots.key()
         try:
-            with scoped(REPLAY, recording):
+            with scoped(REPLAY, recording), random.fork(plan.generator):
                 plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
             if recording.unbound:
                 raise CaptureError(
@@ -161,9 +160,15 @@ class _Plan:
 
     def __init__(self, recording: Recording, inputs: _Inputs) -> None:
         self.recording = recording
+        self.generator = random.Current(random.default_generator())
         self.program: Replay | None = None
         self.out: list[Any] = []
         self.structure: Structure | None = None
+
+    def holds(self) -> bool:
+        """Whether all is so that was assumed, also of the generator that is the current one now."""
+        self.generator.target = random.default_generator()
+        return self.recording.holds
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the backend's."""
