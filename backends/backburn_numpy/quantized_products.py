@@ -11,11 +11,21 @@ from backburn.backend.quantized import block_length
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64
-from backburn_numpy.blocks import wide
+from backburn_numpy import blas, compiled
+from backburn_numpy.blocks import WORTH, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.quantize import QuantizedArray, dequantize, plain, stored
+from backburn_numpy.threads import for_parts
 
 Array = Any
+
+#: The numbers by which the compiled kernel knows how values, steps and zero points are stored.
+_KINDS = {"int8": 0, "uint8": 1, "packed": 2, "float32": 3, "float16": 4, "bfloat16": 5}
+
+#: Floats of a weight that are expanded at a time in each thread, which fit into the second-level cache,
+EXPANDED = 1 << 17
+#: and up to how many rows of ``x`` the kernel multiplies values as it meets them, and expands no row.
+FEW_ROWS = 16
 
 #: Up to so many rows of ``x``, sums over the blocks of a weight are multiplied by its steps, not its values.
 FEW = 8
@@ -25,6 +35,15 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape, transposed=transposed)
     rows = wide(x).reshape(-1, x.shape[-1]) if x.size else np.zeros((int(np.prod(x.shape[:-1])), x.shape[-1]), x.dtype)
     out = empty((len(rows), shape[-1]), rows.dtype)
+    if not (transposed and _by_kernel(out, rows, weight)):
+        _by_blocks(out, rows, weight, transposed)
+    if bias is not None:
+        out += wide(bias)
+    return out.reshape(shape).astype(x.dtype, copy=False)
+
+
+def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool) -> None:
+    """Fill ``out`` with the product, some rows of the weight after others."""
     if not transposed:
         out.fill(0)
     has_steps = not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transposed else 1))
@@ -45,10 +64,38 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     if not has_steps:
         out *= weight.scale.astype(out.dtype)
     if not np.isfinite(out).all():
-        out = _of_floats(rows, weight, transposed)
-    if bias is not None:
-        out += wide(bias)
-    return out.reshape(shape).astype(x.dtype, copy=False)
+        out[...] = _of_floats(rows, weight, transposed)
+
+
+def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
+    """Fill ``out`` with ``x @ weight.T`` by the compiled kernel. Says no where there is none for such operands."""
+    scheme, (outputs, inputs) = weight.dtype, weight.shape
+    kernel, product = compiled.kernel("q_linear"), blas.product()
+    parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
+    kinds = [_KINDS.get("packed" if scheme.is_packed and p is weight.values else p.dtype.name) for p in parts]
+    if kernel is None or product is None or None in kinds or x.dtype != np.float32:
+        return False
+    block = inputs if scheme.block is None else block_length(scheme, inputs)
+    if scheme.axis not in (None, 0) or (scheme.is_packed and block % 2 and block < inputs):
+        return False
+    if not out.size or inputs * outputs < compiled.SMALL:
+        return False
+    if scheme.is_packed:  # the kernel takes the values from the low halves of a row's bytes first
+        x = np.concatenate([x[:, ::2], x[:, 1::2], np.zeros((len(x), inputs % 2), x.dtype)], 1)
+    operands = x, weight.values, weight.scale, weight.zero
+    whole = [out, *(None if p is None else np.ascontiguousarray(p) for p in operands)]
+    steps = 0 if scheme.granularity == "tensor" else -(-inputs // block)
+    held = max(1, EXPANDED // x.shape[1]) if len(x) > FEW_ROWS else 0
+    at = [None if p is None else compiled.address(p) for p in whole]
+
+    def part(first: int, last: int) -> None:
+        buffer = empty((held, x.shape[1]), x.dtype)
+        sizes = held, len(x), outputs, inputs, block, steps, first, last
+        kernel(*at, compiled.address(buffer), product, *kinds, *sizes)
+
+    with blas.single():
+        for_parts(part, outputs, max(2, WORTH // (inputs * max(1, len(x) // 8))))
+    return True
 
 
 def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, transposed: bool = False) -> Array:

@@ -85,6 +85,7 @@ def _signatures() -> dict[str, list[Any]]:
         "conv": [_POINTER] * 9 + [_COUNT],
         "conv_weight": [_POINTER] * 7 + [_FLAG, _POINTER, _COUNT],
         "conv_input": [_POINTER] * 8 + [_COUNT] * 2 + [_POINTER, _COUNT],
+        "q_linear": [_POINTER] * 7 + [_FLAG] * 3 + [_COUNT] * 8,
         "add_rows": [_POINTER] * 3 + [_COUNT] * 4,
     }
 

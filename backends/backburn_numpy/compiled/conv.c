@@ -2,10 +2,7 @@
  * rows of one, are copied side by side (im2col) and multiplied by the weight; for the gradient of the input, products
  * are added to where the windows lie (col2im). The product of matrices is the BLAS library's that NumPy brings. */
 #include "kernels.h"
-
-typedef void Product(int order, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-enum { BY_ROWS = 101, STRAIGHT = 111, TURNED = 112 };
+#include "product.h"
 
 /* Lengths for one group of channels: inputs of height x width, windows of size[0] x size[1], counts of them. */
 typedef struct {
