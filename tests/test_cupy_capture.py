@@ -195,6 +195,22 @@ def test_more_replays_than_the_host_may_be_ahead(k: Any) -> None:
     assert k.to_numpy(made.state[0]) == sum(range(1, 3 * capture.AHEAD + 1))
 
 
+def test_replays_on_other_streams_wait_for_those_before(k: Any, cupy: Any) -> None:
+    """They read their numbers from one place on the device, also those of other recordings."""
+    from cupy._device import WAITS
+
+    first, second = (bb.capture(lambda state, by=by: (state * by, state), on_fallback="error") for by in (2.0, 3.0))
+    with bb.use_backend("autodiff(cupy)"):
+        states = [first(bb.ones(3))[0], second(bb.ones(3))[0]]  # recorded
+        WAITS.clear()
+        here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        for stream in (here, here, there, here):
+            with stream:
+                states = [run(state)[0] for run, state in zip((first, second), states, strict=True)]
+        assert WAITS == [(here.ptr, 0), (there.ptr, here.ptr), (here.ptr, there.ptr)]
+        assert [state.numpy().tolist() for state in states] == [[32.0] * 3, [243.0] * 3]
+
+
 def test_states_that_change_places(k: Any) -> None:
     """The new state is made of the old one's memory: of views, and of one another."""
     first, second = (k.from_numpy(v) for v in (np.arange(4.0), np.arange(4.0) + 10))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -118,13 +119,35 @@ class Recorded:
             self.state[place][...] = value
 
     def __call__(self, inputs: Sequence[Array], numbers: Sequence[float]) -> list[Array]:
-        with self._k.errors("capture"):
+        with self._k.errors("capture"), _in_order(self._k.number):
             self._numbers.send(numbers)
             for held, x in zip(self._inputs, inputs, strict=True):
                 held[...] = x
             self._graph.launch()
             self._k.faults.pending |= self._may_fail
             return [x.copy() for x in self._outputs]
+
+
+_ORDER = threading.Lock()
+#: The stream on which the last replay on each device was asked for.
+_LAST: dict[int, Any] = {}
+
+
+@contextlib.contextmanager
+def _in_order(device: int) -> Iterator[None]:
+    """Replays on a device come one after the other, whatever threads and streams ask for them.
+
+    All read their numbers from one place, and those of one recording write to one state.
+    """
+    with _ORDER:
+        stream = cupy.cuda.get_current_stream()
+        before = _LAST.get(device)
+        if before is not None and before.ptr != stream.ptr:
+            done = cupy.cuda.Event(disable_timing=True)
+            done.record(before)
+            stream.wait_event(done)
+        _LAST[device] = stream
+        yield
 
 
 def allocated(size: int, again: bool = True) -> Any:

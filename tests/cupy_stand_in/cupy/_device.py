@@ -89,10 +89,18 @@ class Stream:
     def end_capture(self) -> Graph:
         return Graph(Tape.end())
 
+    def wait_event(self, event: Event) -> None:
+        Tape.forbid("waits")
+        assert event.recorded_on
+        WAITS.append((self.ptr, event.recorded_on[-1]))
+
     def synchronize(self) -> None:
         Tape.forbid("waits")
         cuda.READS.append("synchronize")
 
+
+#: Which streams have waited for which.
+WAITS: list[tuple[int, int]] = []
 
 NULL = Stream(null=True)
 
@@ -105,10 +113,10 @@ class Event:
     """A point in a queue."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.records = 0
+        self.recorded_on: list[int] = []
 
     def record(self, stream: Any = None) -> None:
-        self.records += 1
+        self.recorded_on.append((stream or get_current_stream()).ptr)
 
     def synchronize(self) -> None:
         Tape.forbid("waits")
