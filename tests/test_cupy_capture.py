@@ -202,13 +202,14 @@ def test_replays_on_other_streams_wait_for_those_before(k: Any, cupy: Any) -> No
     first, second = (bb.capture(lambda state, by=by: (state * by, state), on_fallback="error") for by in (2.0, 3.0))
     with bb.use_backend("autodiff(cupy)"):
         states = [first(bb.ones(3))[0], second(bb.ones(3))[0]]  # recorded
+        states = [first(states[0])[0], second(states[1])[0]]
         WAITS.clear()
         here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         for stream in (here, here, there, here):
             with stream:
                 states = [run(state)[0] for run, state in zip((first, second), states, strict=True)]
-        assert WAITS == [(here.ptr, 0), (there.ptr, here.ptr), (here.ptr, there.ptr)]
-        assert [state.numpy().tolist() for state in states] == [[32.0] * 3, [243.0] * 3]
+        assert [(here.ptr, 0), (there.ptr, here.ptr), (here.ptr, there.ptr)] == WAITS
+        assert [state.numpy().tolist() for state in states] == [[64.0] * 3, [729.0] * 3]
 
 
 def test_states_that_change_places(k: Any) -> None:
