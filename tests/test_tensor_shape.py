@@ -24,6 +24,8 @@ ONE: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("reshape", (-1,), {}, lambda a: a.reshape(-1)),
     ("reshape", ([2, -1],), {}, lambda a: a.reshape(2, -1)),
     ("flatten", (), {}, lambda a: a.reshape(24)),
+    ("flatten", (1,), {}, lambda a: a.reshape(2, 12)),
+    ("flatten", (0, 1), {}, lambda a: a.reshape(6, 4)),
     ("flatten", (), {"start": 1}, lambda a: a.reshape(2, 12)),
     ("flatten", (), {"start": 0, "end": -2}, lambda a: a.reshape(6, 4)),
     ("expand_dims", (), {}, lambda a: a[None]),

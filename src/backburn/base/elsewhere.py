@@ -36,6 +36,7 @@ METHODS = {
     "half": "x.astype('float16')",
     "index_select": "x.take(indices, axis)",
     "int": "x.astype('int32')",
+    "is_leaf": "x.is_require_grad",
     "le": "x <= y",
     "long": "x.astype('int64')",
     "lt": "x < y",
@@ -147,6 +148,7 @@ FUNCTIONS = {
     "cross": "bb.linalg.cross(x, y)",
     "cumprod": "bb.cumulative_prod(x, axis)",
     "cumsum": "bb.cumulative_sum(x, axis)",
+    "cuda": "bb.list_backends(), which tells what can be used here",
     "custom_gradient": "bb.custom_vjp(f)",
     "custom_jvp": "bb.custom_vjp(f), of which forward mode is made",
     "deg2rad": "x * (bb.pi / 180)",
@@ -245,6 +247,7 @@ FUNCTIONS = {
     "unbind": "bb.unstack(x, axis)",
     "unique": "bb.unique_values(x)",
     "unsqueeze": "bb.expand_dims(x, axis)",
+    "utils": "bb.optim.clip_grad_norm(gradients, 1.0), bb.data.batches(x, y, batch_size=32)",
     "vdot": "bb.vecdot(x, y)",
     "vectorize": "bb.vmap(f)",
     "vstack": "bb.concat([x, y], 0)",
@@ -296,7 +299,7 @@ class Elsewhere:
 def tell_methods(cls: type) -> None:
     """Let a class tell the names of :data:`METHODS`, and those of its own methods that end with an underscore."""
     in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
-    tell(cls, {**{f"{n}_": _IMMUTABLE for n in in_place}, **METHODS})
+    tell(cls, {**{f"{n}_": _IMMUTABLE for n in in_place}, **{f"{n}_": hint for n, hint in METHODS.items()}, **METHODS})
 
 
 def tell(cls: type, hints: Mapping[str, str]) -> None:

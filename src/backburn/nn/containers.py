@@ -34,9 +34,11 @@ class ModuleList(Module):
     def append(self, module: Module) -> None:
         """Add ``module`` at the end."""
         if not isinstance(module, Module):
-            hint = (
-                f"write {module.__name__}(...)" if isinstance(module, type) else "nn.Function(f) makes a function one"
-            )
+            hint = "nn.Function(f) makes a function one"
+            if isinstance(module, type):
+                hint = f"write {module.__name__}(...)"
+            elif isinstance(module, (list, tuple)):
+                hint = "write Sequential(*modules)"
             raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
         self._items.append(module)
 

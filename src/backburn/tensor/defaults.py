@@ -21,7 +21,9 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     if is_backend(backend):
         check_autodiff_backend(backend)
         return backend
-    raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'")
+    given: object = backend
+    hint = f"; x.astype({given.name!r}) casts" if isinstance(given, DType) else ""
+    raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'{hint}")
 
 
 def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) -> AnyBackend | str | None:

@@ -77,7 +77,7 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
     return (*before, x.size // known, *after)
 
 
-def flatten(x: T, /, *, start: int = 0, end: int = -1) -> T:
+def flatten(x: T, /, start: int = 0, end: int = -1) -> T:
     """The axes from ``start`` to ``end``, both included, as one; a 0-d tensor becomes one of one element.
 
     >>> import backburn as bb
