@@ -67,7 +67,8 @@ def test_every_operation_takes_quantized_operands(name: str) -> None:
     expected = as_list(called(name, sample, q.dequantize(), "autodiff(numpy)"))
     for y, z in zip(got, expected, strict=True):
         assert y.dtype is z.dtype
-        np.testing.assert_array_equal(y.numpy(), z.numpy())
+        # A matrix on the left is multiplied block by block, as its integers.
+        np.testing.assert_allclose(y.numpy(), z.numpy(), rtol=1e-5 if name == "matmul" else 0)
 
 
 def as_list(result: Any) -> list[Any]:

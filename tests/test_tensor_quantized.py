@@ -157,6 +157,15 @@ def test_a_product_never_expands_a_quantized_matrix(name: str, monkeypatch: pyte
     np.testing.assert_allclose(pushed.numpy(), expected, atol=1e-5)
     if "block" not in name:
         np.testing.assert_allclose((columns @ q.T).detach().numpy(), X.numpy() @ plain.T, atol=1e-5)
+    y, column = bb.asarray(plain.T.copy()), bb.asarray(plain[:, :3]).require_grad()
+    np.testing.assert_allclose((q @ y[:, :2]).numpy(), plain @ plain.T[:, :2], atol=1e-5)
+    assert (q @ y.astype("float16")).dtype == "float16"
+    if "block" not in name:
+        np.testing.assert_allclose(
+            np.asarray(column.grad((q.T @ column).sum().backward())), plain @ np.ones((8, 3)), atol=1e-5
+        )
+    with pytest.raises(ShapeError, match=r"matmul: .*\[6,8\].*float32\[3,6\]"):
+        q @ rows[0]
     with pytest.raises(ShapeError, match=r"matmul: .*float32\[2,3,6\].*\[4,8\]"):
         rows @ made(name)[:4]
 
@@ -164,7 +173,7 @@ def test_a_product_never_expands_a_quantized_matrix(name: str, monkeypatch: pyte
 def test_products_that_are_expanded() -> None:
     q = made("qint8")
     stack, whole = bb.ones((1, 8, 2)).quantize(), bb.ones((3, 6), dtype=int)
-    for x, y in ((q, X.T), (X[None], stack), (q, q.T), (X, q[0]), (whole, q)):
+    for x, y in ((q, X.T[None]), (X[None], stack), (q, q.T), (q, X[0]), (X, q[0]), (whole, q)):
         np.testing.assert_allclose((x @ y).numpy(), x.numpy() @ y.numpy(), atol=1e-5)
     with pytest.raises(ShapeError, match="matmul"):
         bb.asarray(1.0) @ q

@@ -21,6 +21,7 @@ from backburn.tensor.dispatch import (
     promoted,
     tensor_operand,
 )
+from backburn.tensor.quantized import quantized_matmul
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -34,8 +35,8 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The matrix product ``x1 @ x2`` over the last axis of ``x1`` and the last but one of ``x2``.
 
     A vector on the left is a row and on the right a column, whose added axis the result does not have. Products of
-    16-bit floats are added up in float32. A quantized matrix on the right of floats is never expanded whole
-    (:func:`backburn.quantized_linear`).
+    16-bit floats are added up in float32. A quantized matrix on the right of floats, or on the left of a matrix of
+    them, is never expanded whole (:func:`backburn.quantized_matmul`).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2], [3, 4]])
@@ -49,6 +50,8 @@ def product(x: Any, y: Any) -> Tensor:
     """``x @ y`` for whatever was given."""
     if is_quantized(y) and is_plain_float(x) and x.ndim and y.ndim == 2:
         return call("q_linear", x, y)  # type: ignore[no-any-return]
+    if is_quantized(x) and is_plain_float(y) and x.ndim == y.ndim == 2:
+        return quantized_matmul(x, y)
     return binary("matmul", x, y)  # type: ignore[no-any-return]
 
 
