@@ -300,6 +300,16 @@ def test_compensated_errors_are_smaller(name: str) -> None:
     assert q[0].weight.dtype == name
 
 
+def test_gptq_with_quantized_inputs() -> None:
+    m, activations = model(), "quint8_affine_tensor_float32"
+    found = calibrate(m, BATCHES)
+    q = gptq(m, BATCHES, INT4, activations=activations, inputs=found)
+    assert [layer.activations for layer in (q[0], q[3], q[5])] == [activations] * 3
+    assert error(m, q) < 0.8 * error(m, quantize_model(m, INT4, activations=activations, inputs=found))
+    with pytest.raises(ArgumentError, match="gptq: there is no range for the inputs of '0'"):
+        gptq(m, BATCHES, INT4, activations=activations, inputs={})
+
+
 def test_gptq_is_the_algorithm_of_the_paper() -> None:
     """Column by column, with the inverse of the Hessian of the remaining weights, as in equation 2 and 3."""
     w, x = RANDOM.standard_normal((5, 7)), RANDOM.standard_normal((40, 7))

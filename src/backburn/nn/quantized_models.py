@@ -64,7 +64,7 @@ def quantize_model(
     chosen = as_scheme("quantize_model", scheme)
     changed: dict[str, Module] = {}
     for path, layer in quantizable_layers("quantize_model", model, pattern, skip):
-        known = _known_range("quantize_model", path, activations, inputs)
+        known = known_range("quantize_model", path, activations, inputs)
         options: dict[str, Any] = {"weights": weights, "activations": activations, "inputs": known}
         kind = QuantizedLinear if isinstance(layer, Linear) else QuantizedConv
         changed[path] = _made("quantize_model", path, kind, layer, chosen, **options)
@@ -100,14 +100,14 @@ def fake_quantize_model(
     chosen = as_scheme("fake_quantize_model", scheme)
     changed: dict[str, Module] = {}
     for path, layer in quantizable_layers("fake_quantize_model", model, pattern, skip):
-        known = _known_range("fake_quantize_model", path, activations, inputs)
+        known = known_range("fake_quantize_model", path, activations, inputs)
         options: dict[str, Any] = {"activations": activations, "inputs": known}
         kind = FakeQuantizedLinear if isinstance(layer, Linear) else FakeQuantizedConv
         changed[path] = _made("fake_quantize_model", path, kind, copy.deepcopy(layer), chosen, **options)
     return replaced(model, changed)
 
 
-def _known_range(
+def known_range(
     name: str, path: str, activations: QuantizedDType | str | None, inputs: Mapping[str, InputRange] | None
 ) -> InputRange | None:
     """The range of a layer's inputs. Raises where some are known and this one is not."""

@@ -7,7 +7,7 @@ Transformers*, arXiv:2210.17323, algorithm 1.)
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,8 +15,8 @@ from backburn.base.dtypes import QuantizedDType, float32, float64
 from backburn.base.errors import ArgumentError, BackburnError, NumericalInstabilityError
 from backburn.nn.linear import Linear
 from backburn.nn.module import Module
-from backburn.nn.quantized import QuantizedLinear, Ranges, as_scheme
-from backburn.nn.quantized_models import quantizable_layers, replaced
+from backburn.nn.quantized import InputRange, QuantizedLinear, Ranges, as_scheme
+from backburn.nn.quantized_models import known_range, quantizable_layers, replaced
 from backburn.quantization.calibration import run, watch
 from backburn.quantization.observers import MinMax, Range
 from backburn.tensor import shape
@@ -43,13 +43,16 @@ def gptq(
     skip: str | tuple[str, ...] = (),
     damping: float = 0.01,
     weights: Ranges | None = None,
+    activations: QuantizedDType | str | None = None,
+    inputs: Mapping[str, InputRange] | None = None,
 ) -> M:
     """A copy of ``model`` with quantized linear layers whose rounding errors were compensated on ``batches``.
 
     Layers are taken in order, each with the inputs that it gets behind the layers quantized before; ``batches`` are
     those of :func:`calibrate`, and go through the model once for each layer. ``damping`` times the mean of the
-    Hessian's diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default). Raises as
-    :func:`quantize_model`, and :class:`ArgumentError` where no data reach a layer.
+    Hessian's diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default); ``activations`` and
+    ``inputs`` are those of :func:`quantize_model`. Raises as that does, and :class:`ArgumentError` where no data reach
+    a layer.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, Sequential
@@ -67,7 +70,8 @@ def gptq(
         rounded, ends = compensated(layer.weight.detach().T, hessian, chosen, damping=damping, weights=weights)
         moved = copy.copy(layer)
         moved.weight = rounded.T
-        made = replaced(made, {path: QuantizedLinear(moved, chosen, weights=_Known(ends))})
+        options: dict[str, Any] = {"activations": activations, "inputs": known_range("gptq", path, activations, inputs)}
+        made = replaced(made, {path: QuantizedLinear(moved, chosen, weights=_Known(ends), **options)})
     return made
 
 
