@@ -10,7 +10,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
-from backburn_numpy import NumpyBackend, blocks, threads
+from backburn_numpy import NumpyBackend, blocks, compiled, threads
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
@@ -18,10 +18,15 @@ GENERATOR = np.random.default_rng(0)
 ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
 
 
-@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
-def number_of_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture(
+    autouse=True, params=[(1, True), (2, True), (2, False)], ids=["one thread", "two threads", "NumPy alone"]
+)
+def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    count, with_kernels = request.param
+    if not with_kernels:
+        monkeypatch.setattr(compiled, "serves", lambda _: False)
     before = threads.num_threads()
-    threads.set_num_threads(request.param)
+    threads.set_num_threads(count)
     yield
     threads.set_num_threads(before)
 

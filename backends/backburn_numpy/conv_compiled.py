@@ -74,7 +74,7 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
     # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
     turned = g.outputs < min(g.depth, TURNED)
-    totals: dict[int, Array] = {}
+    totals: dict[tuple[int, int], Array] = {}
     whole = _whole(x, grad)
 
     def work(blocks: Array, memory: tuple[Array, Array]) -> None:

@@ -51,7 +51,7 @@ def sgd_step(
         return result, grad
     options = lr, momentum, weight_decay, nesterov
     if before is not None and in_parts("momentum_step", (new, new_velocity, p, g, before), new.size, None, *options):
-        return result, new_velocity.reshape(param.shape)
+        return result, moving
     block = PLAIN_BLOCK if moving is None else BLOCK
 
     def work(start: int, stop: int) -> None:

@@ -76,7 +76,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     if kernel is None or product is None or None in kinds or x.dtype != np.float32:
         return False
     block = inputs if scheme.block is None else block_length(scheme, inputs)
-    if scheme.axis not in (None, 0) or (scheme.is_packed and block % 2 and block < inputs):
+    if scheme.is_float or scheme.axis not in (None, 0) or (scheme.is_packed and block % 2 and block < inputs):
         return False
     if not out.size or inputs * outputs < compiled.SMALL:
         return False

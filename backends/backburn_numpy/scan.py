@@ -72,7 +72,8 @@ def ssm_scan_backward(
     results = [empty(shape, operands[0].dtype) for _ in range(3)]
     of_h0 = np.zeros(shape[:axis] + shape[axis + 1 :], operands[0].dtype)
     if _by_kernel("scan_backward", (*results, *operands), (of_h0, h0), axis, reverse):
-        return tuple(v.astype(dtype, copy=False) for v in (*results, of_h0))  # type: ignore[return-value]
+        final = [v.astype(dtype, copy=False) for v in (*results, of_h0)]
+        return final[0], final[1], final[2], final[3]
     of_a, of_b, of_x, grad, a, b, x, out = (_steps(v, shape, axis, reverse) for v in (*results, *operands))
     states = empty(out.shape, out.dtype)
     _side_by_side(lambda i: np.copyto(states[i], grad[i]), states)
@@ -103,7 +104,8 @@ def _by_kernel(
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     step = inner * arrays[0].itemsize
     whole = [np.ascontiguousarray(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
-    single = [None if v is None else np.ascontiguousarray(v, np.float32) for v in states]
+    without = shape[:axis] + shape[axis + 1 :]
+    single = [None if v is None else np.ascontiguousarray(np.broadcast_to(v, without), np.float32) for v in states]
 
     def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
         fast(

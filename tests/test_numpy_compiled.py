@@ -1,0 +1,369 @@
+"""The compiled kernels of the NumPy backend, for every instruction set of the processor, against NumPy's own way."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backburn.backend.registry import load_backend
+from backburn.base.dtypes import as_dtype, float32
+from backburn.conformance import SAMPLES
+from backburn.conformance.checks import check_value, dtypes_of
+from backburn_numpy import blas, compiled, index, quantized_products, scan, standardize, threads
+from backburn_numpy import blocks as blocks_module
+from backburn_numpy.compiled import build
+
+BASE = load_backend("numpy")
+NEVER = 1 << 62
+
+needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+#: The instruction sets of this processor that there is a library for.
+USABLE = (
+    [] if compiled.level() is None else list(build.levels())[: list(build.levels()).index(str(compiled.level())) + 1]
+)
+
+
+def use_level(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    monkeypatch.setattr(compiled, "_library", (level, ctypes.CDLL(str(build.library(level)))))
+    monkeypatch.setattr(compiled, "_kernels", {})
+
+
+@pytest.fixture(params=[(level, count) for level in USABLE for count in (1, 3)], ids=str)
+def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The smallest arrays go to kernels too, by one or by several threads."""
+    level, count = request.param
+    use_level(monkeypatch, level)
+    monkeypatch.setattr(compiled, "SMALL", 1)
+    for module in (blocks_module, index, quantized_products, scan, standardize):
+        monkeypatch.setattr(module, "WORTH", 1)
+    before = threads.num_threads()
+    threads.set_num_threads(count)
+    yield
+    threads.set_num_threads(before)
+
+
+@needs_kernels
+def test_kernels_and_their_signatures() -> None:
+    """Each signature is of a kernel, and each kernel that is written out in the sources has one."""
+    for name in compiled.SIGNATURES:
+        assert compiled.kernel(name) is not None, name
+    assert compiled.kernel("no such kernel") is None
+    sources = "".join(path.read_text() for path in build.SOURCES)
+    assert set(re.findall(r"KERNEL void backburn_(\w+)\(", sources)) <= set(compiled.SIGNATURES)
+
+
+CASES: list[Any] = [
+    pytest.param(samples, sample, id=f"{name}-{i}")
+    for name, samples in SAMPLES.items()
+    for i, sample in enumerate(samples.cases)
+    if any(word in name for word in (
+        "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
+        "linear", "embedding", "attention", "lstm", "gru", "pool",
+    ))
+]  # fmt: skip
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_samples() -> None:
+    """All samples of operations with kernels, at the smallest sizes, zero among them."""
+    for case in CASES:
+        samples, sample = case.values
+        for dtype in dtypes_of(samples, sample, BASE):
+            if dtype in ("float32", "float16", "bfloat16"):
+                check_value(samples, sample, BASE, dtype)
+
+
+def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+    """The results of an operation by kernels, and by NumPy in float64."""
+
+    def results(*values: Any) -> list[Any]:
+        found = getattr(BASE, name)(*values, **options)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    got = results(*operands)
+    wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype == np.float32 else o for o in operands]
+    return got, results(*wide)
+
+
+def numbers(*shape: int, seed: int = 0, spread: float = 3.0) -> Any:
+    return (np.random.default_rng(seed).normal(size=shape) * spread).astype(np.float32)
+
+
+ELEMENTWISE = ["sigmoid", "log_sigmoid", "softplus", "silu", "gelu"]
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e38, -1e38, 88.8, -88.8, 104.5, -104.5, 1e-40, 15.0, -15.0], "f"
+)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_activations_of_every_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in (*range(1, 70), 1000):
+        x = numbers(count, seed=count)
+        got, expected = both(monkeypatch, name, x)
+        np.testing.assert_allclose(got[0], expected[0], rtol=2e-6, atol=1e-38)
+    strided = numbers(200)[::-3]
+    np.testing.assert_array_equal(getattr(BASE, name)(strided), getattr(BASE, name)(strided.copy()))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_activations_of_special_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.tile(SPECIAL, 5)
+    got, expected = both(monkeypatch, name, x)
+    np.testing.assert_allclose(got[0], expected[0].astype(np.float32), rtol=2e-5, atol=1e-37)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_and_its_gradient(approximate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, grad = np.linspace(-20, 20, 4001, dtype=np.float32), numbers(4001)
+    for name, operands in (("gelu", (x,)), ("gelu_backward", (grad, x))):
+        got, expected = both(monkeypatch, name, *operands, approximate=approximate)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-7)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_every_width(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (*range(1, 40), 300):
+        x, grad = numbers(5, width, seed=width, spread=20.0), numbers(5, width)
+        got, expected = both(monkeypatch, name, x, axis=1)
+        np.testing.assert_allclose(got[0], expected[0], rtol=3e-5, atol=1e-6)
+        got, expected = both(monkeypatch, f"{name}_backward", grad, expected[0].astype(np.float32), axis=1)
+        np.testing.assert_allclose(got[0], expected[0], rtol=3e-5, atol=2e-6)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_rows_that_hold_infinities_and_nan() -> None:
+    x = numbers(6, 50)
+    x[0, 3], x[1, 4], x[2, :], x[3, 5], x[4, :5] = np.nan, -np.inf, -np.inf, np.inf, -np.inf
+    y = BASE.softmax(x, axis=1)
+    assert np.isnan(y[0]).all()
+    assert np.isnan(y[2]).all()
+    assert np.isnan(y[3]).any()
+    assert y[1, 4] == 0
+    assert (y[4, :5] == 0).all()
+    np.testing.assert_allclose(y[[1, 4, 5]].sum(1), 1, rtol=1e-6)
+    losses = BASE.label_cross_entropy(x, np.array([1, 4, 0, 1, 7, 9]), axis=1)
+    assert losses[1] == np.inf
+    assert np.isfinite(losses[[4, 5]]).all()
+    assert np.isnan(losses[[0, 2]]).all()
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_layer_norm_of_every_width(offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows, width in ((1, 1), (3, 2), (150, 7), (5, 33), (4, 300)):
+        x, grad = numbers(rows, width) + np.float32(offset), numbers(rows, width, seed=1)
+        scale, bias = numbers(width, seed=2), numbers(width, seed=3)
+        loose: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4 if offset == 0 else 5e-3}
+        for operands in ((x,), (x, scale), (x, scale, bias)):
+            got, expected = both(monkeypatch, "layer_norm", *operands, axis=(1,), eps=1e-3)
+            np.testing.assert_allclose(got[0], expected[0], **loose)
+        got, expected = both(monkeypatch, "layer_norm_backward", grad, x, scale, axis=(1,), eps=1e-3)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=2e-2 if offset else 1e-3)
+        got, expected = both(monkeypatch, "rms_norm_backward", grad, x, scale, axis=(1,), eps=1e-3)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrences_over_every_axis(axis: int, reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (4, 5, 19)
+    a, b, x, grad = (numbers(*shape, seed=s, spread=1.0) for s in range(4))
+    h0 = numbers(*(n for i, n in enumerate(shape) if i != axis), seed=5)
+    for first in (None, h0):
+        got, expected = both(monkeypatch, "ssm_scan", a, b, x, first, axis=axis, reverse=reverse)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+        out = expected[0].astype(np.float32)
+        options: dict[str, Any] = {"axis": axis, "reverse": reverse}
+        got, expected = both(monkeypatch, "ssm_scan_backward", grad, a, b, x, out, first, **options)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    got, expected = both(monkeypatch, "ssm_scan", a[:1, :1, :1], b[:1], x, None, axis=axis, reverse=reverse)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_rows_are_added_where_an_index_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    grad = numbers(3, 40, 5)
+    indices = np.random.default_rng(0).integers(-7, 7, 40)
+    got, expected = both(monkeypatch, "take_backward", grad, indices, length=7, axis=1)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-5)
+
+
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 8, 9), (4, 3, 3, 3), {"padding": ((1, 1), (1, 1))}),
+    ((2, 3, 8, 9), (4, 3, 3, 3), {"padding": ((0, 2), (2, 1)), "stride": (2, 3)}),
+    ((1, 4, 11, 10), (6, 2, 3, 2), {"dilation": (2, 3), "groups": 2, "padding": ((3, 3), (1, 0))}),
+    ((70, 3, 5, 5), (4, 3, 3, 3), {"padding": ((1, 1), (1, 1))}),
+    ((70, 6, 4, 5), (9, 2, 2, 3), {"groups": 3}),
+    ((3, 5, 40), (7, 5, 4), {"padding": ((2, 1),), "stride": (3,)}),
+    ((2, 5, 60, 60), (130, 5, 1, 1), {}),
+    ((2, 5, 9, 9), (3, 5, 1, 1), {"stride": (2, 2)}),
+    ((2, 2, 3, 3), (2, 2, 5, 5), {"padding": ((4, 4), (4, 4))}),
+]
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("image", "window", "given"), CONVOLUTIONS)
+def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = len(image) - 2
+    options: dict[str, Any] = {
+        "stride": (1,) * rank,
+        "padding": ((0, 0),) * rank,
+        "dilation": (1,) * rank,
+        "groups": 1,
+        **given,
+    }
+    x, weight, bias = numbers(*image, spread=1.0), numbers(*window, seed=1, spread=1.0), numbers(window[0], seed=2)
+    close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
+    got, expected = both(monkeypatch, "conv", x, weight, bias, **options)
+    np.testing.assert_allclose(got[0], expected[0], **close)
+    grad = numbers(*expected[0].shape, seed=3, spread=1.0)
+    got, expected = both(monkeypatch, "conv_weight_backward", x, grad, size=window[2:], **options)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)
+    # The transposed convolution makes images of gradients; what the windows do not reach is extra output.
+    for extra in (0, 1):
+        if extra and max(options["stride"]) == 1:
+            continue
+        more = {**options, "output_padding": (extra,) * rank}
+        channels = numbers(window[1] * options["groups"], seed=4)
+        got, expected = both(monkeypatch, "conv_transpose", grad, weight, channels, **more)
+        np.testing.assert_allclose(got[0], expected[0], **close)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("inputs", [1, 7, 32, 100])
+@pytest.mark.parametrize("name", [
+    "qint8_symmetric_tensor_float32", "quint8_affine_channel0_float16", "qint8_symmetric_block32_float32",
+    "qint4_symmetric_channel0_float32", "qint4_affine_block32_float16", "qint4_symmetric_block6_float32",
+])  # fmt: skip
+def test_products_with_quantized_weights(name: str, inputs: int) -> None:
+    weight = BASE.quantize(numbers(13, inputs), dtype=as_dtype(name))  # type: ignore[arg-type]
+    plain = BASE.dequantize(weight, float32).astype(np.float64)
+    for batch in (1, 2, 4, 5, 9, 40):
+        x = numbers(batch, inputs, seed=batch)
+        got = BASE.q_linear(x, weight, transposed=True)
+        np.testing.assert_allclose(got, x.astype(np.float64) @ plain.T, rtol=1e-5, atol=2e-4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("level", USABLE)
+@pytest.mark.parametrize("name", ["sigmoid", "gelu", "softplus"])
+def test_nothing_is_written_beside_the_result(level: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_level(monkeypatch, level)
+    kernel = compiled.kernel(name)
+    assert kernel is not None
+    for count in range(1, 70):
+        out, x = np.full(count + 64, 7.0, np.float32), numbers(count)
+        kernel(compiled.address(out) + 4 * 32, compiled.address(x), count)
+        assert (out[:32] == 7).all()
+        assert (out[32 + count :] == 7).all()
+
+
+@needs_kernels
+def test_many_threads_at_once() -> None:
+    x, weight = numbers(8, 4, 20, 20), numbers(6, 4, 3, 3, seed=1)
+    options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    expected = BASE.conv(x, weight, **options), BASE.softmax(x, axis=3), BASE.gelu(x)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(20):
+            got = BASE.conv(x, weight, **options), BASE.softmax(x, axis=3), BASE.gelu(x)
+            wrong.extend(a for a, b in zip(got, expected, strict=True) if not np.allclose(a, b, rtol=1e-5, atol=1e-5))
+
+    workers = [threading.Thread(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+# ---- without kernels ----
+
+
+def test_without_kernels_numpy_does_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_library", None)
+    monkeypatch.setattr(compiled, "_kernels", {})
+    assert compiled.level() is None
+    assert compiled.kernel("gelu") is None
+    x = numbers(100, 100)
+    np.testing.assert_allclose(BASE.softmax(x, axis=1).sum(1), 1, rtol=1e-5)
+    got, expected = both(monkeypatch, "layer_norm", x, axis=(1,), eps=1e-5)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_known_library_of_products_numpy_convolves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "product", lambda: None)
+    x, weight = numbers(8, 4, 20, 20), numbers(6, 4, 3, 3, seed=1)
+    options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    got, expected = both(monkeypatch, "conv", x, weight, **options)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+def test_the_environment_leaves_them_out() -> None:
+    show = "from backburn_numpy import compiled; print(compiled.level())"
+    assert _python("-c", show, BACKBURN_COMPILED="0").stdout.strip() == "None"
+    assert _python("-c", show, BACKBURN_COMPILED="1").stdout.strip() == str(compiled.level())
+    refused = _python("-c", show, BACKBURN_COMPILED="yes")
+    assert "BACKBURN_COMPILED='yes': 0 leaves the compiled kernels out, 1 uses them" in refused.stderr
+
+
+def test_a_compiler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    with pytest.raises(build.NoCompilerError, match="/nowhere/cc"):
+        build.build(tmp_path)
+    monkeypatch.setenv("CC", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build.NoCompilerError, match="neither cc nor gcc is on the PATH"):
+        build.build(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_says_why_nothing_is_compiled() -> None:
+    result = _python("-m", "backburn_numpy.compiled", CC="/nowhere/cc")
+    assert result.returncode == 1
+    assert "NumPy does their work" in result.stderr
+
+
+@needs_kernels
+def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path) -> None:
+    old = tmp_path / "kernels-x86-64-00000000.so"
+    old.touch()
+    made = build.build(tmp_path)
+    assert [path.parent for path in made] == [tmp_path] * len(build.levels())
+    assert sorted(tmp_path.iterdir()) == sorted(made)
