@@ -307,6 +307,23 @@ def test_many_threads_at_once() -> None:
     assert not wrong
 
 
+def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread has an empty part, whose sum would take the place of another's."""
+    x, grad, scale = (numbers(1, 300_000, seed=s) for s in range(3))
+    before = threads.num_threads()
+    threads.set_num_threads(3)
+    try:
+        for _ in range(20):
+            options: dict[str, Any] = {"axis": (1,), "eps": 1e-5}
+            got, expected = both(monkeypatch, "layer_norm_backward", grad, x, scale[0], **options)
+            np.testing.assert_allclose(got[1], expected[1], rtol=1e-3, atol=1e-4)
+        parts: list[tuple[int, int]] = []
+        threads.for_parts(lambda start, stop: parts.append((start, stop)), 2, worth=1)
+        assert sorted(parts) == [(0, 1), (1, 2)]
+    finally:
+        threads.set_num_threads(before)
+
+
 # ---- without kernels ----
 
 

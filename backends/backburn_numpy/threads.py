@@ -75,9 +75,10 @@ def _enter() -> None:
 def for_parts(work: Callable[[int, int], None], size: int, worth: int = WORTH_A_THREAD) -> None:
     """Call ``work(start, stop)`` for parts that make up ``range(size)``, at once in several threads if it pays.
 
-    The parts are equal and at least ``worth`` / 2 long. What one of them raises is raised here when all have ended.
+    The parts are equal, at least ``worth`` / 2 long, and none is empty. What one of them raises is raised here when all
+    have ended.
     """
-    parts = 1 if size < worth or hasattr(_inside, "worker") else min(num_threads(), 2 * size // worth)
+    parts = 1 if size < worth or hasattr(_inside, "worker") else min(num_threads(), size, 2 * size // worth)
     if parts == 1:
         work(0, size)
         return
