@@ -13,7 +13,14 @@ import pytest
 
 import backburn as bb
 from backburn import nn
-from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError, ShapeError
+from backburn.base.errors import (
+    ArgumentError,
+    DeviceMemoryError,
+    DTypeError,
+    GraphError,
+    NotDifferentiableError,
+    ShapeError,
+)
 from backburn.base.trees import flatten, tree_map
 from backburn.transforms import (
     check_grads,
@@ -23,6 +30,7 @@ from backburn.transforms import (
     hessian,
     hvp,
     jacobian,
+    jacobians,
     jvp,
     linearize,
     stop_gradient,
@@ -768,6 +776,28 @@ def test_running_statistics_are_carried_out(derivative: str) -> None:
         assert not buffer.is_tracked
     assert all(p.is_require_grad for p in model.parameters())
     assert np.abs(model[1].running_mean.numpy()).max() > 0.0
+
+
+def test_a_jacobian_that_memory_does_not_hold_is_told_at_once() -> None:
+    x = bb.broadcast_to(bb.asarray([1.0]), (10**8,))
+    with pytest.raises(DeviceMemoryError, match=r"^jacobian: .* float32\[100000000,100000000\]"):
+        jacobian(lambda x: x[::-1])(x)
+
+
+def test_units_of_a_jacobian_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of them where each is large; they are never all there."""
+    asked: list[tuple[int, ...]] = []
+
+    def f(x: Any) -> Any:
+        asked.append(x.shape)
+        return (x * x).sum()
+
+    monkeypatch.setattr(jacobians, "ELEMENTS", 21)
+    x = np.arange(7.0)
+    for mode in ("forward", "reverse"):
+        np.testing.assert_array_equal(jacobian(f, mode=mode)(tensor(x)).numpy(), 2 * x)
+    np.testing.assert_array_equal(jacobian(lambda x: x * x)(tensor(x)).numpy(), np.diag(2 * x))
+    assert len(asked) == 1 + 3 + 1 + 1  # a run for the value, then one for each part of at most three
 
 
 def test_what_a_function_does_to_plain_containers_stays_there() -> None:

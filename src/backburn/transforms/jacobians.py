@@ -9,7 +9,7 @@ from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import levels_between, lift, one_of
+from backburn.tensor.dispatch import call, levels_between, lift, made, one_of
 from backburn.tensor.spent import spend
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
@@ -24,8 +24,8 @@ from backburn.transforms.derivatives import (
 )
 from backburn.transforms.levels import carry_out, check_function, float_leaves, is_no_float
 
-#: How many cotangents or tangents are taken through the function together.
-AT_ONCE = 256
+#: How many cotangents or tangents are taken through the function together, and how many elements they have at most.
+AT_ONCE, ELEMENTS = 256, 1 << 26
 
 
 def jacobian(
@@ -189,13 +189,15 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor])
     count = zero.size
     if not count:
         return [_with_axis(x) for x in results]
-    units = k.reshape(k.eye(count, count, 0, zero.dtype), (count, *zero.shape))
-    whole = tuple(slice(None) for _ in zero.shape)
+    # What the results take is asked for first: memory that does not hold them is better told before than after hours.
+    made("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
+    together = max(1, min(AT_ONCE, ELEMENTS // count))
     mapped = vmap(function, randomness="same", on_fallback="allow")
     parts = []
-    for start in range(0, count, AT_ONCE):
-        some = k.slice(units, (slice(start, min(start + AT_ONCE, count), 1), *whole))
-        parts.append(mapped(FloatTensor(some, k, zero.dtype)))
+    for start in range(0, count, together):
+        rows = min(together, count - start)
+        units = made("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
+        parts.append(mapped(call("reshape", units, shape=(rows, *zero.shape))))
     return [_joined(list(column)) for column in zip(*parts, strict=True)]
 
 
@@ -215,5 +217,4 @@ def _with_axis(x: FloatTensor) -> FloatTensor:
 
 def _joined(parts: list[Any]) -> Any:
     """Tensors on one level, side by side along their first axis."""
-    k: Any = parts[0].backend
-    return parts[0] if len(parts) == 1 else FloatTensor(k.concat([p.primitive for p in parts], 0), k, parts[0].dtype)
+    return parts[0] if len(parts) == 1 else call("concat", parts, axis=0)
