@@ -115,6 +115,29 @@ def test_products_overflow_only_where_those_of_floats_do(name: str, transposed: 
     assert np.isinf(K.q_linear(np.array([[3e38] * 4], np.float32), q, None, transposed)).all()
 
 
+@pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "quint8_affine_channel1_float32"])
+def test_products_with_transposed_views(name: str) -> None:
+    """They are products with the weight itself: no row of a view is gathered from all over it."""
+    w, x = RANDOM.standard_normal((320, 300)), RANDOM.standard_normal((4, 300)).astype(np.float32)
+    q = K.quantize(w, as_dtype(name))
+    view, a = K.permute_dims(q, (1, 0)), K.quantize(x)
+    for product, left in ((K.q_linear, x), (K.q_matmul, a)):
+        options = {} if product is K.q_linear else {"dtype": float32}
+        got = product(left, view, **options, transposed=False)
+        np.testing.assert_array_equal(got, product(left, q, **options, transposed=True))
+        np.testing.assert_allclose(got, (x if left is x else K.dequantize(a)) @ K.dequantize(q).T, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float32"])
+def test_large_products_overflow_only_where_those_of_floats_do(name: str) -> None:
+    x = np.eye(2, 512, dtype=np.float32)
+    for value, by in ((float(np.finfo(np.float32).max), 1.0), (1e-3, 1e38)):
+        q = K.quantize(np.full((512, 512), value, np.float32), as_dtype(name))
+        for transposed in (False, True):
+            got = K.q_linear(x * np.float32(by), q, None, transposed)
+            np.testing.assert_allclose(got, np.full((2, 512), K.dequantize(q)[0, 0] * by), rtol=1e-5)
+
+
 def test_products_of_nothing() -> None:
     empty = K.quantize(np.zeros((2, 0)))
     np.testing.assert_array_equal(K.q_matmul(empty, K.permute_dims(empty, (1, 0))), np.zeros((2, 2)))

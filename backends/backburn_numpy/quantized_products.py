@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -35,11 +36,24 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape, transposed=transposed)
     rows = wide(x).reshape(-1, x.shape[-1]) if x.size else np.zeros((int(np.prod(x.shape[:-1])), x.shape[-1]), x.dtype)
     out = empty((len(rows), shape[-1]), rows.dtype)
+    weight, transposed = _as_it_lies(weight, transposed)
     if not (transposed and _by_kernel(out, rows, weight)):
         _by_blocks(out, rows, weight, transposed)
+    if not np.isfinite(out).all():
+        out[...] = _of_floats(rows, weight, transposed)
     if bias is not None:
         out += wide(bias)
     return out.reshape(shape).astype(x.dtype, copy=False)
+
+
+def _as_it_lies(weight: QuantizedArray, transposed: bool) -> tuple[QuantizedArray, bool]:
+    """A transposed view as the weight whose transpose it is, the rows of which lie together; else what is given."""
+    scheme, values = weight.dtype, weight.values
+    upright: Array = values.T
+    if scheme.block is not None or scheme.is_packed or values.flags.c_contiguous or not upright.flags.c_contiguous:
+        return weight, transposed
+    turned = scheme if scheme.axis is None else scheme.over(1 - scheme.axis)
+    return replace(weight, values=upright, dtype=turned, shape=weight.shape[::-1]), not transposed
 
 
 def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool) -> None:
@@ -63,8 +77,6 @@ def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool
             out += np.matmul(rows[:, block], part)
     if not has_steps:
         out *= weight.scale.astype(out.dtype)
-    if not np.isfinite(out).all():
-        out[...] = _of_floats(rows, weight, transposed)
 
 
 def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
@@ -106,6 +118,7 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
         wide_dtype = float64 if dtype is float64 else float32
         product = q_linear(dequantize(x, wide_dtype), y, None, transposed)
         return product.astype(dtype.dtype, copy=False)
+    y, transposed = _as_it_lies(y, transposed)
     most = depth(x.dtype, y.dtype)
     left = _Expanded(x, np.dtype(np.float32), False).rows(slice(0, rows))
     total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
