@@ -80,6 +80,12 @@ def test_batches_in_order_keep_the_last_partial_one() -> None:
     assert all(np.array_equal(b * 10, c) for b, c in found)
 
 
+@pytest.mark.parametrize(("length", "sizes"), [(7, [3, 3]), (6, [3, 3]), (2, []), (0, [])])
+def test_a_last_partial_batch_may_be_left_out(length: int, sizes: list[int]) -> None:
+    for seed in (None, 3):
+        assert [len(x) for (x,) in batches(np.arange(length), batch_size=3, seed=seed, drop_last=True)] == sizes
+
+
 def test_shuffled_batches_have_everything_once_and_keep_rows_together() -> None:
     x = np.arange(100)
     found = list(batches(x, -x, batch_size=32, seed=0))

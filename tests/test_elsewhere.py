@@ -11,7 +11,7 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS
+from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -69,6 +69,16 @@ def test_namespaces_tell_too() -> None:
         getattr(bb.ones(2), "add" + "_")
     with pytest.raises(AttributeError, match=r"'foo'$"):
         getattr(bb.ones(2), "fo" + "o")
+
+
+@pytest.mark.parametrize("name", SET)
+def test_attributes_that_others_set_are_told(name: str) -> None:
+    x = bb.ones(2)
+    assert not hasattr(x, name)
+    with pytest.raises(AttributeError, match=rf"'FloatTensor' object has no attribute '{name}'; here: x\."):
+        getattr(x, name)
+    with pytest.raises(AttributeError, match=f"'{name}' of a FloatTensor cannot be set: .* never changed; here"):
+        setattr(x, name, False)
 
 
 def test_calls_of_other_libraries_are_told_in_ours() -> None:
@@ -148,7 +158,7 @@ def test_signatures_stay() -> None:
         nn.Conv2d(0, 1, 2)
 
 
-HINTS = {hint for names in (METHODS, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS) for hint in names.values()}
+HINTS = {hint for names in (METHODS, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS, SET) for hint in names.values()}
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))

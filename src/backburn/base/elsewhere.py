@@ -22,7 +22,6 @@ METHODS = {
     "copy": _NO_COPY,
     "cpu": "x.numpy() for the values on the host, x.to(backend) for another backend",
     "cuda": "x.to('autodiff(cupy:0)')",
-    "data": "x.detach()",
     "dim": "x.ndim",
     "dot": "x @ y",
     "double": "x.astype('float64')",
@@ -44,42 +43,53 @@ METHODS = {
     "mm": "x @ y",
     "ne": "x != y",
     "nelement": "x.size",
+    "new_ones": "bb.ones(shape, dtype=x.dtype, backend=x.backend)",
+    "new_zeros": "bb.zeros(shape, dtype=x.dtype, backend=x.backend)",
+    "normal_": "model.weight = bb.nn.parameter(bb.nn.init.normal(x.shape))",
     "numel": "x.size",
     "permute": "x.permute_dims((1, 0))",
     "ravel": "x.flatten()",
-    "requires_grad": "x.is_require_grad, or x.is_tracked",
     "requires_grad_": "x = x.require_grad(), which returns a new leaf",
     "t": "x.T",
     "transpose": "x.T, x.mT, x.swapaxes(0, 1) or x.permute_dims(axes)",
     "type": "x.astype(dtype)",
     "unbind": "x.unstack(axis)",
+    "uniform_": "model.weight = bb.nn.parameter(bb.nn.init.uniform(x.shape, bound))",
     "unsqueeze": "x.expand_dims(axis)",
     "view": "x.reshape(shape)",
 }
 
 #: Methods of models.
 MODELS = {
+    "add_module": "setattr(model, name, module)",
     "apply": "bb.trees.tree_map(f, model), a new model",
     "bfloat16": "model.astype('bfloat16')",
     "children": "model.named_modules()",
+    "compile": "bb.capture(step)",
     "cpu": "model.to('autodiff(numpy)')",
     "cuda": "model.to('autodiff(cupy:0)')",
     "double": "model.astype('float64')",
     "float": "model.astype('float32')",
     "half": "model.astype('float16')",
     "modules": "model.named_modules()",
+    "named_children": "model.named_modules()",
+    "register_forward_hook": "a module around it, whose forward calls it",
+    "register_parameter": "model.weight = bb.nn.parameter(tensor)",
     "requires_grad_": "model.require_grad(pattern), or model.freeze(pattern)",
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
 #: Methods of optimizers.
 OPTIMIZERS = {
+    "add_param_group": "bb.optim.Groups({'*.bias': SGD(0.1), '*': AdamW()}), optimizers by patterns of paths",
     "param_groups": "bb.optim.Groups({'*.bias': SGD(0.1), '*': AdamW()}), optimizers by patterns of paths",
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
+    "Adadelta": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
+    "Adamax": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
     "AdaptiveMaxPool1d": "bb.nn.functional.adaptive_max_pool(x, size)",
     "AdaptiveMaxPool2d": "bb.nn.functional.adaptive_max_pool(x, size)",
     "AdaptiveMaxPool3d": "bb.nn.functional.adaptive_max_pool(x, size)",
@@ -103,10 +113,13 @@ FUNCTIONS = {
     "L1Loss": "bb.nn.functional.l1_loss(x, targets)",
     "MSELoss": "bb.nn.functional.mse_loss(x, targets)",
     "ModuleDict": "a dict of modules as an attribute",
+    "NAdam": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
     "NLLLoss": "bb.nn.functional.nll_loss(x, targets)",
     "Parameter": "bb.nn.parameter(tensor)",
     "ParameterDict": "a dict of parameters as an attribute",
     "ParameterList": "a list of parameters as an attribute",
+    "RAdam": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
+    "ReduceLROnPlateau": "optimizer.lr = 0.5 * optimizer.lr",
     "ReflectionPad1d": "bb.nn.Pad(1, mode='reflect')",
     "ReflectionPad2d": "bb.nn.Pad(1, mode='reflect')",
     "ReflectionPad3d": "bb.nn.Pad(1, mode='reflect')",
@@ -146,9 +159,9 @@ FUNCTIONS = {
     "concatenate": "bb.concat([x, y])",
     "cosine_similarity": "bb.vecdot(bb.nn.functional.normalize(x), bb.nn.functional.normalize(y))",
     "cross": "bb.linalg.cross(x, y)",
+    "cuda": "bb.list_backends(), which tells what can be used here",
     "cumprod": "bb.cumulative_prod(x, axis)",
     "cumsum": "bb.cumulative_sum(x, axis)",
-    "cuda": "bb.list_backends(), which tells what can be used here",
     "custom_gradient": "bb.custom_vjp(f)",
     "custom_jvp": "bb.custom_vjp(f), of which forward mode is made",
     "deg2rad": "x * (bb.pi / 180)",
@@ -296,9 +309,29 @@ class Elsewhere:
         raise AttributeError(f"{words} has no attribute {self._name!r}; here: {self._hint}")
 
 
+class ReadOnly(Elsewhere):
+    """One that cannot be set either, where others do so."""
+
+    __slots__ = ()
+
+    def __set__(self, owner: object, value: object) -> NoReturn:
+        raise AttributeError(
+            f"{self._name!r} of a {type(owner).__name__} cannot be set: tensors are never changed; here: {self._hint}"
+        )
+
+
+#: Attributes of tensors that are set in other libraries.
+SET = {
+    "data": "x.detach() for the values, model.weight = bb.nn.parameter(y) for others",
+    "requires_grad": "x.is_require_grad, or x.is_tracked; x.require_grad() returns another, model.freeze('0.*')",
+}
+
+
 def tell_methods(cls: type) -> None:
     """Let a class tell the names of :data:`METHODS`, and those of its own methods that end with an underscore."""
     in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
+    for name, hint in SET.items():
+        setattr(cls, name, ReadOnly(name, hint))
     tell(cls, {**{f"{n}_": _IMMUTABLE for n in in_place}, **{f"{n}_": hint for n, hint in METHODS.items()}, **METHODS})
 
 

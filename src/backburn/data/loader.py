@@ -33,10 +33,11 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
 
 
 def batches(
-    *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0
+    *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Iterator[Arrays]:
-    """Go through arrays of one length together, ``batch_size`` elements at a time; the last batch may be smaller.
+    """Go through arrays of one length together, ``batch_size`` elements at a time.
 
+    The last batch may be smaller, and with ``drop_last`` is left out then, as suits a recorded step or BatchNorm.
     With a ``seed``, in an order that is drawn anew for each ``epoch``: the same ``seed`` and ``epoch`` give the same
     order on every machine, and no other state is involved. Without one, in the given order. Raises
     :class:`ShapeError` for arrays of several lengths and :class:`ArgumentError` for a batch size below 1.
@@ -53,7 +54,8 @@ def batches(
     if not _is_whole(batch_size, 1):
         raise ArgumentError(f"batches: batch_size is an integer from 1 on, not {batch_size!r}")
     order = np.arange(length) if seed is None else generator(seed, epoch).permutation(length)
-    return (tuple(a[order[i : i + batch_size]] for a in arrays) for i in range(0, length, batch_size))
+    end = length - length % batch_size if drop_last else length
+    return (tuple(a[order[i : i + batch_size]] for a in arrays) for i in range(0, end, batch_size))
 
 
 def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
