@@ -41,6 +41,9 @@ OPTIMIZERS = {
     "sgd": lambda: optim.SGD(0.1, momentum=0.9),
     "adam": lambda: optim.Adam(0.01),
     "scheduled": lambda: optim.AdamW(lambda step: 0.05 / (1 + step)),
+    "rmsprop": lambda: optim.RMSprop(optim.schedules.Warmup(3, 0.01), momentum=0.9, centered=True),
+    "lbfgs": lambda: optim.LBFGS(0.1, history=3),
+    "groups": lambda: optim.Groups({"*.bias": optim.SGD(0.01, 0.9), "*": optim.Adagrad(0.1)}),
 }
 
 

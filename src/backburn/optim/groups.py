@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError
 from backburn.base.places import Places, path_matches
 from backburn.base.replay import Carrier
@@ -35,12 +36,17 @@ class Groups(Carrier):
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         """Optimizers by pattern, of which the first that matches counts."""
         given: object = optimizers
-        if not isinstance(given, Mapping) or not all(isinstance(x, Optimizer) for x in given.values()):
+        if not isinstance(given, Mapping) or not given or not all(isinstance(x, Optimizer) for x in given.values()):
             raise ArgumentError('Groups: takes optimizers by pattern, such as {"*.bias": SGD(0.1), "*": Adam()}')
         self.optimizers = dict(optimizers)
 
     def __repr__(self) -> str:
         return f"Groups({self.optimizers})"
+
+    @property
+    def steps(self) -> int:
+        """The number of steps done: that of the optimizer with the most."""
+        return max((optimizer.steps for optimizer in self.optimizers.values()), default=0)
 
     def step(self, model: Any, gradients: Any) -> None:
         """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
@@ -79,6 +85,9 @@ class Groups(Carrier):
         parts = _parted(tensors, len(self.optimizers), "carry")
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
             optimizer.carry(part, owned)
+
+
+tell(Groups, OPTIMIZERS)
 
 
 def _joined(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
