@@ -55,6 +55,7 @@ THIRD_PARTY = {
     ),
     "ml_dtypes": ("backends", "backburn.base.dtypes", "backburn.conformance", "backburn.io"),
     "cuda": ("backends.backburn_cupy",),
+    "cudnn": ("backends.backburn_cupy",),
     "cupy": ("backends.backburn_cupy",),
     "cupyx": ("backends.backburn_cupy",),
     "cupy_backends": ("backends.backburn_cupy",),

@@ -108,7 +108,7 @@ def test_tangents_against_central_differences(name: str, sample: Sample) -> None
 
 #: What is written beside the gradient rules, and what has its rule transposed: as little as possible of either.
 TANGENTS = {
-    "conv", "conv_transpose", "cummax", "cummin", "cumprod", "embedding", "inv", "linear", "log_softmax",
+    "conv", "conv_transpose", "cummax", "cummin", "cumprod", "dropout", "embedding", "inv", "linear", "log_softmax",
     "logcumsumexp", "max_pool", "pad", "q_linear", "slogdet", "softmax", "solve", "ssm_scan", "triangular_solve",
 }  # fmt: skip
 TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "pinv", "qr", "scatter_reduce", "svd"}

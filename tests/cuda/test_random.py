@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.cuda.emulated import EmulatedRunner
-from tests.cuda.operands import NUMPY
+from tests.cuda.operands import NUMPY, check, operand
 
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError
@@ -29,6 +29,17 @@ def test_same_bits(on: EmulatedRunner, dtype: str, key: int, offset: int, shape:
         assert actual.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize(("key", "offset"), STREAMS)
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_dropout_keeps_the_same(on: EmulatedRunner, dtype: str, key: int, offset: int, p: float) -> None:
+    for i, shape in enumerate(SHAPES):
+        x = operand(shape, dtype, i, i % 3)
+        y, keep = random.dropout(on, x, key, offset, p)
+        expected, mask = NUMPY.dropout(x, key, offset, p)
+        assert keep.tobytes() == mask.tobytes() == NUMPY.bernoulli(key, offset, shape, 1.0 - p).tobytes()
+        check((y,), (expected,), 1)
+
+
 @pytest.mark.parametrize("offset", range(9))
 def test_every_place_in_a_block(on: EmulatedRunner, dtype: str, offset: int) -> None:
     expected = NUMPY.uniform(9, offset, (100,), DTYPES[dtype])
@@ -47,10 +58,12 @@ def test_the_offset_of_a_replay_is_read_on_the_device(on: EmulatedRunner, dtype:
         offset = recording.number(lambda: 5)
         on.numbers[0] = np.array([26])
         actual = random.uniform(on, 9, offset, (30,), DTYPES[dtype])
+        _, keep = random.dropout(on, operand((30,), dtype, 0), 9, offset, 0.5)
     finally:
         REPLAY.reset(token)
     assert recording.unbound == 0
     assert actual.tobytes() == NUMPY.uniform(9, 26, (30,), DTYPES[dtype]).tobytes()
+    assert keep.tobytes() == NUMPY.bernoulli(9, 26, (30,), 0.5).tobytes()
 
 
 def test_a_stream_that_there_is_not_is_refused(on: EmulatedRunner, dtype: str) -> None:

@@ -40,7 +40,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "activate": dict.fromkeys(
         ("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"), _ALONE
     ),
-    "random": {"random_bits": _NO_DTYPE, "bernoulli": _NO_DTYPE, "uniform": _ALONE},
+    "random": {"random_bits": _NO_DTYPE, "bernoulli": _NO_DTYPE, "uniform": _ALONE, "dropout": _ALONE},
     "index": {
         "wrap_indices": _NO_DTYPE,
         **dict.fromkeys(("take_rows", "add_rows", "sum_runs", "join_runs"), _ALONE),

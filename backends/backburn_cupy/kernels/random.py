@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.random import check_stream, threshold
+from backburn.backend.random import check_stream, dropout_scale, threshold
 from backburn.base.dtypes import DType
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
-from backburn_cupy.kernels.sources import C_TYPES
+from backburn_cupy.kernels.sources import C_TYPES, c_type
 
 Array = Any
 Shape = tuple[int, ...]
@@ -31,12 +31,24 @@ def uniform(on: Runner, key: int, offset: int, shape: Shape, dtype: DType) -> Ar
     return _filled(on, f"uniform<{C_TYPES[dtype.name]}>", key, offset, on.xp.empty(shape, dtype.dtype))
 
 
+def dropout(on: Runner, x: Array, /, key: int, offset: int, p: float) -> tuple[Array, Array]:
+    x, out, keep = on.xp.ascontiguousarray(x), on.xp.empty(x.shape, x.dtype), on.xp.empty(x.shape, np.bool_)
+    below = threshold(1.0 - p)
+    _launch(on, f"dropout<{c_type(x)}>", key, offset, x.size, x, out, keep, x.size, below, dropout_scale(p))
+    return out, keep
+
+
 def _filled(on: Runner, kernel: str, key: int, offset: int, out: Array, *more: int) -> Array:
+    words = out.size * (2 if kernel == "uniform<double>" else 1)  # elements of 64 bits take two
+    _launch(on, kernel, key, offset, words, out, out.size, *more)
+    return out
+
+
+def _launch(on: Runner, kernel: str, key: int, offset: int, words: int, *arguments: Any) -> None:
+    """Launch a kernel that reads so many words of a stream from ``offset`` on."""
     check_stream(key, offset)
-    if out.size:
-        # One block more for the words before the first, and elements of 64 bits take two.
-        words = out.size * (2 if kernel == "uniform<double>" else 1) + BLOCK
+    if words:
         moving = on.bound(offset)
         stream = (np.uint64(key % 2**64), np.uint64(key >> 64), np.uint64(0 if moving is not None else offset), moving)
-        on.run("random", kernel, *geometry.elements(words, BLOCK), *stream, out, out.size, *more)
-    return out
+        # One block more for the words before the first.
+        on.run("random", kernel, *geometry.elements(words + BLOCK, BLOCK), *stream, *arguments)

@@ -17,6 +17,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     normalize,
     pool,
     quantized_products,
+    random,
     reduce,
     scan,
     sequence,

@@ -20,6 +20,7 @@ import math
 from typing import Any, Protocol
 
 from backburn.backend import philox
+from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
@@ -45,7 +46,7 @@ def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
     """
     size = math.prod(shape)
     words = 2 if dtype is float64 else 1
-    if kind in ("random_bits", "bernoulli"):
+    if kind in ("random_bits", "bernoulli", "dropout"):
         return size
     if kind in ("integers", "permutation"):
         return 2 * size
@@ -114,6 +115,16 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         result: B = self.less(self.random_bits(key, offset, shape), threshold(p))
         return result
+
+    @operation(kinds="F", shape=lambda x, **_: (x, x), result=("same", "bool"), differentiable=True)
+    def dropout(self: Any, x: F, /, key: int, offset: int, p: float) -> tuple[F, B]:
+        """Each element of ``x`` 0 with probability ``p`` and divided by ``1 - p`` otherwise, and which were kept.
+
+        Those are kept for which :meth:`bernoulli` of ``1 - p`` is true. After Srivastava et al., Dropout: a simple way
+        to prevent neural networks from overfitting, 2014. Raises :class:`ArgumentError` unless ``0 <= p <= 1``.
+        """
+        keep = self.bernoulli(key, offset, shape_of(x), 1.0 - p)
+        return self.where(keep, self.mul(x, dropout_scale(p)), 0.0), keep
 
     @operation(kinds="F", shape=lambda *, shape, **_: shape, result="dtype")
     def normal(self: Any, key: int, offset: int, shape: Shape, dtype: FloatDType) -> Any:
@@ -209,6 +220,11 @@ def product(k: Any, x: Any, y: int) -> tuple[Any, Any]:
     high = k.add(k.mul(k.bitwise_right_shift(x, 16), y), k.bitwise_right_shift(low, 16))
     word = k.add(k.bitwise_left_shift(k.bitwise_and(high, 2**16 - 1), 16), k.bitwise_and(low, 2**16 - 1))
     return k.bitwise_right_shift(high, 16), word
+
+
+def dropout_scale(p: float) -> float:
+    """What dropout multiplies by where it keeps an element; 0 where it keeps none."""
+    return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
 def threshold(p: float) -> int:

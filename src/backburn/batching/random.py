@@ -27,3 +27,11 @@ def drawing(name: str) -> Rule:
 
 for name in ("random_bits", "uniform", "integers", "bernoulli", "normal"):
     batching(name, drawing(name))
+
+
+def by_body(level: Any, *operands: Any, **attributes: Any) -> Any:
+    """The rule of an operation whose body draws: it is run on the level, also where the operation is differentiated."""
+    return NotImplemented
+
+
+batching("dropout", by_body)

@@ -85,6 +85,12 @@ def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
     return np.array(values[:size], np.float64).reshape(shape)
 
 
+def dropped(x: Array, key: int, offset: int, p: float) -> tuple[Array, Array]:
+    """What is kept, a word for each element below its share of them all, divided by the probability."""
+    keep = random_bits(key, offset, x.shape) < round((1 - p) * 2**32)
+    return np.where(keep, x / (1 - p if p < 1 else 1), 0.0), keep
+
+
 def categorical(logits: Array, key: int, offset: int) -> Array:
     """The index of the largest logit plus noise; right where no two are nearer than rounding reaches."""
     size = logits.size
@@ -129,6 +135,15 @@ samples(
     *(case(key=KEY, offset=3, shape=(3, 5), p=p) for p in (0.0, 0.3, 1.0)),
     case(key=1, offset=0, shape=(), p=0.5),
     case(key=1, offset=0, shape=(0,), p=0.5),
+)
+samples(
+    "dropout",
+    dropped,
+    *(case(real(3, 5), key=KEY, offset=3, p=p) for p in (0.0, 0.3, 0.5, 1.0)),
+    case(real(2, 20), key=2**128 - 1, offset=2**40 + 8, p=0.25),
+    case(real(), key=1, offset=0, p=0.5),
+    case(real(0, 3), key=1, offset=0, p=0.5),
+    case(np.array([np.inf, -np.inf, np.nan, -0.0, 1.0, 2.0]), smooth=0, key=KEY, offset=3, p=0.5),
 )
 samples(
     "normal",

@@ -125,8 +125,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = N
     x = float_operand("dropout", x)
     if not training or p == 0:
         return x
-    keep = random.bernoulli(x.shape, 1.0 - p, backend=x.backend, generator=generator)
-    return call("where", keep, x * (1.0 / (1.0 - p) if p < 1 else 0.0), 0.0)  # type: ignore[no-any-return]
+    return random.dropped(x, float(p), generator)
 
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:

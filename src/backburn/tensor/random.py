@@ -490,6 +490,13 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     return call("categorical", wrap(lift(x, k), k), key=key, offset=offset)  # type: ignore[no-any-return]
 
 
+def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTensor:
+    """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
+    k = _where_drawn(x.backend)
+    key, offset = _generator("dropout", generator).take(_words("dropout", k, x.shape, x.dtype))
+    return call("dropout", wrap(lift(x, k), k), key=key, offset=offset, p=p)[0]  # type: ignore[no-any-return]
+
+
 __all__ = [
     "Generator", "bernoulli", "categorical", "default_generator", "fork", "get_state", "integers", "normal",
     "permutation", "seed", "set_state", "uniform",

@@ -58,20 +58,47 @@ random_bits(word_t low, word_t high, word_t offset, const word_t* advance, index
   });
 }
 
+// Eight truth values of one byte, the first the lowest, from element `start` on.
+__device__ inline void write_truths(bool* out, index_t start, index_t count, word_t truths) {
+  if (start >= 0 && start + 8 <= count && ((word_t)(out + start) & 7) == 0) {
+    CHECK_ALIGNED(out + start, 8);
+    *reinterpret_cast<word_t*>(out + start) = truths;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (start + j >= 0 && start + j < count) out[start + j] = truths >> (8 * j) & 1;
+  }
+}
+
 __global__ void __launch_bounds__(256) bernoulli(word_t low, word_t high, word_t offset, const word_t* advance,
                                                  bool* out, index_t count, word_t threshold) {
   for_blocks(low, high, offset, advance, count, [&](Words words, index_t start) {
-    word_t truths = 0;  // eight of one byte, the first the lowest
+    word_t truths = 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) truths |= (word_t)(words.at[j] < threshold) << (8 * j);
-    if (start >= 0 && start + 8 <= count && ((word_t)(out + start) & 7) == 0) {
-      CHECK_ALIGNED(out + start, 8);
-      *reinterpret_cast<word_t*>(out + start) = truths;
-    } else {
+    write_truths(out, start, count, truths);
+  });
+}
+
+// Elements of x times `scale` where a word is below `threshold`, else 0, and where that is.
+template <class T> __global__ void __launch_bounds__(256)
+dropout(word_t low, word_t high, word_t offset, const word_t* advance, const T* x, T* out, bool* keep, index_t count,
+        word_t threshold, double scale) {
+  typedef compute<T> C;
+  for_blocks(low, high, offset, advance, count, [&](Words words, index_t start) {
+    C values[8];
+    word_t truths = 0;
 #pragma unroll
-      for (int j = 0; j < 8; ++j)
-        if (start + j >= 0 && start + j < count) out[start + j] = truths >> (8 * j) & 1;
+    for (int j = 0; j < 8; j += PACK<T>) read(x, start + j, count, values + j);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      bool kept = words.at[j] < threshold;
+      values[j] = kept ? values[j] * C(scale) : C(0);
+      truths |= (word_t)kept << (8 * j);
     }
+#pragma unroll
+    for (int j = 0; j < 8; j += PACK<T>) write(out, start + j, count, values + j);
+    write_truths(keep, start, count, truths);
   });
 }
 

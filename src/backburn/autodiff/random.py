@@ -1,0 +1,18 @@
+"""Gradient rules: dropout, the one random operation that has an operand to differentiate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.autodiff.rules import gradient
+from backburn.autodiff.tangents import tangent
+from backburn.backend.random import dropout_scale
+
+
+def kept(k: Any, x: Any, keep: Any, p: float) -> Any:
+    """What dropout does to ``x``, by what was kept before."""
+    return k.where(keep, k.mul(x, dropout_scale(p)), 0.0)
+
+
+gradient("dropout", x=lambda k, g, out, p: None if g[0] is None else kept(k, g[0], out[1], p))
+tangent("dropout", x=lambda k, t, out, p: (kept(k, t, out[1], p), None))
