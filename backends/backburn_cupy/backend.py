@@ -17,7 +17,7 @@ from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, DType, FloatDType, as_dtype, qint8
+from backburn.base.dtypes import DTYPES, STORAGES, DType, FloatDType, as_dtype, qint8
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -91,7 +91,9 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         uses = frozenset({"storage", "arithmetic"})
         dtypes = {d: uses | {"accelerated"} if d.kind == "float" else uses for d in self._dtypes.values()}
         dtypes[qint8] = frozenset({"storage"})
-        self._capabilities = Capabilities(dtypes, deterministic=deterministic, capture=True, wide_steps=True)
+        self._capabilities = Capabilities(
+            dtypes, deterministic=deterministic, capture=True, wide_steps=True, storages=frozenset(STORAGES)
+        )
         options = {
             "float_dtype": dtype if dtype.name != "float32" else None,
             "allow_tf32": "true" if allow_tf32 else None,
