@@ -154,6 +154,55 @@ def test_lbfgs_leaves_out_moves_without_curvature() -> None:
         assert model["x"].sum().item() == pytest.approx(expected)
 
 
+def rosenbrock(model: Any) -> Any:
+    x = model["x"]
+    return (100.0 * (x[1:] - x[:-1] ** 2.0) ** 2.0 + (1.0 - x[:-1]) ** 2.0).sum()
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float64", 1e-18), ("float32", 1e-8)])
+def test_lbfgs_by_a_function_finds_the_minimum(dtype: str, least: float) -> None:
+    """Each step falls as the conditions of Wolfe say, from the classical start in a curved valley."""
+    model, optimizer = {"x": bb.asarray([-1.2, 1.0, -1.2, 1.0], dtype=dtype).require_grad()}, LBFGS()
+    for _ in range(80):
+        before, value = model["x"].numpy(), rosenbrock(model).item()
+        slope = optim.named_gradients(model, rosenbrock(model).backward())["x"].numpy()
+        optimizer.step(model, rosenbrock)
+        move, left = model["x"].numpy() - before, rosenbrock(model).item()
+        after = optim.named_gradients(model, rosenbrock(model).backward())["x"].numpy()
+        if dtype == "float64" and value > 1e-9:
+            assert left <= value + 0.99e-4 * (slope @ move)
+            assert after @ move >= 0.91 * (slope @ move)
+    assert rosenbrock(model).item() < least
+    assert optimizer.steps == 80
+
+
+def test_lbfgs_stays_where_a_function_does_not_fall() -> None:
+    """Where its gradient is no gradient, or it fails; the next step begins anew."""
+    model, optimizer = {"x": bb.asarray([1.0, 2.0]).require_grad()}, LBFGS()
+    rises = bb.custom_vjp(lambda x: (x * x).sum())
+    rises.define(lambda x: ((x * x).sum(), x), lambda x, g: (-2.0 * x * g,))
+    optimizer.step(model, lambda model: rises(model["x"]))
+    assert model["x"].tolist() == [1.0, 2.0]
+    calls: list[Any] = []
+
+    def fails(model: Any) -> Any:
+        calls.append(model["x"].tolist())
+        if len(calls) > 1:
+            raise ZeroDivisionError
+        return (model["x"] ** 2.0).sum()
+
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(model, fails)
+    assert calls[1] != [1.0, 2.0]
+    assert model["x"].tolist() == [1.0, 2.0]
+    assert model["x"].is_require_grad
+    for _ in range(3):
+        optimizer.step(model, lambda model: (model["x"] ** 2.0).sum())
+    assert abs(model["x"].numpy()).max() < 1e-6
+    with pytest.raises(ArgumentError, match=r"^LBFGS.step: the function returns .* a float scalar, not float32\[2\]"):
+        optimizer.step(model, lambda model: model["x"])
+
+
 def test_bad_options() -> None:
     wrong: Any = 1.5
     cases: list[tuple[Any, str]] = [

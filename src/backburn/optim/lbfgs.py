@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+from backburn.base.errors import ArgumentError
 from backburn.optim.adaptive import descended
+from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate, checked
-from backburn.tensor.dispatch import integer
+from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import describe, integer
 
-#: A pair whose curvature, the product of move and change of gradient, is not above this is left out.
-CURVATURE = 1e-10
+#: A pair whose curvature, the product of move and change of gradient, is not above this is left out. (What is left out
+#: near a minimum is missed: pairs get as small there as the squares of what is left to go.)
+CURVATURE = 1e-30
+#: Of the slope, how much the loss falls at least; what part of it may be left; and how often the loss is computed.
+LESS, FLATTER, EVALUATIONS = 1e-4, 0.9, 30
 
 
 class LBFGS(Optimizer):
@@ -17,8 +25,13 @@ class LBFGS(Optimizer):
 
     Each step goes ``lr`` times the approximate Newton step that follows from the last ``history`` moves and changes of
     the gradient; the first is at most as long as ``lr``. It is made for losses of all data, not of batches, which
-    change from step to step. There is no line search: near a minimum ``lr=1`` is right, far from it less may be
-    needed. Parameters of one dtype have one Hessian. ``2 * history`` tensors are kept for each parameter.
+    change from step to step. Parameters of one dtype have one Hessian. ``2 * history`` tensors are kept for each
+    parameter.
+
+    ``step(model, gradients)`` goes that way without looking: near a minimum ``lr=1`` is right, far from it less may be
+    needed. ``step(model, loss)`` with a function of the model takes as many times ``lr`` as the weak conditions of
+    Wolfe allow, for which it calls the function several times: the loss falls enough, and so does its slope. They are
+    found by bisection (Lewis and Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -26,7 +39,7 @@ class LBFGS(Optimizer):
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
         >>> optimizer, scales = LBFGS(), bb.asarray([1.0, 25.0])
         >>> for _ in range(9):
-        ...     optimizer.step(model, (scales * model["w"] ** 2.0).sum().backward())
+        ...     optimizer.step(model, lambda model: (scales * model["w"] ** 2.0).sum())
         >>> bool(bb.max(bb.abs(model["w"])).item() < 1e-3)
         True
     """
@@ -41,6 +54,41 @@ class LBFGS(Optimizer):
     def __repr__(self) -> str:
         return f"LBFGS(lr={self.lr}, history={self.history})"
 
+    def step(self, model: Any, gradients: Any) -> None:
+        """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss."""
+        if not callable(gradients):
+            super().step(model, gradients)
+            return
+        value, slopes = _evaluated(gradients, model)
+        before = {leaf.path: leaf.value for leaf in self._leaves(model)}
+        super().step(model, slopes)
+        assert self._places is not None
+        leaves = [leaf for leaf in self._places.leaves if leaf.value is not before[leaf.path]]
+        moves = {leaf.path: leaf.value.inner() - before[leaf.path].inner() for leaf in leaves}
+
+        def go(times: float) -> None:
+            for leaf in leaves:
+                old = before[leaf.path]
+                moved = old.detach() + moves[leaf.path].to(old.backend) * times if times else old
+                leaf.put(moved if moved is old else moved.require_grad())
+
+        def along(times: float) -> tuple[float, float]:
+            go(times)
+            found, slopes = _evaluated(gradients, model)
+            return found, _inner(slopes, moves)
+
+        times = 0.0
+        try:
+            times = _by_wolfe(along, value, _inner(slopes, moves))
+        finally:
+            go(times)
+            self._places.remember()
+        if not times:
+            self._memories.clear()  # what led nowhere
+        for leaf in leaves if times else ():
+            memory = self._memory(leaf, self._memories[leaf.path].backend)
+            memory.values[1] = memory.backend.mul(memory.values[1], times)
+
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
@@ -51,6 +99,38 @@ class LBFGS(Optimizer):
         news = descended(k, params, direction, lr)
         kept = [_map(k.sub, news, params), *moves[:-1], *changes[:-1]]
         return (*news, *grads, *(x for values in kept for x in values))
+
+
+def _evaluated(loss: Any, model: Any) -> tuple[float, NamedGradients]:
+    """The loss, and its gradients by path."""
+    found = _scalar(loss(model))
+    return float(found.item()), named_gradients(model, found.backward())
+
+
+def _scalar(found: Any) -> FloatTensor:
+    """What a function returned as the loss, which must be a float scalar."""
+    if found.__class__ is not FloatTensor or found.ndim:
+        raise ArgumentError(f"step: the function returns the loss, a float scalar, not {describe((found,)) or None}")
+    return found
+
+
+def _inner(slopes: NamedGradients, moves: NamedGradients) -> float:
+    return sum(float((slopes[path] * move).sum().item()) for path, move in moves.items() if path in slopes)
+
+
+def _by_wolfe(along: Callable[[float], tuple[float, float]], value: float, slope: float) -> float:
+    """How many times a move is gone from where the loss is ``value`` and falls with ``slope``; 0 where it does not."""
+    low, high, times = 0.0, math.inf, 1.0
+    for _ in range(EVALUATIONS):
+        found, steepness = along(times)
+        if not found <= value + LESS * times * slope:  # also where it is NaN
+            high = times
+        elif not steepness >= FLATTER * slope:
+            low = times
+        else:
+            return times
+        times = 2.0 * times if high == math.inf else (low + high) / 2.0
+    return low
 
 
 def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list[Any]]) -> list[Any]:
