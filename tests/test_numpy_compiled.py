@@ -19,7 +19,7 @@ from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
 from backburn.conformance import SAMPLES
 from backburn.conformance.checks import check_value, dtypes_of
-from backburn_numpy import blas, compiled, index, quantized_products, scan, standardize, threads
+from backburn_numpy import blas, compiled, index, planes, quantized_products, scan, standardize, threads
 from backburn_numpy import blocks as blocks_module
 from backburn_numpy.compiled import build
 
@@ -44,7 +44,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     level, count = request.param
     use_level(monkeypatch, level)
     monkeypatch.setattr(compiled, "SMALL", 1)
-    for module in (blocks_module, index, quantized_products, scan, standardize):
+    for module in (blocks_module, index, planes, quantized_products, scan, standardize):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()
     threads.set_num_threads(count)
@@ -184,6 +184,66 @@ def test_layer_norm_of_every_width(offset: float, monkeypatch: pytest.MonkeyPatc
         got, expected = both(monkeypatch, "rms_norm_backward", grad, x, scale, axis=(1,), eps=1e-3)
         for mine, theirs in zip(got, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+SCALES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 4, 5, 9), (0, 2, 3), (1, 4, 1, 1)),  # over a batch
+    ((3, 4, 5, 9), (0, 2, 3), (1, 1, 1, 1)),
+    ((3, 2, 4, 10), (2, 3), (2, 4, 1)),  # over groups
+    ((3, 2, 4, 10), (2, 3), (2, 1, 1)),
+    ((3, 2, 1, 10), (2, 3), (2, 1, 1)),
+    ((3, 2, 4, 10), (2, 3), (4, 1)),
+    ((3, 2, 4, 10), (2, 3), (3, 2, 1, 1)),
+    ((3, 2, 4, 10), (2, 3), (1, 1)),
+    ((3, 2, 4, 10), (2, 3), (3, 1, 1, 1)),  # these are NumPy's
+    ((3, 2, 4, 10), (1, 3), (2, 1, 1)),
+    ((3, 2, 4, 3), (2, 3), (2, 4, 1)),
+]
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("shape", "axis", "scaled"), SCALES)
+def test_norms_over_planes(shape: Any, axis: Any, scaled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, grad = numbers(*shape) + np.float32(2.0), numbers(*shape, seed=1)
+    scale, bias = numbers(*scaled, seed=2), numbers(*scaled, seed=3)
+    for operands in ((x,), (x, scale), (x, scale, bias)):
+        got, expected = both(monkeypatch, "layer_norm", *operands, axis=axis, eps=1e-3)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+    for name in ("layer_norm_backward", "rms_norm_backward"):
+        got, expected = both(monkeypatch, name, grad, x, scale, axis=axis, eps=1e-3)
+        for mine, theirs in zip(got, expected, strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_batch_norm_and_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = numbers(5, 3, 4, 7) + np.float32(100.0)
+    scale, bias = numbers(3, seed=1), numbers(3, seed=2)
+    for operands in ((x,), (x, scale), (x, scale, bias), (x, None, bias)):
+        got, expected = both(monkeypatch, "batch_norm_training", *operands, axis=1, eps=1e-5)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 7), (5, 9), (9, 5), (600, 500)])
+def test_attention(queries: int, keys: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = numbers(2, 2, queries, 8), numbers(2, 2, keys, 8, seed=1), numbers(2, 2, keys, 6, seed=2)
+    options: dict[str, Any] = {"causal": causal, "scale": 0.4}
+    got, expected = both(monkeypatch, "scaled_dot_product_attention", q, k, v, **options)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+    grad = numbers(2, 2, queries, 6, seed=3)
+    got, expected = both(monkeypatch, "scaled_dot_product_attention_backward", grad, q, k, v, **options)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    mask = np.random.default_rng(0).random((queries, keys)) < 0.3
+    got, expected = both(monkeypatch, "scaled_dot_product_attention", q, k, v, mask, **options)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
 
 
 @needs_kernels

@@ -11,6 +11,7 @@ from backburn.backend.index import shape_or_none
 from backburn.backend.normalize import channels
 from backburn_numpy.blocks import along, scratch, wide
 from backburn_numpy.memory import empty
+from backburn_numpy.planes import Planes, normalized, normalized_backward, planes_of
 from backburn_numpy.rows import powers, products, sums
 from backburn_numpy.standardize import affine, standardize, standardize_backward
 
@@ -85,6 +86,10 @@ def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, 
         return out
     rows = _rows(axis, x, scale, bias)
     if rows is None:
+        same = scale is None or bias is None or scale.shape == bias.shape
+        planes = planes_of(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
+        if planes is not None:
+            return normalized(x, scale, bias, eps, centred, planes)[0]
         normal, _ = _normal(wide(x), axis, eps, centred)
         affine(normal, wide(scale), wide(bias))
         np.copyto(out, normal, casting="same_kind")
@@ -102,6 +107,10 @@ def _standardize_backward(
         return out, np.zeros_like(scale)
     rows = _rows(axis, x, scale, None)
     if rows is None:
+        planes = planes_of(x, axis, scale.shape)
+        if planes is not None:
+            out, sums = normalized_backward(grad, x, scale, eps, centred, planes)
+            return out, _of_scale(sums, scale.shape, planes)
         of_scale = _general_backward(out, wide(grad), wide(x), wide(scale), axis, eps, centred)
         extra = x.ndim - scale.ndim
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
@@ -109,6 +118,16 @@ def _standardize_backward(
     lines, factor, _ = rows
     of_scale = standardize_backward(out.reshape(lines.shape), grad.reshape(lines.shape), lines, factor, eps, centred)
     return out, of_scale.reshape(scale.shape).astype(scale.dtype, copy=False)
+
+
+def _of_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Array:
+    """The gradient of the scale, of the sums over the planes that it scales."""
+    scales, step, by_plane = (int(n) for n in planes.numbers[-3:])
+    if not by_plane:
+        sums = np.add.reduce(sums, axis=1, keepdims=True)
+    by_scale = sums.reshape(-1, scales if step else sums.shape[0], sums.shape[1])
+    total = np.add.reduce(by_scale, axis=0)
+    return (total if step else np.add.reduce(total, axis=None)).reshape(scale)
 
 
 def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
@@ -181,6 +200,10 @@ def batch_norm_training(
     channels(x.shape, shape_or_none(scale), shape_or_none(bias), axis=axis)
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
     others = tuple(i for i in range(x.ndim) if i != axis)
+    planes = planes_of(x, others, shape)
+    if planes is not None:
+        out, kept_mean, kept_variance = normalized(x, scale, bias, eps, True, planes, True)
+        return out, kept_mean, kept_variance
     values = wide(x)
     mean = np.mean(values, axis=others, keepdims=True)
     out = _difference(values, mean)

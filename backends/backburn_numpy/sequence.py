@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.sequence import attended
+from backburn_numpy import compiled
 from backburn_numpy.blocks import wide
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
@@ -73,10 +74,7 @@ def scaled_dot_product_attention_backward(
             of_value[b, seen] += np.matmul(dropped.swapaxes(1, 2), g[b, rows])
             of_scores = np.matmul(g[b, rows], values[b, seen].swapaxes(1, 2))
             _drop(of_scores, kept, block, dropout)
-            mean = np.einsum("bij,bij->bi", of_scores, weights)[..., None]
-            np.subtract(of_scores, mean, out=of_scores)
-            np.multiply(of_scores, weights, out=of_scores)
-            np.multiply(of_scores, scale, out=of_scores)
+            _of_scores(of_scores, weights, scale)
             of_query[b, rows] = np.matmul(of_scores, keys[b, seen])
             of_key[b, seen] += np.matmul(of_scores.swapaxes(1, 2), q[b, rows])
 
@@ -134,6 +132,22 @@ def _weights(
     """What each query of a block takes of each value, before and after dropout."""
     b, rows, seen = block
     scores = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
+    fast = compiled.kernel("attention_weights") if mask is None and compiled.serves(scores) else None
+    if fast is not None:
+        count, queries, length = scores.shape
+        fast(compiled.address(scores), scale, rows.start if causal else -1, queries, count * queries, length)
+    else:
+        _softmax(scores, block, mask, causal, scale)
+    dropped = scores
+    if keep is not None:
+        dropped = scores.copy()
+        _drop(dropped, keep, block, dropout)
+    return scores, dropped
+
+
+def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scale: float) -> None:
+    """Replace the scores of a block by weights; 0 where no key is left to a query."""
+    _, rows, seen = block
     np.multiply(scores, scale, out=scores)
     if mask is not None:
         part = _cut(mask, block)
@@ -151,11 +165,18 @@ def _weights(
         total = np.add.reduce(scores, axis=-1, keepdims=True)
         total[total == 0] = 1
         np.divide(scores, total, out=scores)
-    dropped = scores
-    if keep is not None:
-        dropped = scores.copy()
-        _drop(dropped, keep, block, dropout)
-    return scores, dropped
+
+
+def _of_scores(grad: Array, weights: Array, scale: float) -> None:
+    """Replace the gradients of weights by those of scores, before they were scaled."""
+    fast = compiled.kernel("attention_scores") if compiled.serves(grad) else None
+    if fast is not None:
+        fast(compiled.address(grad), compiled.address(weights), scale, grad.shape[0] * grad.shape[1], grad.shape[2])
+        return
+    mean = np.einsum("bij,bij->bi", grad, weights)[..., None]
+    np.subtract(grad, mean, out=grad)
+    np.multiply(grad, weights, out=grad)
+    np.multiply(grad, scale, out=grad)
 
 
 def _drop(x: Array, keep: Array | None, block: Block, dropout: float) -> None:

@@ -145,3 +145,38 @@ KERNEL void backburn_standardize_backward(float *restrict out, float *restrict o
         LOOP for (int64_t i = 0; i < width; i++) of_scale[i] += part[i];
     }
 }
+
+/* ---- attention ---- */
+
+/* Replaces the scores of queries by the weights of the keys: softmax of scale times a row, or 0 where all of it is minus
+ * infinity. Rows go through so many queries over and over, from number first on; if first is not negative, a query
+ * attends to the keys up to its own number. */
+KERNEL void backburn_attention_weights(float *restrict scores, float scale, int64_t first, int64_t queries,
+                                       int64_t rows, int64_t keys) {
+    for (int64_t r = 0; r < rows; r++, scores += keys) {
+        const int64_t number = first + r % queries + 1, seen = first < 0 || number > keys ? keys : number;
+        float top = -INFINITY;
+        MAXIMUM_OF(top) for (int64_t i = 0; i < seen; i++) {
+            scores[i] *= scale;
+            top = scores[i] > top ? scores[i] : top;
+        }
+        const float shift = top == -INFINITY ? 0.0f : top;
+        float total = 0.0f;
+        SUM_OF(total) for (int64_t i = 0; i < seen; i++) {
+            scores[i] = exp_of(scores[i] - shift);
+            total += scores[i];
+        }
+        const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+        LOOP for (int64_t i = 0; i < seen; i++) scores[i] *= factor;
+        memset(scores + seen, 0, (size_t)(keys - seen) * sizeof *scores);
+    }
+}
+
+/* Replaces the gradients of weights by those of scores, before they were scaled. */
+KERNEL void backburn_attention_scores(float *restrict grad, const float *restrict weights, float scale, int64_t rows,
+                                      int64_t keys) {
+    for (int64_t r = 0; r < rows; r++, grad += keys, weights += keys) {
+        const float mean = product_of(grad, weights, keys);
+        LOOP for (int64_t i = 0; i < keys; i++) grad[i] = (grad[i] - mean) * weights[i] * scale;
+    }
+}

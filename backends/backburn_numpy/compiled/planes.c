@@ -1,0 +1,87 @@
+/* Batch and group normalization: statistics over planes of elements that lie together, several planes for each. */
+#include "kernels.h"
+
+/* Statistics number q are those of a number of planes of the given length, from q * step on, plane_step apart. Plane j
+ * is scaled by number (q % scales) * scale_step + j * scale_plane of the scale. */
+typedef struct {
+    int64_t step, planes, plane_step, length, scales, scale_step, scale_plane;
+} Planes;
+
+typedef struct {
+    float mean, variance;
+} Statistics;
+
+/* Sums of planes are added up in double: there may be many. */
+INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int centred) {
+    const double count = (double)(p->planes * p->length);
+    double sum = 0.0, squares = 0.0;
+    if (centred)
+        for (int64_t j = 0; j < p->planes; j++) {
+            const float *restrict plane = x + j * p->plane_step;
+            float total = 0.0f;
+            SUM_OF(total) for (int64_t i = 0; i < p->length; i++) total += plane[i];
+            sum += total;
+        }
+    const float mean = (float)(sum / count);
+    for (int64_t j = 0; j < p->planes; j++) {
+        const float *restrict plane = x + j * p->plane_step;
+        float total = 0.0f;
+        SUM_OF(total) for (int64_t i = 0; i < p->length; i++) total += (plane[i] - mean) * (plane[i] - mean);
+        squares += total;
+    }
+    return (Statistics){mean, (float)(squares / count)};
+}
+
+INLINE int64_t scale_at(const Planes *p, int64_t q, int64_t j) {
+    return (q % p->scales) * p->scale_step + j * p->scale_plane;
+}
+
+/* Fills out, and means and variances if they are not null, for the statistics first to last. Scale and bias may be
+ * null. */
+KERNEL void backburn_normalize_planes(float *restrict out, float *restrict means, float *restrict variances,
+                                      const float *restrict x, const float *restrict scale,
+                                      const float *restrict bias, const Planes *p, float eps, int centred,
+                                      int64_t first, int64_t last) {
+    for (int64_t q = first; q < last; q++) {
+        const Statistics of = statistics_of(x + q * p->step, p, centred);
+        if (means) means[q] = of.mean, variances[q] = of.variance;
+        const float factor = 1.0f / sqrtf(of.variance + eps);
+        for (int64_t j = 0; j < p->planes; j++) {
+            const int64_t at = q * p->step + j * p->plane_step, k = scale_at(p, q, j);
+            const float times = scale ? factor * scale[k] : factor, plus = bias ? bias[k] : 0.0f;
+            LOOP for (int64_t i = at; i < at + p->length; i++) out[i] = (x[i] - of.mean) * times + plus;
+        }
+    }
+}
+
+/* The gradient as in rows.c; of_scale gets the sum of grad n over each plane, number q * planes + j. */
+KERNEL void backburn_normalize_planes_backward(float *restrict out, float *restrict of_scale,
+                                               const float *restrict grad, const float *restrict x,
+                                               const float *restrict scale, const Planes *p, float eps, int centred,
+                                               int64_t first, int64_t last) {
+    for (int64_t q = first; q < last; q++) {
+        const Statistics of = statistics_of(x + q * p->step, p, centred);
+        const float factor = 1.0f / sqrtf(of.variance + eps);
+        double along = 0.0, total = 0.0;
+        for (int64_t j = 0; j < p->planes; j++) {
+            const int64_t at = q * p->step + j * p->plane_step;
+            float product = 0.0f, sum = 0.0f;
+            SUM_OF(product, sum) for (int64_t i = at; i < at + p->length; i++) {
+                product += grad[i] * (x[i] - of.mean);
+                sum += grad[i];
+            }
+            const double by = scale[scale_at(p, q, j)];
+            of_scale[q * p->planes + j] = product * factor;
+            along += by * product * factor;
+            total += by * sum;
+        }
+        const double count = (double)(p->planes * p->length);
+        const float slope = (float)(along / count) * factor, shift = centred ? (float)(total / count) : 0.0f;
+        for (int64_t j = 0; j < p->planes; j++) {
+            const int64_t at = q * p->step + j * p->plane_step;
+            const float by = scale[scale_at(p, q, j)];
+            LOOP for (int64_t i = at; i < at + p->length; i++)
+                out[i] = factor * ((grad[i] * by - (x[i] - of.mean) * slope) - shift);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""NumPy: batch and group normalization by compiled kernels, which see an array as planes that lie together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy import compiled
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import for_parts
+
+Array = Any
+Axes = tuple[int, ...]
+Shape = tuple[int, ...]
+
+#: Shorter planes are left to NumPy: a vector is this long.
+SHORT = 8
+
+
+class Planes:
+    """How the elements that share statistics, and those that share a scale, lie in an array.
+
+    Statistics are numbered; those with number ``q`` are of ``planes`` planes of ``length`` elements each.
+    """
+
+    def __init__(self, statistics: int, numbers: tuple[int, ...]) -> None:
+        self.statistics, self.planes, self.length = statistics, numbers[1], numbers[3]
+        self.numbers = np.array(numbers, np.int64)
+
+    def over(self, work: Callable[[int, int], None]) -> None:
+        """Call ``work`` for all statistics, in several threads if it pays."""
+        for_parts(work, self.statistics, max(1, WORTH // (self.planes * self.length)))
+
+
+def planes_of(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
+    """The planes of ``x``, standardized over ``axis``, with a scale of that shape; None where kernels do not serve."""
+    if x.ndim < 3 or not compiled.serves(x) or compiled.kernel("normalize_planes") is None:
+        return None
+    shape, rank = x.shape, x.ndim
+    scale = (1,) * (rank - len(scale)) + scale if scale is not None else (1,) * rank
+    varies = [i for i, n in enumerate(scale) if n != 1]
+    if any(scale[i] != shape[i] for i in varies):
+        return None
+    if axis == (0, *range(2, rank)) and varies in ([], [1]):  # over a batch, for each channel
+        examples, channels, length = shape[0], shape[1], math.prod(shape[2:])
+        numbers = (length, examples, channels * length, length, channels, 1 if varies else 0, 0)
+        return Planes(channels, numbers) if length >= SHORT else None
+    first = rank - len(axis)
+    if axis != tuple(range(first, rank)) or varies != list(range(varies[0], varies[-1] + 1) if varies else ()):
+        return None
+    end = max(first, varies[-1] + 1 if varies else 0)  # over groups of channels, for each example
+    planes, length = math.prod(shape[first:end]), math.prod(shape[end:])
+    scaled_planes = planes if varies and varies[-1] >= first else 1
+    if length < SHORT or (varies and not varies[0] <= first <= varies[-1] + 1):
+        return None
+    scales = math.prod(shape[varies[0] : first]) if varies else 1
+    is_scaled = int(bool(varies))
+    numbers = (planes * length, planes, length, length, scales, is_scaled * scaled_planes, int(scaled_planes > 1))
+    return Planes(math.prod(shape[:first]), numbers)
+
+
+def normalized(
+    x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes, keep: bool = False
+) -> tuple[Array, Array | None, Array | None]:
+    """The standard planes, times ``scale``, plus ``bias``; and with ``keep`` the means and variances."""
+    out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes")
+    assert kernel is not None
+    mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
+    arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
+    at = [None if a is None else compiled.address(a) for a in (out, mean, variance, *arrays, planes.numbers)]
+    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    return out, mean, variance
+
+
+def normalized_backward(
+    grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes
+) -> tuple[Array, Array]:
+    """The gradient for ``x``, and the sums over each plane of that for ``scale``: (statistics, planes)."""
+    out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes_backward")
+    assert kernel is not None
+    sums = np.empty((planes.statistics, planes.planes), x.dtype)
+    arrays = [np.ascontiguousarray(a) for a in (grad, x, scale)]
+    at = [compiled.address(a) for a in (out, sums, *arrays, planes.numbers)]
+    planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
+    return out, sums
