@@ -9,6 +9,7 @@ import pytest
 
 from backburn.autodiff import Autodiff
 from backburn.backend import quantized_products
+from backburn.backend.adapters import integer_products
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import as_dtype, float16, float32, float64
@@ -82,6 +83,33 @@ def test_integers_are_added_up_exactly(left: str, right: str) -> None:
     exact = K.dequantize(a, float64) @ K.dequantize(b, float64)
     np.testing.assert_allclose(K.q_matmul(a, b, float64), exact, rtol=1e-13, atol=1e-9)
     assert K.dtype(K.q_matmul(a, b)) is float32
+
+
+def test_a_library_multiplies_int8() -> None:
+    """Where int32 holds the sums and there are no zero points; else, and where it says no, the contract does."""
+    asked: list[Any] = []
+
+    def multiply(x: Any, y: Any) -> Any:
+        asked.append((x.dtype.name, y.dtype.name))
+        return None if len(x) == 2 else np.matmul(x, y, dtype=np.int32)
+
+    k: Any = object.__new__(type("Adapter", (NumpyBackend,), {"q_matmul": integer_products(multiply)}))
+    for left, right, length, calls in (
+        ("qint8_symmetric_channel0_float16", "qint8_symmetric_tensor_float32", 300, 1),
+        ("qint8_symmetric_tensor_float32", "qint8_symmetric_tensor_float32", (1 << 17) + 1, 0),
+        ("qint8_affine_tensor_float32", "qint8_symmetric_tensor_float32", 9, 0),
+        ("qint8_symmetric_tensor_float32", "qint4_symmetric_tensor_float32", 9, 0),
+        ("qint8_symmetric_channel1_float32", "qint8_symmetric_tensor_float32", 9, 0),
+    ):
+        for rows in (1, 2):
+            asked.clear()
+            a = k.quantize(np.full((rows, length), 9.0), as_dtype(left))
+            b = k.quantize(np.full((2, length), -9.0), as_dtype(right))
+            expected = k.dequantize(a, float64) @ k.dequantize(b, float64).T
+            np.testing.assert_allclose(k.q_matmul(a, b, float64, True), expected, rtol=1e-6)
+            if calls:
+                np.testing.assert_allclose(k.q_matmul(a, k.permute_dims(b, (1, 0))), expected, rtol=1e-6)
+            assert asked == [("int8", "int8")] * 2 * calls
 
 
 def test_integer_sums_beyond_float32() -> None:

@@ -17,17 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backburn.backend import Backend, Capabilities
-from backburn.backend.adapters import (
-    check_shapes,
-    decompositions,
-    falling,
-    forwards,
-    from_start,
-    integral,
-    of_tensors,
-    scan,
-)  # fmt: skip
+from backburn.backend import Backend, Capabilities, adapters
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.backend.quantized_moves import take_quantized
@@ -97,28 +87,28 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return result.to(x.dtype)
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
-        return torch.argsort(falling(self, x) if descending else x, dim=axis, stable=True)
+        return torch.argsort(adapters.falling(self, x) if descending else x, dim=axis, stable=True)
 
     def slice(self, x: Array, /, key: tuple[slice, ...]) -> Array:
-        places, turned = forwards(x.shape, key)
+        places, turned = adapters.forwards(x.shape, key)
         return x[places].flip(turned) if turned else x[places]
 
     def slice_assign(self, x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
-        places, turned = forwards(x.shape, key)
+        places, turned = adapters.forwards(x.shape, key)
         result = x.clone(memory_format=torch.contiguous_format)
         target = result[places]
         target.copy_(torch.as_tensor(value, dtype=x.dtype, device=x.device).expand(target.shape).flip(turned))
         return result
 
     def take(self, x: Array, indices: Array, /, axis: int) -> Array:
-        entries = x.index_select(axis, from_start(self, indices, x.shape[axis]).reshape(-1))
+        entries = x.index_select(axis, adapters.from_start(self, indices, x.shape[axis]).reshape(-1))
         return entries.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
     def gather(self, x: Array, indices: Array, /, axis: int) -> Array:
-        return x.gather(axis, from_start(self, indices, x.shape[axis]))
+        return x.gather(axis, adapters.from_start(self, indices, x.shape[axis]))
 
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
-        indices = from_start(self, indices, x.shape[axis])
+        indices = adapters.from_start(self, indices, x.shape[axis])
         values = torch.as_tensor(values, dtype=x.dtype, device=x.device).expand(indices.shape)
         if mode == "add":
             return wide(x).scatter_add(axis, indices, wide(values)).to(x.dtype)
@@ -185,16 +175,20 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 LINALG: Any = torch.linalg
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
-    **decompositions(LINALG, LINALG.LinAlgError),
-    "floor_divide": integral(operator.floordiv),
-    "remainder": integral(operator.mod),
-    "cumsum": scan(lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype)),
-    "cumprod": scan(lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype)),
+    **{name: adapters.of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
+    **adapters.decompositions(LINALG, LINALG.LinAlgError),
+    "floor_divide": adapters.integral(operator.floordiv),
+    "remainder": adapters.integral(operator.mod),
+    # On CUDA there is a product of integers for multiples of 8, and for more than 16 rows.
+    "q_matmul": adapters.integer_products(
+        lambda x, y: None if x.is_cuda and (len(x) <= 16 or (x.shape[1] | y.shape[1]) % 8) else torch._int_mm(x, y)
+    ),
+    "cumsum": adapters.scan(lambda x, axis: torch.cumsum(x, axis, dtype=x.dtype)),
+    "cumprod": adapters.scan(lambda x, axis: torch.cumprod(x, axis, dtype=x.dtype)),
 }
 for _name, _function in FUNCTIONS.items():
     setattr(TorchBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(TorchBackend, _name, _function)
-check_shapes(TorchBackend, "concat", "gather", "scatter", "prod", "rfft", "irfft")
+adapters.check_shapes(TorchBackend, "concat", "gather", "scatter", "prod", "rfft", "irfft")
 take_quantized(TorchBackend)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.backend import decompose
+from backburn.backend.quantized_products import Multiply, product
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import both_tensors
 from backburn.backend.table import OPERATIONS, Operation
-from backburn.base.dtypes import int64
+from backburn.base.dtypes import DType, float32, int64
 from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
 
 Method = Callable[..., Any]
@@ -45,6 +46,15 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
         wide = widened(k, x)
         running = function(k.flip(wide, (axis,)) if reverse else wide, axis)
         return k.cast(k.flip(running, (axis,)) if reverse else running, k.dtype(x))
+
+    return method
+
+
+def integer_products(multiply: Multiply) -> Method:
+    """``q_matmul`` by a library's own product of int8 matrices, which it adds up in int32."""
+
+    def method(k: Any, x: Any, y: Any, /, dtype: DType = float32, transposed: bool = False) -> Any:
+        return product(k, x, y, dtype, transposed, multiply)
 
     return method
 

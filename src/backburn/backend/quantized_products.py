@@ -6,7 +6,7 @@ integers up exactly where the steps allow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from backburn.backend import shapes
@@ -14,7 +14,7 @@ from backburn.backend.kinds import Kinds, between, quantizable
 from backburn.backend.quantized import centred
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
-from backburn.base.dtypes import DType, QuantizedDType, float32, float64, qint8
+from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, qint8
 from backburn.base.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -141,8 +141,15 @@ def _rows(k: Any, x: Any, rows: slice) -> Any:
     return k.slice(x, (rows, *_whole(x.shape[1:])))
 
 
-def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool) -> Any:
-    """The body of :meth:`QuantizedProducts.q_matmul`."""
+#: The product of two int8 matrices, added up in int32; None where a library has none for their shapes.
+Multiply = Callable[[Any, Any], Any]
+
+#: Products of int8 values of which int32 holds the sum.
+INT32_DEPTH = 1 << 17
+
+
+def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool, multiply: Multiply | None = None) -> Any:
+    """The body of :meth:`QuantizedProducts.q_matmul`; values of int8 go to ``multiply`` if there is one."""
     rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     inner = x.shape[1]
     if not inner or not columns:
@@ -150,16 +157,24 @@ def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool) -> Any:
     if not is_integral(x, y, transposed):
         wide = float64 if dtype is float64 else float32
         return k.cast(k.q_linear(k.dequantize(x, wide), y, None, transposed), dtype)
-    left, most = k.cast(centred(k, x), float32), depth(x.dtype, y.dtype)
-    if transposed:
-        parts = [_rows_product(k, left, _multiples(k, y, block), most) for block in row_blocks(y.shape)]
-        total = k.concat(parts, 1)
-    else:
-        total = _columns_product(k, left, y, most)
+    total = _sums(k, x, y, transposed, multiply)
     for q, shape in ((x, (rows, 1)), (y, (1, columns))):
         scale = k.cast(q.scale, float64)
         total = k.mul(total, k.reshape(scale, shape) if q.dtype.axis is not None else scale)
     return k.cast(total, dtype)
+
+
+def _sums(k: Any, x: Any, y: Any, transposed: bool, multiply: Multiply | None) -> Any:
+    """The sums of products of multiples of steps, exactly, in float64."""
+    are_int8 = all(q.dtype.storage is int8 and q.dtype.mode == "symmetric" for q in (x, y))
+    if multiply is not None and are_int8 and x.shape[1] <= INT32_DEPTH:
+        found = multiply(x.values, k.permute_dims(y.values, (1, 0)) if transposed else y.values)
+        if found is not None:
+            return k.cast(found, float64)
+    left, most = k.cast(centred(k, x), float32), depth(x.dtype, y.dtype)
+    if not transposed:
+        return _columns_product(k, left, y, most)
+    return k.concat([_rows_product(k, left, _multiples(k, y, block), most) for block in row_blocks(y.shape)], 1)
 
 
 def _multiples(k: Any, y: Any, rows: slice) -> Any:
