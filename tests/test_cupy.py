@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib
 import itertools
 import os
 import pickle
@@ -336,3 +337,16 @@ def test_parameters_of_16_bits_are_updated_as_they_are(
     assert plain == expected
     assert with_casts == 3
     assert without == (3 if name == "RMSprop" else 0)
+
+
+def test_each_operation_is_in_one_family(cupy: Any) -> None:
+    """A helper that happened to have an operation's name would take its place."""
+    import backburn_cupy.backend as made
+
+    found: dict[str, str] = {}
+    for family in made.FAMILIES:
+        for name, function in vars(importlib.import_module(f"backburn_cupy.{family}")).items():
+            if name in OPERATIONS and getattr(function, "__module__", "") == f"backburn_cupy.{family}":
+                assert name not in found, (name, family, found[name])
+                found[name] = family
+    assert found["empty"] == "create"

@@ -147,13 +147,13 @@ def test_operands_are_read_as_they_lie(k: Any, dnn: Any, monkeypatch: pytest.Mon
     both = (x, w), (channels_last(k, x), channels_last(k, w))
     results: list[Any] = []
     sizes: list[Any] = []
-    new = convolve.empty
+    new = convolve.made
 
     def counting(shape: Any, *more: Any) -> Any:
         sizes.append(shape)
         return new(shape, *more)
 
-    monkeypatch.setattr(convolve, "empty", counting)
+    monkeypatch.setattr(convolve, "made", counting)
     for image, weight in both:
         results.append(k.conv(image, weight, None, (1, 1), ((1, 1), (1, 1)), (1, 1), 1))
     assert sizes == [(2, 8, 5, 6)] * 2  # the results alone
@@ -324,6 +324,48 @@ def test_attention_that_cudnn_is_not_asked_for(k: Any, dnn: Any) -> None:
     dnn.SETTINGS["refused"] = {"sdpa_backward"}
     attend()
     assert [call.operation for call in dnn.CALLS] == ["sdpa", "sdpa"]
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, "float32", "float64"])
+@pytest.mark.parametrize("way", ["plain", "causal", "bool mask", "float mask", "dropped", "nothing to attend to"])
+def test_attention_by_products(k: Any, dnn: Any, cupy: Any, dtype: str, way: str) -> None:
+    """All products of 16-bit floats are made of 16-bit operands; scores and their gradients come out in float32."""
+    dnn.SETTINGS["version"] = None
+    lt = importlib.import_module("fake_cublaslt")
+    numpy, rng, wanted = load_backend("numpy"), np.random.default_rng(0), dtypes.as_dtype(dtype)
+    (q, a), (key, b), (v, c), (g, d) = (heads(k, dtype, *of) for of in ((5, 4, 1), (6, 4, 2), (6, 3, 3), (5, 3, 4)))
+    mask = keep = None
+    if way == "bool mask":
+        mask = rng.random((2, 1, 5, 6)) < 0.7
+    elif way == "float mask":
+        mask = rng.normal(size=(5, 6)).astype(np.float32)
+    elif way == "dropped":
+        keep = rng.random((2, 3, 5, 6)) < 0.5
+    elif way == "nothing to attend to":
+        mask = np.arange(5)[:, None] > np.zeros(6)
+    ours = [None if t is None else k.from_numpy(t) for t in (mask, keep)]
+    if way == "float mask":
+        ours[0] = k.cast(ours[0], wanted)
+        mask = back(k, ours[0])
+    lt.CALLS.clear()
+    y = k.scaled_dot_product_attention(q, key, v, *ours, way == "causal", 0.5, 0.5)
+    forward, lt.CALLS[:] = [(call.type, call.compute) for call in lt.CALLS], []
+    got = k.scaled_dot_product_attention_backward(g, q, key, v, *ours, y, way == "causal", 0.5, 0.5)
+    expected = numpy.scaled_dot_product_attention(a, b, c, mask, keep, way == "causal", 0.5, 0.5)
+    wanted_gradients = numpy.scaled_dot_product_attention_backward(
+        d, a, b, c, mask, keep, expected, way == "causal", 0.5, 0.5
+    )
+    tolerance = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-13}[dtype]
+    for x, right in zip((y, *got), (expected, *wanted_gradients), strict=True):
+        assert x.dtype == q.dtype
+        np.testing.assert_allclose(back(k, x), right, rtol=tolerance, atol=tolerance)
+    if way == "nothing to attend to":
+        assert not back(k, y)[:, :, 0].any()
+    made_of = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}[dtype]
+    scores, compute = (1, 70) if dtype == "float64" else (0, 68)
+    assert set(forward) == {(scores, compute), (made_of, compute)}
+    assert {(call.type, call.compute) for call in lt.CALLS} == {(scores, compute), (made_of, compute)}
+    assert dnn.CALLS == []
 
 
 def test_a_deterministic_gradient_of_attention(k: Any, dnn: Any) -> None:

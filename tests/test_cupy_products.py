@@ -394,7 +394,7 @@ def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.M
         ):  # fmt: skip
             taken.clear()
             matrices = (4, 24, False), (6, 0, True)
-            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, biased, (256, 128, 64, 4))
+            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, biased, (256, 128, 64, 4), dtype)
             with pytest.raises(cublaslt.CUBLASError, match=r"AlgoGetHeuristic fails with cublasStatus_t 1$"):
                 cublaslt.Plan(kind)
             assert len(taken) == attributes

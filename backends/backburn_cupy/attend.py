@@ -1,7 +1,8 @@
-"""CuPy: attention of 16-bit floats by cuDNN where it is installed, and else by products, as the contract has it.
+"""CuPy: attention of 16-bit floats by cuDNN where it is installed, and else by products.
 
-cuDNN never writes the weights of attention to memory. It takes no mask here: one may leave a query nothing to attend
-to, of which the contract makes 0 and cuDNN what it likes.
+Scores and their softmax have at least 32 bits; of 16-bit floats the weights are rounded before they are multiplied by
+the values, by cuDNN as here, so that tensor cores make all products. CuDNN never writes the weights to memory. It takes
+no mask here: one may leave a query nothing to attend to, of which the contract makes 0 and cuDNN what it likes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from backburn.backend.sequence import attended
+from backburn.backend.sequence import attended, dropped, masked_scores, transposed, weights_of
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import cudnn
 from backburn_cupy.convolve import packed
+from backburn_cupy.create import converted
+from backburn_cupy.products import product
+from backburn_cupy.reduce import is_narrow
 
 Array = Any
 Shape = tuple[int, ...]
@@ -37,8 +41,8 @@ def scaled_dot_product_attention(
         call = _Call(k, query, key, value, causal, scale)
         if call.forward(statistics=False):
             return call.out.reshape(*query.shape[:-1], value.shape[-1])
-    body = OPERATIONS["scaled_dot_product_attention"].body
-    return body(k, query, key, value, mask, keep, causal, scale, dropout)
+    weights = dropped(k, _weights(k, query, key, mask, causal, scale), keep, dropout)
+    return product(k, converted(weights, value.dtype), value)
 
 
 def scaled_dot_product_attention_backward(
@@ -53,8 +57,29 @@ def scaled_dot_product_attention_backward(
         gradients = _Call(k, query, key, value, causal, scale).backward(grad)
         if gradients is not None:
             return tuple(g.reshape(t.shape) for g, t in zip(gradients, (query, key, value), strict=True))
-    body = OPERATIONS["scaled_dot_product_attention_backward"].body
-    return body(k, grad, query, key, value, mask, keep, y, causal, scale, dropout)
+    weights, wide, dtype = _weights(k, query, key, mask, causal, scale), widened_dtype(query), query.dtype
+    of_value = product(k, transposed(k, converted(dropped(k, weights, keep, dropout), dtype)), grad)
+    of_weights = dropped(k, product(k, grad, transposed(k, value), dtype=wide), keep, dropout)
+    of_scores = converted(k.mul(k.softmax_backward(of_weights, weights, weights.ndim - 1), scale), dtype)
+    return product(k, of_scores, key), product(k, transposed(k, of_scores), query), of_value
+
+
+# ---- by products ----
+
+
+def _weights(k: Any, query: Array, key: Array, mask: Array | None, causal: bool, scale: float) -> Array:
+    """The weights of attention, of at least 32 bits; where every query may attend to something, by one softmax."""
+    products = product(k, query, transposed(k, key), dtype=widened_dtype(query))
+    scores = masked_scores(k, products, mask, causal, scale)
+    return weights_of(k, scores) if mask is not None or 0 in scores.shape else k.softmax(scores, scores.ndim - 1)
+
+
+def widened_dtype(x: Array) -> Any:
+    """The dtype of sums of 16-bit floats, float32, or that of others."""
+    return np.dtype(np.float32) if is_narrow(x) else x.dtype
+
+
+# ---- by cuDNN ----
 
 
 def _is_for_cudnn(query: Array, key: Array, value: Array) -> bool:

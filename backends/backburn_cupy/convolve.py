@@ -123,7 +123,7 @@ def _by_cudnn(
         return None if out is None else out.reshape(*shape[:2], shape[3])
     last = is_packed(first, True) and not is_packed(first, False)
     first, second = (laid(x, last) for x in (first, second))
-    out = empty(shape, first.dtype, last)
+    out = made(shape, first.dtype, last)
     addresses = {FIRST: first.data.ptr, SECOND: second.data.ptr, OUT: out.data.ptr}
     kind = Convolution(
         k.number, first.dtype.name, k.allow_tf32, k.deterministic, which, first.shape, second.shape, shape, padding,
@@ -167,7 +167,7 @@ def laid(x: Array, channels_last: bool) -> Array:
     """``x`` so that cuDNN can read it: itself, or a copy where it lies otherwise."""
     if is_packed(x, channels_last):
         return aligned(x)
-    out = empty(x.shape, x.dtype, channels_last)
+    out = made(x.shape, x.dtype, channels_last)
     out[...] = x
     return out
 
@@ -177,7 +177,7 @@ def aligned(x: Array) -> Array:
     return x if x.data.ptr % cudnn.ALIGNMENT == 0 else x.copy(order="K")
 
 
-def empty(shape: Shape, dtype: Any, channels_last: bool) -> Array:
+def made(shape: Shape, dtype: Any, channels_last: bool) -> Array:
     """New memory for an array that lies so."""
     if not channels_last:
         return cupy.empty(shape, dtype)

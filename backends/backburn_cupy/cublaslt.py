@@ -158,22 +158,24 @@ class Kind(NamedTuple):
     compute: int
     biased: bool
     alignments: tuple[int, ...]
+    result: str  # the dtype of the product
 
 
 def multiply(
     device: int, left: Matrix, right: Matrix, out: int, rows: int, columns: int, length: int, count: int, dtype: str,
-    tf32: bool, bias: int | None = None,
+    tf32: bool, bias: int | None = None, result: str | None = None,
 ) -> bool:  # fmt: skip
     """``out = left @ right + bias``, all by columns, where ``bias`` has an element for each row; False if it cannot be.
 
-    ``out`` lies without gaps. ``count`` is the number of products. The work goes to the current stream.
+    ``out`` lies without gaps; it is of the dtype ``result``, that of the operands if not given. ``count`` is the number
+    of products. The work goes to the current stream.
     """
     if library() is None:
         return False
     places = (left.address, right.address, out) if bias is None else (left.address, right.address, out, bias)
     kind = Kind(
         device, rows, columns, length, count, left[1:], right[1:], dtype, compute_type(dtype, tf32), bias is not None,
-        tuple(alignment(place) for place in places),
+        tuple(alignment(place) for place in places), result or dtype,
     )  # fmt: skip
     return plan(kind).run(left.address, right.address, out, bias)
 
@@ -216,7 +218,8 @@ class Plan:
             _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
         self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
         self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
-        self._out = self._layout(kind, kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
+        whole = (kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
+        self._out = self._layout(kind, *whole, dtype=kind.result)
         self._found = self._choose(kind)
 
     def _kept(self, what: str, *arguments: Any) -> int:
@@ -225,11 +228,12 @@ class Plan:
         return made
 
     def _layout(
-        self, kind: Kind, rows: int, columns: int, leading: int, step: int, transposed: bool = False
+        self, kind: Kind, rows: int, columns: int, leading: int, step: int, transposed: bool = False,
+        dtype: str | None = None,
     ) -> int:  # fmt: skip
         """The descriptor of a matrix that is (rows, columns) after it is transposed."""
         lies = (columns, rows) if transposed else (rows, columns)
-        made = self._kept("MatrixLayout", TYPES[kind.dtype], *lies, leading)
+        made = self._kept("MatrixLayout", TYPES[dtype or kind.dtype], *lies, leading)
         if kind.batch > 1:
             _set("MatrixLayout", made, BATCH_COUNT, ctypes.c_int32(kind.batch))
             _set("MatrixLayout", made, BATCH_STEP, ctypes.c_int64(step))

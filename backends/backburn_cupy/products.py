@@ -52,14 +52,17 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
     return product(k, rows, weight, bias).reshape(shape)
 
 
-def product(k: Any, x: Array, y: Array, bias: Array | None = None) -> Array:
-    """The product of float matrices of at least two axes; ``bias`` is added to each row."""
+def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = None) -> Array:
+    """The product of float matrices of at least two axes; ``bias`` is added to each row.
+
+    ``dtype`` is that of the result: of 16-bit operands it may be float32.
+    """
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        return product(k, rows, y, bias).reshape(*x.shape[:-1], y.shape[1])
+        return product(k, rows, y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
     stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype)
+    out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
     if not out.size or not x.shape[-1]:
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)
@@ -165,10 +168,11 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
     if bias is not None:
         bias = cupy.ascontiguousarray(bias)
     options = (k.number, first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32)
-    if bias is not None and cublaslt.multiply(*options, bias.data.ptr):
+    result = out.dtype.name
+    if bias is not None and cublaslt.multiply(*options, bias.data.ptr, result):
         return
-    if not cublaslt.multiply(*options):
-        _by_cublas(first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32)
+    if not cublaslt.multiply(*options, None, result):
+        _by_cublas(first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32, result)
     if bias is not None:
         cupy.add(out, bias, out=out)
 
@@ -181,20 +185,20 @@ def cublas() -> Any:
 
 def _by_cublas(
     first: cublaslt.Matrix, second: cublaslt.Matrix, out: int, m: int, n: int, length: int, count: int, dtype: str,
-    allow_tf32: bool,
+    allow_tf32: bool, result: str,
 ) -> None:  # fmt: skip
     """The product by columns through CuPy, which no graph can record."""
-    kind, compute = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32)
+    kind, compute, made = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32), cublaslt.TYPES[result]
     one, zero = _ADDRESSES[dtype == "float64"]
     handle = cupy.cuda.device.get_cublas_handle()
     ways = (int(first.transposed), int(second.transposed))
     if count == 1:
         cublas().gemmEx(
             handle, *ways, m, n, length, one, first.address, kind, first.leading, second.address, kind, second.leading,
-            zero, out, kind, m, compute, DEFAULT_ALGORITHM,
+            zero, out, made, m, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
     else:
         cublas().gemmStridedBatchedEx(
             handle, *ways, m, n, length, one, first.address, kind, first.leading, first.step, second.address, kind,
-            second.leading, second.step, zero, out, kind, m, m * n, count, compute, DEFAULT_ALGORITHM,
+            second.leading, second.step, zero, out, made, m, m * n, count, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip

@@ -122,10 +122,10 @@ size_t extent(const Layout& l) {
 
 void run(const Product& p) {
   const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
-  const size_t size = size_of(p.a.type);
+  const size_t size = size_of(p.d.type);
   auto element = [&](const Layout& l, const char* at, int transposed, int place, uint64_t row, uint64_t column) {
     if (transposed) std::swap(row, column);
-    const double value = read(at + (place * l.step + column * l.leading + row) * size, l.type);
+    const double value = read(at + (place * l.step + column * l.leading + row) * size_of(l.type), l.type);
     return p.desc.compute == BY_TF32 ? rounded(static_cast<float>(value), 13) : value;
   };
   for (int place = 0; place < p.d.count; ++place)
@@ -145,9 +145,11 @@ void run(const Product& p) {
 // Whether layouts fit together; what the documentation asks of them.
 bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   for (const Layout* l : {&a, &b, &d})
-    if (!is_type(l->type) || l->type != a.type || l->rows == 0 || l->columns == 0 || l->count != a.count ||
+    if (!is_type(l->type) || l->rows == 0 || l->columns == 0 || l->count != a.count ||
         l->leading < static_cast<int64_t>(l->rows))
       return false;
+  // Of 16-bit operands the result may be of float32.
+  if (b.type != a.type || (d.type != a.type && !(size_of(a.type) == 2 && d.type == FLOAT))) return false;
   if ((desc.compute == BY_DOUBLE) != (a.type == DOUBLE) || (desc.scale == DOUBLE) != (a.type == DOUBLE)) return false;
   if (desc.compute == BY_TF32 && a.type != FLOAT) return false;
   if (desc.epilogue != EPILOGUE_DEFAULT && (desc.epilogue != EPILOGUE_BIAS || !desc.bias)) return false;

@@ -109,7 +109,12 @@ def transposed(k: Any, x: Any) -> Any:
 
 def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float) -> Any:
     """What each query takes of each value before dropout; all 0 for a query that may attend to nothing."""
-    scores = k.mul(k.matmul(query, transposed(k, key)), scale)
+    return weights_of(k, masked_scores(k, k.matmul(query, transposed(k, key)), mask, causal, scale))
+
+
+def masked_scores(k: Any, scores: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """Products of queries and keys, scaled, and minus infinity where a query may not attend to a key."""
+    scores = k.mul(scores, scale)
     if mask is not None:
         is_bool = k.dtype(mask).kind == "bool"
         scores = k.where(mask, scores, -math.inf) if is_bool else k.add(scores, widened(k, mask))
@@ -118,6 +123,11 @@ def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, sca
         row, place = k.arange(0, rows, 1, int64), k.arange(0, places, 1, int64)
         allowed = k.less_equal(k.reshape(place, (1, places)), k.reshape(row, (rows, 1)))
         scores = k.where(allowed, scores, -math.inf)
+    return scores
+
+
+def weights_of(k: Any, scores: Any) -> Any:
+    """The softmax of each query's scores; all 0 where all are minus infinity."""
     if 0 in scores.shape:
         return scores
     last = len(scores.shape) - 1
