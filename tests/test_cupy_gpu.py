@@ -57,6 +57,41 @@ def test_products_of_attention(k: Any, dtype: str) -> None:
     np.testing.assert_allclose(got, host @ host.swapaxes(-1, -2), rtol=tolerance, atol=tolerance * 10)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("library", ["cuDNN", "products"])
+def test_convolutions_and_attention(k: Any, dtype: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against float64, by cuDNN where it is installed, and by products."""
+    from backburn_cupy import cudnn
+
+    if library == "products":
+        monkeypatch.setattr(cudnn, "found", lambda: cudnn.Found(None, "not asked for"))
+    elif cudnn.found().module is None:
+        pytest.skip(cudnn.found().words)
+    numpy, random, wanted = load_backend("numpy"), np.random.default_rng(2), dtypes.as_dtype(dtype)
+    close = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-11}[dtype]
+
+    def same(name: str, shapes: list[tuple[int, ...]], *options: Any) -> None:
+        ours = [k.cast(k.from_numpy(random.normal(size=s)), wanted) for s in shapes]
+        theirs = [k.to_numpy(k.cast(x, dtypes.float64)) for x in ours]
+        got, expected = getattr(k, name)(*ours, *options), getattr(numpy, name)(*theirs, *options)
+        for x, y in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, expected)), strict=True):
+            scale = float(np.abs(y).max())
+            np.testing.assert_allclose(k.to_numpy(k.cast(x, dtypes.float64)), y, rtol=close, atol=close * scale)
+
+    x, w, y = (4, 16, 20, 20), (32, 8, 3, 3), (4, 32, 10, 10)
+    window = ((2, 2), ((1, 1), (1, 1)), (1, 1))
+    same("conv", [x, w, (32,)], *window, 2)
+    same("conv_weight_backward", [x, y], (3, 3), *window, 2)
+    same("conv_transpose", [y, w], None, *window[:2], (1, 1), (1, 1), 2)
+    heads = [(2, 4, 128, 64)] * 3
+    for causal in (False, True):
+        same("scaled_dot_product_attention", heads, None, None, causal, 0.125, 0.0)
+        same("scaled_dot_product_attention_backward", [heads[0], *heads], None, None, None, causal, 0.125, 0.0)
+    if library == "cuDNN":
+        refused = {kind: said for kind, said in cudnn.REFUSED.items() if kind.dtype == dtype}
+        assert refused == {}
+
+
 def test_memory_that_is_not_there(k: Any) -> None:
     with pytest.raises(DeviceMemoryError, match="is exhausted"):
         k.zeros((1 << 50,), dtypes.float32)

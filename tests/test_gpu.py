@@ -1,7 +1,4 @@
-"""On a CUDA device: the contract through the example backend over PyTorch, the one backend so far that has one.
-
-There is no CUDA backend of our own in this release, so that nothing here says anything about its speed.
-"""
+"""On a CUDA device: the contract through the example backend over PyTorch; that of CuPy is in ``test_cupy_gpu.py``."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ def test_its_parts_run_on_the_cupy_backend_over_the_stand_in(tmp_path: Path, par
     report = json.loads((tmp_path / "gpu.json").read_text())
     assert {name: part["problems"] for name, part in report["parts"].items()} == {n: [] for n in parts.split(",")}
     assert done.returncode == 0
+    assert report["about"]["libraries"]["cuDNN"].startswith("9.19.0")
     for model in MODELS if "recording" in parts else ():
         assert report["parts"]["recording"][model]["recorded"]
         assert report["parts"]["recording"][model]["apart"] == 0
@@ -79,10 +80,12 @@ def test_it_says_why_it_does_not_run(arguments: list[str], words: str) -> None:
 
 def test_the_page_has_ratios_and_problems() -> None:
     about = {"backend": "b", "device": "d", "date": "now", "commit": "c", "python": "3", "versions": {}, "small": False}
+    about |= {"libraries": {"cuDNN": "missing"}}
     times = {"eager": 2e-3, "replayed": 1e-3, "torch eager": 4e-3}
     speed = {"mlp": times, "problems": ["gpt: out of\nmemory"], "seconds": 1}
     page = markdown({"about": about, "parts": {"speed": speed}})
     assert "| mlp | replayed | torch eager | 0.25 | 0.3 |" in page
     assert "| mlp | eager | torch eager | 0.50 | 1.0 |" in page
     assert "- **problem**: gpt: out of memory" in page
+    assert "\n- cuDNN: missing\n" in page
     assert "shrunk" not in page

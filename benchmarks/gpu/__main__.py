@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.gpu.parts import PARTS, ROOT, Options
 from benchmarks.gpu.report import markdown
 
-PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "torch", "nvidia-cudnn-frontend")
+PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "torch")
 
 
 def from_checkout() -> None:
@@ -106,7 +106,7 @@ def _about(options: Options) -> dict[str, Any]:
     return {
         **dataclasses.asdict(options), "device": str(backend.device), "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": commit.stdout.strip() or "unknown",
-        "versions": versions,
+        "versions": versions, "libraries": dict(getattr(backend, "libraries", {})),
     }  # fmt: skip
 
 

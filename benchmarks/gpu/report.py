@@ -21,6 +21,8 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [f"# {about['backend']} on {about['device']}", ""]
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
     lines += [f"{about['date']}, commit {about['commit'][:12]}, Python {about['python']}, {versions}.", ""]
+    lines += [f"- {name}: {words}" for name, words in about["libraries"].items()]
+    lines += [""] if about["libraries"] else []
     if about["small"]:
         lines += ["Everything was shrunk: this run tries the program, and its times mean nothing.", ""]
     for name, part in parts.items():
