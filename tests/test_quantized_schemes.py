@@ -181,6 +181,12 @@ def test_schemes_that_do_not_exist(name: str) -> None:
         as_dtype(name)
 
 
+@pytest.mark.parametrize("name", ["qint4", "int4", "quint8", "qint8_symmetric", "qint4_block32", "float8_e5m2"])
+def test_what_is_meant_for_a_scheme(name: str) -> None:
+    with pytest.raises(DTypeError, match=f"{name} is not a dtype.* qint4_symmetric_block32_float16 is one"):
+        as_dtype(name)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("k", [K, BARE])
 def test_what_is_not_finite_is_refused(bad: float, k: Any) -> None:

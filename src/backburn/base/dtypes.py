@@ -254,6 +254,8 @@ STORAGES: Final[dict[str, IntDType | FloatDType]] = {
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
 _SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+)?_(\w+)")
+#: What begins like a scheme.
+_MEANT: Final = re.compile(r"q(u?int|float)\d")
 qint8: Final = QuantizedDType()
 
 FLOATS: Final = (float16, bfloat16, float32, float64)
@@ -290,7 +292,10 @@ def as_dtype(dtype: Any) -> DType:
         if not (part and granularity == "tensor"):
             return QuantizedDType(storage, scale, mode, granularity, **part)
     if found is None:
-        raise DTypeError(f"{name} is not a dtype of backburn. {hint_for(name, DTYPES)}")
+        hint = hint_for(name, DTYPES)
+        if name.removeprefix("q") in STORAGES or _MEANT.match(name):
+            hint = "A scheme of quantized tensors says all of itself: qint4_symmetric_block32_float16 is one"
+        raise DTypeError(f"{name} is not a dtype of backburn. {hint}")
     return found
 
 
