@@ -13,6 +13,7 @@ import backburn as bb
 from backburn.base.errors import FileFormatError
 from backburn.io import load_model, save_model
 from backburn.nn import Linear, ReLU, Sequential, quantize_model
+from backburn.quantization import calibrate
 from backburn.tensor.host import quantized_parts
 
 SCHEMES = [
@@ -100,7 +101,9 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
 
     trainer = Trainer(Config(), load_backend("autodiff(numpy)"))
     trainer.run_epoch()
-    small = quantize_model(trainer.model, "qint8_symmetric_channel0_float16")
+    found = calibrate(trainer.model, [bb.asarray(trainer.images[:64].reshape(64, -1))])
+    options: Any = {"activations": "quint8_affine_tensor_float32", "inputs": found}
+    small = quantize_model(trainer.model, "qint8_symmetric_channel0_float16", **options)
     state = trainer.state()
     save_model(tmp_path / "m.safetensors", small.state_dict(), about={"config": state["config"]})
     assert main(["evaluate", str(tmp_path / "m.safetensors")]) == 0
