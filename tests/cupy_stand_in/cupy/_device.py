@@ -46,8 +46,8 @@ class Device:
 class Graph:
     """What was recorded; launching it does it again."""
 
-    def __init__(self, calls: list[Any]) -> None:
-        self.calls = calls
+    def __init__(self, calls: list[Any], memory: list[Any]) -> None:
+        self.calls, self.memory = calls, memory
 
     def launch(self, stream: Any = None) -> None:
         assert Tape.calls is None
@@ -87,7 +87,7 @@ class Stream:
         Tape.begin()
 
     def end_capture(self) -> Graph:
-        return Graph(Tape.end())
+        return Graph(*Tape.end())
 
     def wait_event(self, event: Event) -> None:
         Tape.forbid("waits")

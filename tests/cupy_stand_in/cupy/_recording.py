@@ -31,17 +31,18 @@ class Tape:
         cls.calls = []
 
     @classmethod
-    def end(cls) -> list[Any]:
-        """End it; returns the calls."""
+    def end(cls) -> tuple[list[Any], list[Any]]:
+        """End it; returns the calls, and the memory that was made meanwhile, which they may use by its address."""
         calls, cls.calls = cls.calls, None
         assert calls is not None
         for array, before in reversed(cls._saved):
             np.copyto(array, before)
         for array in cls._made:
             array.fill(True if array.dtype.kind == "b" else 111)
+        made = [*cls._made]
         cls._saved.clear()
         cls._made.clear()
-        return calls
+        return calls, made
 
     @classmethod
     def add(cls, compute: Any) -> None:
