@@ -19,6 +19,7 @@ from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.duals import Dual
 from backburn.autodiff.forward import Forward
 from backburn.autodiff.graph import Node, OutputNode, Tracked
+from backburn.autodiff.parts import Part
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
@@ -163,9 +164,10 @@ def _watch(called: tuple[str, str], k: Any, node: Node | None) -> None:
     def backward(below: Any, g: Any, at: Node) -> Any:
         with scoped(_INSIDE, called):
             gradients = tuple(rule(below, g, at))
-        for gradient in gradients if _INSIDE.get() is None else ():
-            if gradient is None or gradient.__class__ is list:
+        for found in gradients if _INSIDE.get() is None else ():
+            if found is None or found.__class__ is list:
                 continue
+            gradient = found.gradient if found.__class__ is Part else found
             tangent = getattr(gradient, "tangent", None)
             problem = _problem(inner, gradient) or (tangent is not None and _problem(inner.inner_backend, tangent))
             if problem:

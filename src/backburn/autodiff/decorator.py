@@ -192,9 +192,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
 
     # ---- the twelve methods ----
 
-    def backward(
-        self, tensor: Tracked[BK], cotangent: Any = None, *, retain_graph: bool = False
-    ) -> Gradients[BK]:
+    def backward(self, tensor: Tracked[BK], cotangent: Any = None, *, retain_graph: bool = False) -> Gradients[BK]:
         """The gradients of ``tensor`` for every leaf that it was computed from.
 
         ``cotangent``, an inner primitive of ``tensor``'s shape and dtype, weights its elements; without one, all

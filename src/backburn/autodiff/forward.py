@@ -33,6 +33,7 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     """
 
     _inner: BK
+
     def __new__(cls, inner: BK) -> Forward[BK]:
         """The one object around ``inner``."""
         return shared(cls, inner, lambda: cls.level(inner))

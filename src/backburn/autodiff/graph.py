@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic
 
+from backburn.autodiff.parts import Part, put_together
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
@@ -112,8 +113,8 @@ class Elsewhere:
         self.backend = backend
 
 
-#: Gradients that are no primitives: those of an operation's several outputs, and one on another backend.
-_SPECIAL = frozenset({list, Elsewhere})
+#: Gradients that are no primitives: those of an operation's several outputs, one on another backend, one of a part.
+_SPECIAL = frozenset({list, Elsewhere, Part})
 
 
 def reverse(
@@ -136,11 +137,14 @@ def reverse(
     homes = {} if homes is None else homes
     first = k
     gradients: dict[Node, Any] = {root: seed}
+    parts: dict[Node, list[Part]] = {}
     heap = [(-root.stamp, root)]
     push, pop = heapq.heappush, heapq.heappop
     with scoped(RECORDING, True):
         while heap:
             node = pop(heap)[1]
+            if parts and node in parts:
+                _settle(homes.get(node, first), node, parts.pop(node), gradients)
             backward = node.backward
             if backward is None or (since and node.stamp < since):
                 continue
@@ -158,6 +162,13 @@ def reverse(
                 if gradient is None or parent is None:
                     continue
                 if gradient.__class__ in _SPECIAL:
+                    if gradient.__class__ is Part:
+                        if parent not in parts:
+                            parts[parent] = []
+                            if parent not in gradients:
+                                push(heap, (-parent.stamp, parent))
+                        parts[parent].append(gradient)
+                        continue
                     known = gradients.get(parent)
                     if gradient.__class__ is list:
                         gradient = gradient if known is None else merged(k, known, gradient)
@@ -172,12 +183,18 @@ def reverse(
                     if known is not None:
                         gradient = k.add(known, gradient)
                 gradients[parent] = gradient
-                if known is None:
+                if known is None and not (parts and parent in parts):
                     push(heap, (-parent.stamp, parent))
             del found
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients
+
+
+def _settle(k: Any, node: Node, parts: list[Part], gradients: dict[Node, Any]) -> None:
+    """Add what came from parts of a tensor to its gradient."""
+    gradient, known = put_together(k, parts, node.shape), gradients.get(node)
+    gradients[node] = gradient if known is None else k.add(known, gradient)
 
 
 def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:

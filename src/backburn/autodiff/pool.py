@@ -35,6 +35,7 @@ gradient(
     ),
 )
 
+
 def max_pool_tangent(k: Any, t: Any, out: Any) -> Any:
     """The tangent of each element that was chosen."""
     values, indices = out

@@ -17,9 +17,7 @@ def is_padding(k: Any, indices: Any, weight_shape: tuple[int, ...], padding_idx:
     return k.reshape(found, (*indices.shape, *[1] * (len(weight_shape) - 1)))
 
 
-def embedding_gradient(
-    k: Any, g: Any, indices: Any, weight_shape: tuple[int, ...], padding_idx: int | None
-) -> Any:
+def embedding_gradient(k: Any, g: Any, indices: Any, weight_shape: tuple[int, ...], padding_idx: int | None) -> Any:
     """The rows of the gradient, added at their indices."""
     if padding_idx is not None:
         g = k.where(is_padding(k, indices, weight_shape, padding_idx), 0.0, g)

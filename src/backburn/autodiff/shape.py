@@ -48,9 +48,7 @@ def unpadded(k: Any, g: Any, x_shape: Shape, widths: tuple[tuple[int, int], ...]
 gradient("reshape", x=lambda k, g, x_shape: k.reshape(g, x_shape))
 gradient("broadcast_to", x=lambda g: g)  # the engine sums over what was broadcast
 gradient("permute_dims", x=lambda k, g, axes: k.permute_dims(g, inverse(axes)))
-gradient(
-    "concat", tensors=lambda k, g, tensors_shape, axis: pieces(k, g, axis, [s[axis] for s in tensors_shape])
-)
+gradient("concat", tensors=lambda k, g, tensors_shape, axis: pieces(k, g, axis, [s[axis] for s in tensors_shape]))
 gradient("stack", tensors=unstacked)
 gradient("flip", x=lambda k, g, axis: k.flip(g, axis))
 gradient("roll", x=lambda k, g, shift, axis: k.roll(g, tuple(-s for s in shift), axis))

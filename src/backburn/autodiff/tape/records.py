@@ -110,7 +110,5 @@ def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:
         raise DTypeError(f"{where}: node {node} is {what}")
     _, keys = parts(value)
     if key not in keys:
-        raise ArgumentError(
-            f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}"
-        )
+        raise ArgumentError(f"{where}: the map of node {node} has no key {key!r}. {hint_for(str(key), map(str, keys))}")
     return keys.index(key), len(keys)

@@ -1,0 +1,85 @@
+"""Gradients that came from parts of a tensor: put together once, when all of them are there.
+
+A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Made as large as ``x`` and added to those of
+the others it would cost as much as all of ``x`` at every step; side by side the entries make the gradient in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+class Part:
+    """The gradient of ``slice(x, key)``, which is that of the part of ``x`` that ``key`` names."""
+
+    __slots__ = ("gradient", "key")
+
+    def __init__(self, gradient: Any, key: tuple[slice, ...]) -> None:
+        self.gradient = gradient
+        self.key = key
+
+
+def put_together(k: Any, parts: Sequence[Part], shape: Shape) -> Any:
+    """The gradient of a tensor of ``shape`` whose parts these are; what is in several is added up."""
+    parts = _added(k, parts)
+    for axis in reversed(range(len(shape))):
+        if len(parts) == 1:
+            break
+        parts = _joined(k, parts, shape, axis)
+    total = None
+    for part in parts:
+        full = all(s == slice(0, n, 1) for s, n in zip(part.key, shape, strict=True))
+        gradient = part.gradient if full else k.slice_backward(part.gradient, shape, part.key)
+        total = gradient if total is None else k.add(total, gradient)
+    return total
+
+
+def _bounds(key: tuple[slice, ...]) -> tuple[tuple[Any, ...], ...]:
+    """What a key names, as something that can be looked up."""
+    return tuple((s.start, s.stop, s.step) for s in key)
+
+
+def _added(k: Any, parts: Sequence[Part]) -> list[Part]:
+    """One part for each key: a part that was read several times has several gradients."""
+    found: dict[tuple[Any, ...], Part] = {}
+    for part in parts:
+        bounds = _bounds(part.key)
+        known = found.get(bounds)
+        found[bounds] = part if known is None else Part(k.add(known.gradient, part.gradient), part.key)
+    return list(found.values())
+
+
+def _joined(k: Any, parts: Sequence[Part], shape: Shape, axis: int) -> list[Part]:
+    """Parts that differ along ``axis`` only, and do not overlap, become one along all of it."""
+    groups: dict[tuple[Any, ...], list[Part]] = {}
+    for part in parts:
+        groups.setdefault(_bounds((*part.key[:axis], *part.key[axis + 1 :])), []).append(part)
+    result: list[Part] = []
+    for group in groups.values():
+        group.sort(key=lambda part: part.key[axis].start)
+        ranges = [part.key[axis] for part in group]
+        by_one = all(r.step == 1 for r in ranges)
+        if len(group) == 1 or not by_one or any(a.stop > b.start for a, b in pairwise(ranges)):
+            result.extend(group)
+            continue
+        pieces, end = [], 0
+        for part, r in zip(group, ranges, strict=True):
+            if end < r.start:
+                pieces.append(_zeros_like(k, part, axis, r.start - end))
+            pieces.append(part.gradient)
+            end = r.stop
+        if end < shape[axis]:
+            pieces.append(_zeros_like(k, group[0], axis, shape[axis] - end))
+        key = (*group[0].key[:axis], slice(0, shape[axis], 1), *group[0].key[axis + 1 :])
+        result.append(Part(k.concat(pieces, axis), key))
+    return result
+
+
+def _zeros_like(k: Any, part: Part, axis: int, length: int) -> Any:
+    """Zeros of the shape and dtype of a part's gradient, of another length along ``axis``."""
+    shape = part.gradient.shape
+    return k.zeros((*shape[:axis], length, *shape[axis + 1 :]), k.dtype(part.gradient))
