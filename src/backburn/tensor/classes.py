@@ -45,16 +45,8 @@ from backburn.tensor import (
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
 from backburn.tensor.dispatch import (
-    Scalar,
-    binary,
-    describe,
-    exhausted,
-    explain,
-    inner_of,
-    lift,
-    register_class,
-    wrap,
-)
+    Scalar, binary, describe, exhausted, explain, inner_of, lift, register_class, wrap,
+)  # fmt: skip
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import VERSIONS
 
