@@ -186,6 +186,39 @@ def test_layer_norm_of_every_width(offset: float, monkeypatch: pytest.MonkeyPatc
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
+POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((3, 2, 7, 9), {"size": (2, 2), "stride": (2, 2)}),
+    ((3, 2, 7, 9), {"size": (3, 2), "stride": (2, 1), "padding": ((1, 1), (1, 0)), "dilation": (1, 2)}),
+    ((3, 2, 7, 9), {"size": (3, 3), "stride": (3, 3), "padding": ((1, 1), (1, 1)), "ceil_mode": True}),
+    ((3, 2, 11), {"size": (3,), "stride": (2,), "padding": ((1, 1),)}),
+    ((1, 1, 1, 6), {"size": (2, 2), "padding": ((2, 2), (2, 2)), "dilation": (3, 3)}),
+]
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("shape", "given"), POOLS)
+@pytest.mark.parametrize("kind", ["numbers", "ties", "NaN", "minus infinity"])
+def test_max_pool_and_its_gradient(shape: Any, given: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = len(shape) - 2
+    options = {"stride": (1,) * rank, "padding": ((0, 0),) * rank, "dilation": (1,) * rank, "ceil_mode": False, **given}
+    x = numbers(*shape)
+    if kind == "ties":
+        x = np.round(x)
+    elif kind == "NaN":
+        x[np.random.default_rng(1).random(shape) < 0.2] = np.nan
+    elif kind == "minus infinity":
+        x[np.random.default_rng(1).random(shape) < 0.7] = -np.inf
+    (values, places), (expected, expected_places) = both(monkeypatch, "max_pool", x, **options)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(places, expected_places)
+    grad = numbers(*values.shape[:2], values[0, 0].size, seed=2)
+    flat = places.reshape(grad.shape)
+    lines = (*shape[:2], int(np.prod(shape[2:])))
+    got, wanted = both(monkeypatch, "gather_backward", grad, flat, shape=lines, axis=2)
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
+
+
 SCALES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ((3, 4, 5, 9), (0, 2, 3), (1, 4, 1, 1)),  # over a batch
     ((3, 4, 5, 9), (0, 2, 3), (1, 1, 1, 1)),

@@ -180,7 +180,20 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
         return
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
-    places = _in_range(indices, length).reshape(before, indices.shape[axis], after) * after
+    in_range = _in_range(indices, length)
+    if after == 1 and np.ndim(values) and out.dtype == values.dtype and compiled.serves(values):
+        fast = compiled.kernel("add_places")
+        if fast is not None:
+            whole = [np.ascontiguousarray(a) for a in (in_range.astype(np.int64, copy=False), values)]
+            at, count = [compiled.address(a) for a in (out, *whole)], indices.shape[axis]
+            steps = 4 * length, 8 * count, 4 * count
+
+            def part(start: int, stop: int) -> None:
+                fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count)
+
+            for_parts(part, before, max(1, WORTH // count))
+            return
+    places = in_range.reshape(before, indices.shape[axis], after) * after
     places += (np.arange(before) * (length * after))[:, None, None]
     places += np.arange(after)
     _add_at(out.reshape(-1), places.reshape(-1), values)

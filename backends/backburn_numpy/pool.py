@@ -9,6 +9,7 @@ import numpy as np
 
 from backburn.backend.conv import Pairs, offsets, places_of
 from backburn.backend.pool import pool_windows, reached
+from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
@@ -28,6 +29,9 @@ def max_pool(
 ) -> tuple[Array, Array]:
     places = x.shape[2:]
     counts, widths = pool_windows(places, size, stride, padding, dilation, ceil_mode)
+    found = _by_kernel(x, size, stride, dilation, counts, widths)
+    if found is not None:
+        return found
     images = _padded(x.reshape(-1, *places), widths, -np.inf)
     out = empty((len(images), *counts), x.dtype)
     index = empty(out.shape, np.dtype(np.int64))
@@ -39,7 +43,9 @@ def max_pool(
         at = [_flat([s + o * d for s, o, d in zip(starts, offset, dilation, strict=True)], places)
               for offset in offsets(size)]  # fmt: skip
         # The first element that is no padding stays chosen where all are -inf.
-        first = _flat([np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True)], places)
+        # A window all in the padding has a place all the same.
+        inside = (np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True))
+        first = _flat([np.minimum(s, n - 1) for s, n in zip(inside, places, strict=True)], places)
         rows = max(1, BLOCK // math.prod(images.shape[1:]))
 
         def part(start: int, stop: int) -> None:
@@ -49,6 +55,25 @@ def max_pool(
 
         for_parts(part, len(images), max(1, (WORTH_A_THREAD >> 2) // math.prod(images.shape[1:])))
     return out.reshape(*x.shape[:2], *counts), index.reshape(*x.shape[:2], *counts)
+
+
+def _by_kernel(
+    x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
+) -> tuple[Array, Array] | None:
+    """The results by the compiled kernel, over one or two axes; None where there is none."""
+    kernel = compiled.kernel("max_pool") if len(size) < 3 and compiled.serves(x) and math.prod(counts) else None
+    if kernel is None:
+        return None
+    lead = (1,) * (2 - len(size))  # a sequence is an image of one row
+    before = (*(0,) * len(lead), *(first for first, _ in widths))
+    numbers = [*lead, *x.shape[2:], *lead, *counts, *lead, *size, *lead, *stride, *before, *lead, *dilation]
+    images, geometry = np.ascontiguousarray(x), np.array(numbers, np.int64)
+    shape = (*x.shape[:2], *counts)
+    out, index = empty(shape, x.dtype), empty(shape, np.dtype(np.int64))
+    at = [compiled.address(a) for a in (out, index, images, geometry)]
+    worth = max(1, (WORTH_A_THREAD >> 2) // math.prod(x.shape[2:]))
+    for_parts(lambda first, last: kernel(*at, first, last), x.shape[0] * x.shape[1], worth)
+    return out, index
 
 
 def _choose(images: Array, keys: list[Any], at: list[Array], first: Array, best: Array, index: Array) -> None:

@@ -90,6 +90,8 @@ def _signatures() -> dict[str, list[Any]]:
         "conv_weight": [_POINTER] * 7 + [_FLAG, _POINTER, _COUNT],
         "conv_input": [_POINTER] * 8 + [_COUNT] * 2 + [_POINTER, _COUNT],
         "q_linear": [_POINTER] * 7 + [_FLAG] * 3 + [_COUNT] * 8,
+        "max_pool": [_POINTER] * 4 + [_COUNT] * 2,
+        "add_places": [_POINTER] * 3 + [_COUNT] * 3,
         "add_rows": [_POINTER] * 3 + [_COUNT] * 4,
     }
 

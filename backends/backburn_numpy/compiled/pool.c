@@ -1,0 +1,50 @@
+/* Maximum pooling over one or two axes, and sums by place along lines. */
+#include "kernels.h"
+
+/* Lengths of images and of windows over them, those of the first axis first. */
+typedef struct {
+    int64_t height, width, rows, columns, size[2], stride[2], before[2], dilation[2];
+} Windows;
+
+/* Places of a window along an axis that lie inside of the image: from the first up to and without the last. */
+INLINE void reach(int64_t start, int64_t length, int64_t size, int64_t dilation, int64_t *first, int64_t *last) {
+    *first = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
+    *last = start >= length ? 0 : (length - 1 - start) / dilation + 1;
+    *last = *last < size ? *last : size;
+}
+
+/* The largest element of each window and its place in the image, of the images first to last. The first of equals is
+ * chosen, and the first NaN before all. */
+KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, const float *restrict x,
+                              const Windows *restrict w, int64_t first, int64_t last) {
+    x += first * w->height * w->width;
+    out += first * w->rows * w->columns, index += first * w->rows * w->columns;
+    for (int64_t image = first; image < last; image++, x += w->height * w->width)
+        for (int64_t row = 0; row < w->rows; row++) {
+            const int64_t top = row * w->stride[0] - w->before[0];
+            int64_t i0, i1;
+            reach(top, w->height, w->size[0], w->dilation[0], &i0, &i1);
+            for (int64_t column = 0; column < w->columns; column++) {
+                const int64_t left = column * w->stride[1] - w->before[1];
+                int64_t j0, j1;
+                reach(left, w->width, w->size[1], w->dilation[1], &j0, &j1);
+                /* A window all in the padding is minus infinity, and has a place all the same. */
+                const int64_t i = top + i0 * w->dilation[0], j = left + j0 * w->dilation[1];
+                int64_t chosen = (i < w->height ? i : w->height - 1) * w->width + (j < w->width ? j : w->width - 1);
+                float best = i0 < i1 && j0 < j1 ? x[chosen] : -INFINITY;
+                for (int64_t i = i0; i < i1; i++)
+                    for (int64_t j = j0; j < j1; j++) {
+                        const int64_t at = (top + i * w->dilation[0]) * w->width + left + j * w->dilation[1];
+                        if (x[at] > best || (x[at] != x[at] && best == best)) best = x[at], chosen = at;
+                    }
+                *out++ = best, *index++ = chosen;
+            }
+        }
+}
+
+/* Adds count values of each line to the places of a line of out that indices name, all in range. */
+KERNEL void backburn_add_places(float *restrict out, const int64_t *restrict indices, const float *restrict values,
+                                int64_t lines, int64_t length, int64_t count) {
+    for (int64_t line = 0; line < lines; line++, out += length, indices += count, values += count)
+        for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];
+}
