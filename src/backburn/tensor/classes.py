@@ -20,7 +20,6 @@ from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
     GraphError,
-    ImmutableError,
     NotDifferentiableError,
     ShapeError,
 )
@@ -45,8 +44,16 @@ from backburn.tensor import (
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
 from backburn.tensor.dispatch import (
-    Scalar, binary, describe, exhausted, explain, inner_of, lift, register_class, wrap,
-)  # fmt: skip
+    Scalar,
+    binary,
+    describe,
+    exhausted,
+    explain,
+    inner_of,
+    lift,
+    register_class,
+    wrap,
+)
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import VERSIONS
 
@@ -397,10 +404,7 @@ class Tensor:
     if not TYPE_CHECKING:  # checkers refuse it as well
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            raise ImmutableError(
-                "x[i] = v: tensors are never changed: x = x.at[i].set(v) makes a changed copy, and for x[i] += v "
-                f"x = x.at[i].add(v). Operands: {describe((self, value))}. Index: {describe((key,)) or None}"
-            )
+            raise indexing.unchanged(self, key, value)
 
     # ---- operators ----
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand, wrap
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
@@ -60,6 +60,14 @@ def getitem(x: T, key: Any, /) -> T:
         except OutOfRangeError as error:
             raise _outside("x[...]", x, plan, error) from error
     return _shaped(y, plan.shape)  # type: ignore[no-any-return]
+
+
+def unchanged(x: Any, key: Any, value: Any) -> ImmutableError:
+    """The error for ``x[key] = value``."""
+    return ImmutableError(
+        "x[i] = v: tensors are never changed: x = x.at[i].set(v) makes a changed copy, and for x[i] += v "
+        f"x = x.at[i].add(v). Operands: {describe((x, value))}. Index: {describe((key,)) or None}"
+    )
 
 
 class At(Generic[T]):
