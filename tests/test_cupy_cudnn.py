@@ -323,7 +323,7 @@ def test_attention_that_cudnn_is_not_asked_for(k: Any, dnn: Any) -> None:
     assert dnn.CALLS == []
     dnn.SETTINGS["refused"] = {"sdpa_backward"}
     attend()
-    assert [call.operation for call in dnn.CALLS] == ["sdpa", "sdpa"]
+    assert [call.operation for call in dnn.CALLS] == ["sdpa"]  # and not once more for a gradient that is not made
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, "float32", "float64"])

@@ -39,7 +39,7 @@ def scaled_dot_product_attention(
     attended(query.shape, key.shape, value.shape, *masks)
     if mask is None and keep is None and _is_for_cudnn(query, key, value):
         call = _Call(k, query, key, value, causal, scale)
-        if call.forward(statistics=False):
+        if call.forward():
             return call.out.reshape(*query.shape[:-1], value.shape[-1])
     weights = dropped(k, _weights(k, query, key, mask, causal, scale), keep, dropout)
     return product(k, converted(weights, value.dtype), value)
@@ -145,22 +145,28 @@ class _Call:
     def out(self) -> Array:
         return self._arrays[OUT]
 
-    def forward(self, statistics: bool) -> bool:
-        query, value = self._arrays[QUERY], self._arrays[VALUE]
-        self._add(OUT, (*query.shape[:3], value.shape[3]))
-        if statistics:
-            self._arrays[STATISTICS] = cupy.empty((*query.shape[:3], 1), np.float32)
-        return self._run(False, statistics)
+    def forward(self) -> bool:
+        """Compute the result; False without a plan."""
+        self._add_out()
+        plan, addresses = self._planned(False, False)
+        return bool(plan.run(addresses))
 
     def backward(self, grad: Array) -> tuple[Array, ...] | None:
         """The gradients; None without a plan. The forward pass is done anew, for the sums of its weights."""
-        if not self.forward(statistics=True):
-            return None
+        self._add_out()
+        self._arrays[STATISTICS] = cupy.empty((*self.out.shape[:3], 1), np.float32)
+        again, of_forward = self._planned(False, True)
         self._arrays[GRAD] = _four(grad)
         results = {OF_QUERY: QUERY, OF_KEY: KEY, OF_VALUE: VALUE}
         for number, like in results.items():
             self._add(number, self._arrays[like].shape)
-        return tuple(self._arrays[n] for n in results) if self._run(True, True) else None
+        plan, addresses = self._planned(True, True)
+        if not (plan.is_there and again.run(of_forward) and plan.run(addresses)):
+            return None
+        return tuple(self._arrays[n] for n in results)
+
+    def _add_out(self) -> None:
+        self._add(OUT, (*self._arrays[QUERY].shape[:3], self._arrays[VALUE].shape[3]))
 
     def _add(self, number: int, shape: Shape) -> None:
         """New memory for a result, which lies as the queries do."""
@@ -171,14 +177,15 @@ class _Call:
         else:
             self._arrays[number] = cupy.empty(shape, dtype)
 
-    def _run(self, is_backward: bool, with_statistics: bool) -> bool:
+    def _planned(self, is_backward: bool, with_statistics: bool) -> tuple[Any, dict[int, int]]:
+        """The plan for what has been added so far, and where that is."""
         k, query = self._k, self._arrays[QUERY]
         tensors = tuple((n, x.shape, _steps(x)) for n, x in sorted(self._arrays.items()))
         kind = Attention(
             k.number, query.dtype.name, k.allow_tf32, k.deterministic, tensors, self._causal, self._scale, is_backward,
             with_statistics,
         )  # fmt: skip
-        return cudnn.plan(kind).run({n: x.data.ptr for n, x in self._arrays.items()})
+        return cudnn.plan(kind), {n: x.data.ptr for n, x in self._arrays.items()}
 
 
 def _is_sliced_by_head(x: Array) -> bool:
