@@ -191,7 +191,6 @@ POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 2, 7, 9), {"size": (3, 2), "stride": (2, 1), "padding": ((1, 1), (1, 0)), "dilation": (1, 2)}),
     ((3, 2, 7, 9), {"size": (3, 3), "stride": (3, 3), "padding": ((1, 1), (1, 1)), "ceil_mode": True}),
     ((3, 2, 11), {"size": (3,), "stride": (2,), "padding": ((1, 1),)}),
-    ((1, 1, 1, 6), {"size": (2, 2), "padding": ((2, 2), (2, 2)), "dilation": (3, 3)}),
 ]
 
 

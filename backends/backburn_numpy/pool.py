@@ -43,9 +43,7 @@ def max_pool(
         at = [_flat([s + o * d for s, o, d in zip(starts, offset, dilation, strict=True)], places)
               for offset in offsets(size)]  # fmt: skip
         # The first element that is no padding stays chosen where all are -inf.
-        # A window all in the padding has a place all the same.
-        inside = (np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True))
-        first = _flat([np.minimum(s, n - 1) for s, n in zip(inside, places, strict=True)], places)
+        first = _flat([np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True)], places)
         rows = max(1, BLOCK // math.prod(images.shape[1:]))
 
         def part(start: int, stop: int) -> None:
@@ -61,12 +59,13 @@ def _by_kernel(
     x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
 ) -> tuple[Array, Array] | None:
     """The results by the compiled kernel, over one or two axes; None where there is none."""
-    kernel = compiled.kernel("max_pool") if len(size) < 3 and compiled.serves(x) and math.prod(counts) else None
+    kernel = compiled.kernel("max_pool") if len(size) < 3 and compiled.serves(x) and 0 not in counts else None
     if kernel is None:
         return None
     lead = (1,) * (2 - len(size))  # a sequence is an image of one row
     before = (*(0,) * len(lead), *(first for first, _ in widths))
-    numbers = [*lead, *x.shape[2:], *lead, *counts, *lead, *size, *lead, *stride, *before, *lead, *dilation]
+    pairs = (x.shape[2:], counts, size, stride)
+    numbers = [n for pair in pairs for n in (*lead, *pair)] + [*before, *lead, *dilation]
     images, geometry = np.ascontiguousarray(x), np.array(numbers, np.int64)
     shape = (*x.shape[:2], *counts)
     out, index = empty(shape, x.dtype), empty(shape, np.dtype(np.int64))

@@ -14,7 +14,7 @@ INLINE void reach(int64_t start, int64_t length, int64_t size, int64_t dilation,
 }
 
 /* The largest element of each window and its place in the image, of the images first to last. The first of equals is
- * chosen, and the first NaN before all. */
+ * chosen, and the first NaN before all. Every window reaches into the image. */
 KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, const float *restrict x,
                               const Windows *restrict w, int64_t first, int64_t last) {
     x += first * w->height * w->width;
@@ -28,10 +28,8 @@ KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, cons
                 const int64_t left = column * w->stride[1] - w->before[1];
                 int64_t j0, j1;
                 reach(left, w->width, w->size[1], w->dilation[1], &j0, &j1);
-                /* A window all in the padding is minus infinity, and has a place all the same. */
-                const int64_t i = top + i0 * w->dilation[0], j = left + j0 * w->dilation[1];
-                int64_t chosen = (i < w->height ? i : w->height - 1) * w->width + (j < w->width ? j : w->width - 1);
-                float best = i0 < i1 && j0 < j1 ? x[chosen] : -INFINITY;
+                int64_t chosen = (top + i0 * w->dilation[0]) * w->width + left + j0 * w->dilation[1];
+                float best = x[chosen];
                 for (int64_t i = i0; i < i1; i++)
                     for (int64_t j = j0; j < j1; j++) {
                         const int64_t at = (top + i * w->dilation[0]) * w->width + left + j * w->dilation[1];
