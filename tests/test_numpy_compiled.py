@@ -317,6 +317,12 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 5, 60, 60), (130, 5, 1, 1), {}),
     ((2, 5, 9, 9), (3, 5, 1, 1), {"stride": (2, 2)}),
     ((2, 2, 3, 3), (2, 2, 5, 5), {"padding": ((4, 4), (4, 4))}),
+    ((3, 4, 9, 8), (4, 1, 3, 3), {"groups": 4, "padding": ((1, 1), (1, 1))}),
+    ((3, 4, 9, 8), (8, 1, 3, 2), {"groups": 4, "padding": ((0, 2), (1, 0)), "dilation": (2, 3)}),
+    ((3, 4, 9, 8), (4, 1, 3, 3), {"groups": 4, "padding": ((1, 1), (0, 1)), "stride": (2, 3)}),
+    ((1, 2, 300, 70), (2, 1, 5, 5), {"groups": 2, "padding": ((2, 2), (2, 2))}),
+    ((3, 1, 40), (3, 1, 4), {"padding": ((3, 0),)}),
+    ((3, 4, 5, 5), (4, 1, 1, 1), {"groups": 4}),
 ]
 
 
@@ -471,7 +477,7 @@ def test_the_command_says_why_nothing_is_compiled() -> None:
 
 @needs_kernels
 def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path) -> None:
-    old = tmp_path / "kernels-x86-64-00000000.so"
+    old = tmp_path / f"x86-64-00000000{build.SUFFIX}"
     old.touch()
     made = build.build(tmp_path)
     assert [path.parent for path in made] == [tmp_path] * len(build.levels())

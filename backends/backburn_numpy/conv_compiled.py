@@ -43,6 +43,12 @@ class Geometry:
         )  # fmt: skip
         #: Multiplications of the whole.
         self.products = math.prod(places) * self.depth
+        #: The lengths of an image that all windows lie in.
+        self.padded = [
+            n + (m - 1) * spacing for n, m, spacing in zip(self.counts, (*lead, *size), (*lead, *dilation), strict=True)
+        ]
+        #: Whether the kernels take planes instead of products of matrices (``is_thin`` in conv.c).
+        self.is_thin = self.inputs == 1 and self.outputs < 4
 
 
 def geometry(
@@ -73,7 +79,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
     # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
-    turned = g.outputs < min(g.depth, TURNED)
+    turned = g.outputs < min(g.depth, TURNED) and not g.is_thin
     totals: dict[tuple[int, int], Array] = {}
     whole = _whole(x, grad)
 
@@ -122,6 +128,9 @@ def _numbers(blocks: list[Block]) -> Array:
 
 def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
     """Memory for the columns of the largest block, and for its outputs side by side."""
+    if g.is_thin:  # an image and its outputs, in rows of the padded length
+        height, width = g.padded
+        return empty((2 * height + 1, width), np.dtype(np.float32)), np.empty(0, np.float32)
     examples, rows = blocks[:, 1] - blocks[:, 0], blocks[:, 3] - blocks[:, 2]
     count = int((examples * rows).max()) * g.counts[1]
     side = count if int(examples.max()) > 1 else 0

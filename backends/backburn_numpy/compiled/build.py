@@ -18,6 +18,9 @@ FOLDER = Path(__file__).parent
 SOURCES = sorted(FOLDER.glob("*.c"))
 HEADERS = sorted(FOLDER.glob("*.h"))
 
+#: Not .so, lest tools that list a package's modules take a library for one.
+SUFFIX = ".kernels"
+
 #: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
 FLAGS = (
     *("-std=c11", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
@@ -50,7 +53,7 @@ def edition() -> str:
 
 def library(level: str, folder: Path = FOLDER) -> Path:
     """Where the library for an instruction set lies, as made of the present sources."""
-    return folder / f"kernels-{level}-{edition()}.so"
+    return folder / f"{level}-{edition()}{SUFFIX}"
 
 
 class NoCompilerError(RuntimeError):
@@ -62,7 +65,7 @@ def build(folder: Path = FOLDER) -> list[Path]:
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
-    before, made = set(folder.glob("kernels-*.so")), []
+    before, made = set(folder.glob(f"*{SUFFIX}")), []
     for level, flags in levels().items():
         target = library(level, folder)
         # Written beside its place, so that no process ever loads half a library.

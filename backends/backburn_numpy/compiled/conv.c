@@ -125,6 +125,125 @@ static const float *outputs_of(const float *restrict y, float *restrict side, co
     return side;
 }
 
+/* ---- one channel in, few out: products of matrices would be of single rows ---- */
+
+INLINE int is_thin(const Geometry *g) { return g->inputs == 1 && g->outputs < 4; }
+
+/* Where element (i, j) of the windows meets the image: rows and columns of windows, and the offset of the first. */
+typedef struct {
+    int64_t top, bottom, left, right, offset;
+} Meeting;
+
+INLINE Meeting meeting_of(const Geometry *g, int64_t first, int64_t last, int64_t i, int64_t j) {
+    const int64_t row = i * g->dilation[0] - g->before[0], column = j * g->dilation[1] - g->before[1];
+    Meeting m;
+    inside(row + first * g->stride[0], g->stride[0], g->height, last - first, &m.top, &m.bottom);
+    inside(column, g->stride[1], g->width, g->columns, &m.left, &m.right);
+    m.top += first, m.bottom += first, m.offset = row * g->width + column;
+    return m;
+}
+
+enum Direction { TO_OUTPUTS, TO_IMAGE, TO_WEIGHT };
+
+/* One plane of the image, one of the outputs and one window's weights: adds to one of them products of the others. */
+INLINE void convolve_rows(float *restrict image, float *restrict outputs, float *restrict weight, const Geometry *g,
+                          int64_t first, int64_t last, const enum Direction direction) {
+    for (int64_t i = 0; i < g->size[0]; i++)
+        for (int64_t j = 0; j < g->size[1]; j++, weight++) {
+            const Meeting m = meeting_of(g, first, last, i, j);
+            const int64_t step = g->stride[1];
+            const float by = *weight;
+            float total = 0.0f;
+            for (int64_t row = m.top; row < m.bottom; row++) {
+                float *restrict y = outputs + row * g->columns;
+                float *restrict x = image + row * g->stride[0] * g->width + m.offset;
+                for (int64_t k = m.left; k < m.right; k++) {
+                    if (direction == TO_OUTPUTS) y[k] += by * x[k * step];
+                    if (direction == TO_IMAGE) x[k * step] += by * y[k];
+                    if (direction == TO_WEIGHT) total += x[k * step] * y[k];
+                }
+            }
+            if (direction == TO_WEIGHT) *weight += total;
+        }
+}
+
+/* The same for stride 1, with both planes in rows as long as the padded image's: an element of the windows is one shift
+ * of all rows then. The memory is for both. */
+INLINE void convolve_shifts(float *restrict image, float *restrict outputs, float *restrict weight, const Geometry *g,
+                            int64_t first, int64_t last, float *restrict memory, const enum Direction direction) {
+    const int64_t length = g->columns + (g->size[1] - 1) * g->dilation[1], rows = last - first;
+    const int64_t height = rows + (g->size[0] - 1) * g->dilation[0], most = rows * length;
+    float *restrict x = memory, *restrict y = memory + (height + 1) * length; /* the last shift reads beyond the end */
+    memset(memory, 0, (size_t)((height + 1) * length + most) * sizeof *memory);
+    const int64_t top = first - g->before[0], left = g->before[1];
+    const int64_t from = top < 0 ? -top : 0, end = top + height > g->height ? g->height - top : height;
+    const int64_t width = g->width < length - left ? g->width : length - left;
+    if (direction != TO_IMAGE)
+        for (int64_t row = from; row < end; row++)
+            for (int64_t k = 0; k < width; k++) x[row * length + left + k] = image[(top + row) * g->width + k];
+    if (direction != TO_OUTPUTS)
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t k = 0; k < g->columns; k++) y[row * length + k] = outputs[(first + row) * g->columns + k];
+    for (int64_t i = 0; i < g->size[0]; i++)
+        for (int64_t j = 0; j < g->size[1]; j++, weight++) {
+            float *restrict shifted = x + i * g->dilation[0] * length + j * g->dilation[1];
+            const float by = *weight;
+            float total = 0.0f;
+            if (direction == TO_OUTPUTS) {
+                LOOP for (int64_t k = 0; k < most; k++) y[k] += by * shifted[k];
+            } else if (direction == TO_IMAGE) {
+                LOOP for (int64_t k = 0; k < most; k++) shifted[k] += by * y[k];
+            } else {
+                SUM_OF(total) for (int64_t k = 0; k < most; k++) total += shifted[k] * y[k];
+                *weight += total;
+            }
+        }
+    if (direction == TO_OUTPUTS)
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t k = 0; k < g->columns; k++) outputs[(first + row) * g->columns + k] += y[row * length + k];
+    if (direction == TO_IMAGE)
+        for (int64_t row = from; row < end; row++)
+            for (int64_t k = 0; k < width; k++) image[(top + row) * g->width + k] += x[row * length + left + k];
+}
+
+INLINE void convolve_plane(float *restrict image, float *restrict outputs, float *restrict weight, const Geometry *g,
+                           int64_t first, int64_t last, float *restrict memory, const enum Direction direction) {
+    if (g->stride[0] == 1 && g->stride[1] == 1)
+        convolve_shifts(image, outputs, weight, g, first, last, memory, direction);
+    else
+        convolve_rows(image, outputs, weight, g, first, last, direction);
+}
+
+/* The planes of a block for one group. What is added to has been filled, or is filled with the bias or 0 before. */
+static void convolve_thin(const float *image, const float *outputs, const float *weight, const float *bias,
+                          float *memory, const Geometry *g, const Block *b, int64_t group,
+                          enum Direction direction) {
+    const int64_t plane = g->height * g->width, places = g->rows * g->columns, elements = g->size[0] * g->size[1];
+    for (int64_t n = b->start; n < b->stop; n++) {
+        /* Of the three only that in the given direction is written to. */
+        float *x = (float *)image + (n * g->groups + group) * plane;
+        const float start = bias ? bias[group] : 0.0f;
+        if (direction == TO_IMAGE && b->first == 0)
+            LOOP for (int64_t k = 0; k < plane; k++) x[k] = start;
+        for (int64_t c = 0; c < g->outputs; c++) {
+            const int64_t channel = group * g->outputs + c;
+            float *y = (float *)outputs + (n * g->groups * g->outputs + channel) * places;
+            float *w = (float *)weight + channel * elements;
+            if (direction == TO_OUTPUTS) {
+                const float from = bias ? bias[channel] : 0.0f;
+                for (int64_t k = b->first * g->columns; k < b->last * g->columns; k++) y[k] = from;
+                convolve_plane(x, y, w, g, b->first, b->last, memory, TO_OUTPUTS);
+            } else if (direction == TO_IMAGE) {
+                convolve_plane(x, y, w, g, b->first, b->last, memory, TO_IMAGE);
+            } else {
+                convolve_plane(x, y, w, g, b->first, b->last, memory, TO_WEIGHT);
+            }
+        }
+    }
+}
+
+/* ---- kernels ---- */
+
 /* Fills out with the convolution of x, plus the bias if it is not null. Columns and side are memory for one block. */
 KERNEL void backburn_conv(float *restrict out, const float *restrict x, const float *restrict weight,
                           const float *restrict bias, float *restrict columns, float *restrict side, Product *product,
@@ -132,6 +251,10 @@ KERNEL void backburn_conv(float *restrict out, const float *restrict x, const fl
     const int64_t depth = g->inputs * g->size[0] * g->size[1], plane = g->rows * g->columns;
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
+            if (is_thin(g)) {
+                convolve_thin(x, out, weight, bias, columns, g, b, group, TO_OUTPUTS);
+                continue;
+            }
             const int64_t count = (b->last - b->first) * g->columns, all = windows_in(g, b);
             const float *windows = columns_of(x, columns, g, b, group);
             const float *weights = weight + group * g->outputs * depth, *biases = bias ? bias + group * g->outputs : 0;
@@ -159,6 +282,10 @@ KERNEL void backburn_conv_weight(float *restrict out, const float *restrict x, c
     const int64_t depth = g->inputs * g->size[0] * g->size[1];
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
+            if (is_thin(g)) { /* never turned */
+                convolve_thin(x, grad, out, 0, columns, g, b, group, TO_WEIGHT);
+                continue;
+            }
             const int64_t all = windows_in(g, b);
             const float *windows = columns_of(x, columns, g, b, group);
             int64_t step;
@@ -182,6 +309,10 @@ KERNEL void backburn_conv_input(float *restrict out, const float *restrict y, co
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, plane = g->height * g->width;
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
+            if (is_thin(g)) {
+                convolve_thin(out, y, weight, bias, columns, g, b, group, TO_IMAGE);
+                continue;
+            }
             const int64_t count = (b->last - b->first) * g->columns, all = windows_in(g, b);
             int64_t step;
             const float *places = outputs_of(y, side, g, b, group, &step);
