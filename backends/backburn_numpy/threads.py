@@ -18,15 +18,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
 
 #: Below so many elements a second thread costs more than it brings.
 WORTH_A_THREAD = 1 << 20
 
+Work = Callable[[int, int], None]
+#: A part of some work, and where it is told that it has ended: None, or what it raised.
+Task = tuple[Work, int, int, "SimpleQueue[BaseException | None]"]
+
 _lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_pool: _Pool | None = None
 _count: int | None = None
 _inside = threading.local()
 
@@ -47,7 +51,7 @@ def set_num_threads(count: int) -> None:
     with _lock:
         _count, old, _pool = count, _pool, None
     if old is not None:
-        old.shutdown(wait=False)
+        old.close()
 
 
 def _from_environment() -> int:
@@ -60,19 +64,41 @@ def _from_environment() -> int:
     return int(text)
 
 
-def _executor(workers: int) -> ThreadPoolExecutor:
+class _Pool:
+    """Threads that wait for tasks. Futures would take ten times as long to hand over and back as a queue."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers, self.tasks = workers, SimpleQueue[Task | None]()
+        for number in range(workers):
+            threading.Thread(target=self._serve, name=f"backburn-numpy-{number}", daemon=True).start()
+
+    def _serve(self) -> None:
+        _inside.worker = True
+        while (task := self.tasks.get()) is not None:
+            work, start, stop, ended = task
+            try:
+                work(start, stop)
+            except BaseException as error:
+                ended.put(error)
+            else:
+                ended.put(None)
+            del task, work, ended  # a thread that waits keeps nothing alive
+
+    def close(self) -> None:
+        """Let the threads end when their tasks have."""
+        for _ in range(self.workers):
+            self.tasks.put(None)
+
+
+def _workers(count: int) -> _Pool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(workers, thread_name_prefix="backburn-numpy", initializer=_enter)
+            _pool = _Pool(count)
         return _pool
 
 
-def _enter() -> None:
-    _inside.worker = True
-
-
-def for_parts(work: Callable[[int, int], None], size: int, worth: int = WORTH_A_THREAD) -> None:
+def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
     """Call ``work(start, stop)`` for parts that make up ``range(size)``, at once in several threads if it pays.
 
     The parts are equal, at least ``worth`` / 2 long, and none is empty. What one of them raises is raised here when all
@@ -83,12 +109,13 @@ def for_parts(work: Callable[[int, int], None], size: int, worth: int = WORTH_A_
         work(0, size)
         return
     bounds = [size * i // parts for i in range(parts + 1)]
-    pool = _executor(num_threads() - 1)
-    futures = [pool.submit(work, bounds[i], bounds[i + 1]) for i in range(1, parts)]
+    tasks, ended = _workers(num_threads() - 1).tasks, SimpleQueue[BaseException | None]()
+    for i in range(1, parts):
+        tasks.put((work, bounds[i], bounds[i + 1], ended))
     try:
         work(bounds[0], bounds[1])
     finally:
-        errors = [future.exception() for future in futures]
+        errors = [ended.get() for _ in range(1, parts)]
     for error in errors:
         if error is not None:
             raise error
