@@ -59,7 +59,13 @@ def test_kernels_and_their_signatures() -> None:
         assert compiled.kernel(name) is not None, name
     assert compiled.kernel("no such kernel") is None
     sources = "".join(path.read_text() for path in build.SOURCES)
-    assert set(re.findall(r"KERNEL void backburn_(\w+)\(", sources)) <= set(compiled.SIGNATURES)
+    kinds = {"int64_t": ctypes.c_int64, "float": ctypes.c_float, "int": ctypes.c_int}
+    for name, parameters in re.findall(r"KERNEL void backburn_(\w+)\(([^)]*)\)", sources):
+        types = [
+            ctypes.c_void_p if "*" in text else kinds[text.split()[-2]]
+            for text in parameters.replace("\n", " ").split(",")
+        ]
+        assert compiled.SIGNATURES[name] == types, name
 
 
 CASES: list[Any] = [

@@ -41,6 +41,9 @@ INLINE int32_t to_bits(float value) {
     return bits;
 }
 
+/* 2**n for n in -126 to 127; of other n, as NaN brings them, some number. */
+INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
+
 /* exp(x + rest), for a rest that is small against 1 or the rounding error of x: 2**n p(r) with r in -0.35 to 0.35 and
  * the polynomial of Cephes (Moshier). Within 1 ulp where the result is normal; overflows to infinity, underflows
  * through subnormal numbers to 0, NaN stays NaN. */
@@ -59,8 +62,8 @@ INLINE float exp_of_sum(float x, float rest) {
     p = p * r + 5.0000001201e-1f;
     p = (p * r) * r + r + 1.0f;
     /* n goes from -150 to 128, which takes two factors that are powers of 2 each. */
-    const int32_t whole = to_bits(shifted) - to_bits(shift), half = whole >> 1;
-    return p * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+    const int32_t whole = (int32_t)((uint32_t)to_bits(shifted) - (uint32_t)to_bits(shift)), half = whole >> 1;
+    return p * power_of_2(half) * power_of_2(whole - half);
 }
 
 INLINE float exp_of(float x) { return exp_of_sum(x, 0.0f); }
