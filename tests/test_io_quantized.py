@@ -19,6 +19,7 @@ from backburn.tensor.host import quantized_parts
 SCHEMES = [
     "qint8_symmetric_channel0_float32", "qint4_symmetric_block32_float16", "qint4_affine_block7_bfloat16",
     "quint8_affine_tensor_float32", "qfloat8_e4m3fn_symmetric_block16_float16",
+    "qint4_affine_block16x32_float16",
 ]  # fmt: skip
 
 

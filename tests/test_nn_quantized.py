@@ -25,6 +25,7 @@ def model() -> Sequential:
         ("qint8_symmetric_channel0_float32", 0.02),
         ("quint8_affine_tensor_float32", 0.03),
         ("qint4_affine_block4_float16", 0.3),
+        ("qint8_affine_block3x5_float16", 0.03),
     ],
 )
 def test_a_quantized_model_computes_nearly_the_same(scheme: str, tolerance: float) -> None:

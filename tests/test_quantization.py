@@ -152,7 +152,7 @@ def test_options_that_make_no_sense(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("observer", [MinMax(), Percentile(percent=99.0), MSE(candidates=5)])
-@pytest.mark.parametrize("part", ["tensor", "channel0", "channel1", "block5", "block64"])
+@pytest.mark.parametrize("part", ["tensor", "channel0", "channel1", "block5", "block64", "block4x5", "block64x64"])
 def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
     x = tensor(6, 13)
     chosen = scheme(f"qint4_affine_{part}_float16")
@@ -289,7 +289,7 @@ def test_the_layer_that_costs_most_can_be_skipped() -> None:
     "name",
     [
         INT4, "qint4_affine_channel0_float32", "qint4_symmetric_tensor_float32", "qint4_affine_channel1_float32",
-        "qint4_affine_block5_float16", "qfloat8_e5m2_symmetric_channel0_float32",
+        "qint4_affine_block5_float16", "qint4_symmetric_block3x8_float16", "qfloat8_e5m2_symmetric_channel0_float32",
     ],
 )  # fmt: skip
 def test_compensated_errors_are_smaller(name: str) -> None:

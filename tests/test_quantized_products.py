@@ -22,7 +22,7 @@ RANDOM = np.random.default_rng(0)
 SCHEMES = [
     f"q{storage}_{granularity}_float32"
     for storage in ("int8_symmetric", "int4_symmetric", "uint8_affine", "int4_affine")
-    for granularity in ("tensor", "channel0", "channel1", "block4", "block5")
+    for granularity in ("tensor", "channel0", "channel1", "block4", "block5", "block2x4", "block5x3", "block4x1")
 ]
 
 
@@ -143,7 +143,11 @@ def test_products_overflow_only_where_those_of_floats_do(name: str, transposed: 
     assert np.isinf(K.q_linear(np.array([[3e38] * 4], np.float32), q, None, transposed)).all()
 
 
-@pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "quint8_affine_channel1_float32"])
+@pytest.mark.parametrize(
+    "name",
+    ["qint8_symmetric_channel0_float32", "quint8_affine_channel1_float32", "qint8_affine_block32_float32",
+     "qint8_symmetric_block16x32_float32"],
+)  # fmt: skip
 def test_products_with_transposed_views(name: str) -> None:
     """They are products with the weight itself: no row of a view is gathered from all over it."""
     w, x = RANDOM.standard_normal((320, 300)), RANDOM.standard_normal((4, 300)).astype(np.float32)
@@ -249,8 +253,11 @@ def test_any_mix_on_tensors() -> None:
         bb.quantized_matmul(w, w.quantize())
 
 
+WEIGHTS = ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float16", "qint4_affine_block16x32_float16"]
+
+
 @pytest.mark.parametrize("batch", [1, 8, 128])
-@pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float16"])
+@pytest.mark.parametrize("name", WEIGHTS)
 def test_the_weight_is_never_whole_in_memory(name: str, batch: int) -> None:
     import tracemalloc
 

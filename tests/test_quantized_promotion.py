@@ -15,7 +15,10 @@ from backburn.tensor.propagate import QUANTIZED_FAMILIES
 
 PROPAGATE = "autodiff(numpy(quantized=propagate))"
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
-SCHEMES = ["qint8_symmetric_tensor_float32", "quint8_affine_channel1_float32", "qint4_symmetric_block3_float16"]
+SCHEMES = [
+    "qint8_symmetric_tensor_float32", "quint8_affine_channel1_float32", "qint4_symmetric_block3_float16",
+    "qint8_affine_block2x3_float32",
+]  # fmt: skip
 
 
 def sample_of(name: str) -> Sample | None:

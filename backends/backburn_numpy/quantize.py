@@ -12,7 +12,7 @@ from backburn.backend import float8
 from backburn.backend.quantized import (
     LARGEST,
     Quantized,
-    block_length,
+    block_lengths,
     refuse,
     refuse_infinite,
     refuse_turned,
@@ -84,7 +84,7 @@ def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> Quan
     stored = np.empty(x.size, np.uint8 if dtype.is_float or dtype.storage.name == "uint8" else np.int8)
     start = 0
     for part in parts:
-        _round(part, scale, zero, dtype, stored[start : start + part.size].reshape(part.shape))
+        _round(part, scale, zero, dtype, x.shape, stored[start : start + part.size].reshape(part.shape))
         start += part.size
     values = stored.reshape(turned.shape)
     if dtype.axis is not None:
@@ -96,41 +96,54 @@ def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Arr
     """The least and largest value that share each step, and 0, in float64."""
     found = []
     for ufunc in (np.minimum, np.maximum):
-        if dtype.block is None:
-            axes = tuple(a for a in range(x.ndim) if a != dtype.axis)
-            result = ufunc.reduce(x, axes, initial=0) if x.size else np.zeros(steps, x.dtype)
+        if not x.size:
+            result = np.zeros(steps, x.dtype)
+        elif dtype.block_shape:
+            result = x
+            for axis, size in enumerate(reversed(block_lengths(dtype, x.shape)), 1):
+                result = ufunc.reduceat(result, np.arange(0, x.shape[-axis], size), -axis)
         else:
-            starts = np.arange(0, x.shape[-1], block_length(dtype, x.shape[-1]))
-            result = ufunc.reduceat(x, starts, -1) if x.size else np.zeros(steps, x.dtype)
+            result = ufunc.reduce(x, tuple(a for a in range(x.ndim) if a != dtype.axis), initial=0)
         found.append(ufunc(np.asarray(result, np.float64), 0.0, out=...))
     return found[0], found[1]
 
 
-def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, out: Array) -> None:
-    """The stored values of a matrix whose rows have one step each, or blocks of them."""
+def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, shape: Shape, out: Array) -> None:
+    """The stored values of a matrix whose rows have one step each, or are those of a tensor of ``shape`` in blocks."""
     least, most = dtype.limits
     height = max(1, BLOCK // max(1, x.shape[1]))
     for start in range(0, x.shape[0], height):
         part = x[start : start + height].astype(np.float64)
-        np.divide(part, _steps(scale, dtype, start, part), out=part)
+        np.divide(part, _steps(scale, dtype, shape, start, part), out=part)
         if dtype.is_float:
             codes = np.searchsorted(_tables(dtype.storage.name)[0], np.abs(part))
             out[start : start + height] = codes + 128 * (part < 0)
             continue
         np.rint(part, out=part)
         if zero is not None:
-            np.add(part, _steps(zero, dtype, start, part), out=part)
+            np.add(part, _steps(zero, dtype, shape, start, part), out=part)
         out[start : start + height] = np.clip(part, least, most, out=part)
 
 
-def _steps(steps: Array, dtype: QuantizedDType, start: int, part: Array) -> Array:
+def _steps(steps: Array, dtype: QuantizedDType, shape: Shape, start: int, part: Array) -> Array:
     """The steps of the rows of ``part``, from row ``start`` on."""
     if dtype.granularity == "tensor":
         return steps
     if dtype.axis is not None:
         return steps[start : start + len(part), None].astype(np.float64)
-    rows = steps.reshape(-1, steps.shape[-1])[start : start + len(part)].astype(np.float64)
-    return np.repeat(rows, block_length(dtype, part.shape[1]), -1)[:, : part.shape[1]]
+    rows = row_steps(steps, dtype, shape, slice(start, start + len(part))).astype(np.float64)
+    return np.repeat(rows, block_lengths(dtype, shape)[-1], -1)[:, : shape[-1]]
+
+
+def row_steps(steps: Array, dtype: QuantizedDType, shape: Shape, rows: slice) -> Array:
+    """The steps of the blocks in some rows of a tensor, which are its lines along the last axis."""
+    sizes = block_lengths(dtype, shape)[:-1]
+    if not sizes:
+        return steps.reshape(-1, steps.shape[-1])[rows]
+    at = list(np.unravel_index(np.arange(rows.start, rows.stop), shape[:-1]))
+    for axis, size in enumerate(reversed(sizes), 1):
+        at[-axis] = at[-axis] // size
+    return steps[tuple(at)]
 
 
 def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
@@ -171,9 +184,11 @@ def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
     """Steps or zero points such that they broadcast to ``shape``."""
     if dtype.axis is not None:
         return steps.reshape([n if a == dtype.axis else 1 for a, n in enumerate(shape)])
-    if dtype.block is None:
+    if not dtype.block_shape:
         return steps
-    return np.repeat(steps, block_length(dtype, shape[-1]), -1)[..., : shape[-1]]
+    for axis, size in enumerate(block_lengths(dtype, shape), -len(dtype.block_shape)):
+        steps = np.repeat(steps, size, axis)
+    return steps[tuple(map(slice, shape))]
 
 
 def pack(values: Array) -> Array:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from backburn.backend.quantized import block_length
+from backburn.backend.quantized import block_lengths
+from backburn.backend.quantized_moves import permute_dims
 from backburn.backend.quantized_products import depth, is_integral, linear_shape, product_shape, row_blocks
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH, wide
 from backburn_numpy.memory import empty
-from backburn_numpy.quantize import QuantizedArray, dequantize, plain, stored
+from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -48,12 +48,11 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
 
 def _as_it_lies(weight: QuantizedArray, transposed: bool) -> tuple[QuantizedArray, bool]:
     """A transposed view as the weight whose transpose it is, the rows of which lie together; else what is given."""
-    scheme, values = weight.dtype, weight.values
-    upright: Array = values.T
-    if scheme.block is not None or scheme.is_packed or values.flags.c_contiguous or not upright.flags.c_contiguous:
+    values: Array = weight.values
+    if weight.dtype.is_packed or values.flags.c_contiguous or not values.T.flags.c_contiguous:
         return weight, transposed
-    turned = scheme if scheme.axis is None else scheme.over(1 - scheme.axis)
-    return replace(weight, values=upright, dtype=turned, shape=weight.shape[::-1]), not transposed
+    turned: Any = permute_dims(plain(), weight, (1, 0))
+    return turned, not transposed
 
 
 def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool) -> None:
@@ -64,7 +63,7 @@ def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool
     sums = _block_sums(rows, weight) if transposed else None
     by_block = transposed and len(rows) <= FEW and _has_whole_blocks(weight)
     expanded = _Expanded(weight, rows.dtype, has_steps and not by_block, sums is None)
-    for block in row_blocks(weight.shape):
+    for block in row_blocks(weight.shape, weight.dtype):
         part = expanded.rows(block)
         if transposed:
             if by_block:
@@ -87,8 +86,10 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     kinds = [_KINDS.get("packed" if scheme.is_packed and p is weight.values else p.dtype.name) for p in parts]
     if kernel is None or product is None or None in kinds or x.dtype != np.float32:
         return False
-    block = inputs if scheme.block is None else block_length(scheme, inputs)
-    if scheme.is_float or scheme.axis not in (None, 0) or (scheme.is_packed and block % 2 and block < inputs):
+    block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs
+    if scheme.is_float or scheme.axis not in (None, 0) or len(scheme.block_shape) > 1:
+        return False
+    if scheme.is_packed and block % 2 and block < inputs:
         return False
     if not out.size or inputs * outputs < compiled.SMALL:
         return False
@@ -123,7 +124,7 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
     left = _Expanded(x, np.dtype(np.float32), False).rows(slice(0, rows))
     total = np.zeros((rows, columns), np.float64 if x.shape[1] > most or dtype is float64 else np.float32)
     expanded = _Expanded(y, np.dtype(np.float32), False)
-    for block in row_blocks(y.shape):
+    for block in row_blocks(y.shape, y.dtype):
         right = expanded.rows(block)
         into, these = (total[:, block], left) if transposed else (total, left[:, block])
         right = right.T if transposed else right
@@ -174,16 +175,17 @@ class _Expanded:
         """The steps or zero points of some rows, with two axes unless they are one."""
         if self.q.dtype.axis == 1 or self.q.dtype.granularity == "tensor":
             return steps.astype(self.dtype)
-        found = steps[rows].astype(self.dtype)
-        return found if self.q.dtype.block is not None else found[:, None]
+        if self.q.dtype.block_shape:
+            return row_steps(steps, self.q.dtype, self.q.shape, rows).astype(self.dtype)
+        return steps[rows, None].astype(self.dtype)
 
 
 def _apply(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None:
     """Change ``part`` by the steps of its elements; blocks one after another in place where they are whole."""
-    if dtype.block is None:
+    if not dtype.block_shape:
         ufunc(part, steps, out=part)
         return
-    block = block_length(dtype, part.shape[1])
+    block = block_lengths(dtype, part.shape)[-1]
     if part.shape[1] % block == 0 and part.flags.c_contiguous:
         blocks = part.reshape(*steps.shape, block)
         ufunc(blocks, steps[..., None], out=blocks)
@@ -202,14 +204,14 @@ def _pairs(two: bool) -> Array:
 
 def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
     """The sums of ``x`` over each block of a weight with zero points, for which these are taken out of the product."""
-    if weight.zero is None or weight.dtype.block is None or not x.size:
+    if weight.zero is None or not weight.dtype.block_shape or not x.size:
         return None
-    return np.add.reduceat(x, np.arange(0, x.shape[1], block_length(weight.dtype, x.shape[1])), -1)
+    return np.add.reduceat(x, np.arange(0, x.shape[1], block_lengths(weight.dtype, weight.shape)[-1]), -1)
 
 
 def _has_whole_blocks(weight: QuantizedArray) -> bool:
-    inputs = weight.shape[1]
-    return weight.dtype.block is not None and inputs > 0 and inputs % block_length(weight.dtype, inputs) == 0
+    inputs, lengths = weight.shape[1], block_lengths(weight.dtype, weight.shape)
+    return bool(lengths) and inputs > 0 and inputs % lengths[-1] == 0
 
 
 def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
@@ -219,9 +221,9 @@ def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
     values, operands = part.reshape(outputs, blocks, size), x.reshape(len(x), blocks, size)
     sums = np.matmul(values.transpose(1, 0, 2), operands.transpose(1, 2, 0))
     sums *= steps.T[:, :, None]
-    return sums.sum(0).T
+    return np.add.reduce(sums, 0).T
 
 
 def _zeros_times_steps(weight: QuantizedArray, rows: slice, dtype: Any) -> Array:
-    assert weight.zero is not None
-    return weight.zero[rows].astype(dtype) * weight.scale[rows].astype(dtype)
+    zero, scale = (row_steps(s, weight.dtype, weight.shape, rows).astype(dtype) for s in (weight.zero, weight.scale))
+    return zero * scale

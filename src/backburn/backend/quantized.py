@@ -29,8 +29,8 @@ class Quantized(Generic[P]):
     """Integers, their steps and zero points, the scheme by which they were made, and the shape that they have.
 
     ``values`` has the shape of the tensor; packed values lie two to a byte along the last axis, the first in the lower
-    half. ``scale`` is 0-d, has one step for each channel, or one for each block in the place of the last axis. ``zero``
-    has its shape, or is None where the scheme is symmetric.
+    half. ``scale`` is 0-d, has one step for each channel, or the shape of the tensor with the number of blocks along
+    each axis in the place of its length. ``zero`` has its shape, or is None where the scheme is symmetric.
     """
 
     values: P
@@ -40,16 +40,15 @@ class Quantized(Generic[P]):
     shape: Shape
 
 
-def blocks_of(dtype: QuantizedDType, length: int) -> int:
-    """How many blocks an axis of ``length`` has."""
-    assert dtype.block is not None
-    return -(-length // dtype.block)
+def block_over(dtype: QuantizedDType, rank: int) -> Shape:
+    """The lengths of a block along all of ``rank`` axes: 1 along those before the ones that it has lengths for."""
+    return (1,) * (rank - len(dtype.block_shape)) + dtype.block_shape
 
 
-def block_length(dtype: QuantizedDType, length: int) -> int:
-    """The most values that share a step along an axis of ``length``, which a block may be longer than."""
-    assert dtype.block is not None
-    return min(dtype.block, max(1, length))
+def block_lengths(dtype: QuantizedDType, shape: Shape) -> Shape:
+    """The most values that share a step along each of a block's axes, which it may be longer than."""
+    lengths = dtype.block_shape
+    return tuple(min(size, max(1, n)) for size, n in zip(lengths, shape[len(shape) - len(lengths) :], strict=True))
 
 
 def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
@@ -60,9 +59,10 @@ def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
         if not 0 <= dtype.axis < len(shape):
             raise AxisError(f"the scheme {dtype} does not fit the shape {list(shape)}: there is no axis {dtype.axis}")
         return (shape[dtype.axis],)
-    if not shape:
-        raise ShapeError(f"the scheme {dtype} does not fit the shape []: blocks lie along the last axis")
-    return (*shape[:-1], blocks_of(dtype, shape[-1]))
+    if len(dtype.block_shape) > len(shape):
+        axes = "the last axis" if len(dtype.block_shape) == 1 else f"the last {len(dtype.block_shape)} axes"
+        raise ShapeError(f"the scheme {dtype} does not fit the shape {list(shape)}: its blocks lie along {axes}")
+    return tuple(-(-n // size) for n, size in zip(shape, block_over(dtype, len(shape)), strict=True))
 
 
 def refuse_infinite(shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
@@ -94,13 +94,25 @@ def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
     """Steps or zero points such that they broadcast to ``shape``."""
     if dtype.axis is not None:
         return k.reshape(steps, tuple(n if a == dtype.axis else 1 for a, n in enumerate(shape)))
-    if dtype.block is None:
+    if not dtype.block_shape:
         return steps
-    size = block_length(dtype, shape[-1])
-    wide = k.reshape(steps, (*steps.shape, 1))
-    wide = k.broadcast_to(wide, (*steps.shape, size))
-    wide = k.reshape(wide, (*steps.shape[:-1], steps.shape[-1] * size))
-    return k.slice(wide, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape))
+    each = _apart(tuple(steps.shape), (1,) * len(dtype.block_shape))
+    sizes = block_lengths(dtype, shape)
+    wide = k.broadcast_to(k.reshape(steps, each), _apart(tuple(steps.shape), sizes))
+    wide = k.reshape(wide, _whole_blocks(tuple(steps.shape), sizes))
+    return k.slice(wide, tuple(slice(0, n, 1) for n in shape))
+
+
+def _apart(counts: Shape, sizes: Shape) -> Shape:
+    """A shape with the number of blocks and the place in a block as axes of their own, for each of a block's axes."""
+    lead = len(counts) - len(sizes)
+    return (*counts[:lead], *(n for pair in zip(counts[lead:], sizes, strict=True) for n in pair))
+
+
+def _whole_blocks(counts: Shape, sizes: Shape) -> Shape:
+    """The shape that so many whole blocks make."""
+    lead = len(counts) - len(sizes)
+    return (*counts[:lead], *(count * size for count, size in zip(counts[lead:], sizes, strict=True)))
 
 
 def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
@@ -110,13 +122,14 @@ def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
         return k.zeros(steps, float64), k.zeros(steps, float64)
     x = k.cast(x, float64)
     axes = tuple(a for a in range(len(shape)) if a != dtype.axis)
-    if dtype.block is not None:
-        size = block_length(dtype, shape[-1])
-        missing = steps[-1] * size - shape[-1]
-        if missing:
-            x = k.concat([x, k.zeros((*shape[:-1], missing), float64)], len(shape) - 1)
-        x = k.reshape(x, (*steps, size))
-        axes = (len(shape),)
+    if dtype.block_shape:
+        sizes = block_lengths(dtype, shape)
+        for axis, length in enumerate(_whole_blocks(steps, sizes)):
+            if length > shape[axis]:
+                missing = (*x.shape[:axis], length - shape[axis], *x.shape[axis + 1 :])
+                x = k.concat([x, k.zeros(missing, float64)], axis)
+        x = k.reshape(x, _apart(steps, sizes))
+        axes = tuple(range(len(shape) - len(sizes) + 1, len(shape) + len(sizes), 2))
     return k.minimum(k.min(x, axes), 0.0), k.maximum(k.max(x, axes), 0.0)
 
 

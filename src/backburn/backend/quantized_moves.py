@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from backburn.backend.index import Key, canonical_slice
 from backburn.backend.layout import joined, permuted
-from backburn.backend.quantized import Quantized, blocks_of, integers, pack, unpack
+from backburn.backend.quantized import Quantized, block_over, integers, pack, scale_shape, unpack
 from backburn.backend.shapes import broadcast_to as broadcast_shape
 from backburn.backend.shapes import reshape as reshape_shape
 from backburn.base.dtypes import QuantizedDType
@@ -65,7 +65,7 @@ def _refuse(x: Q, what: str) -> NoReturn:
 
 
 def reshape(k: Any, x: Q, /, shape: Shape) -> Q:
-    """The same values under another shape that keeps the channel axis, or the last axis where blocks lie along it."""
+    """The same values under another shape that keeps the channel axis, or the axes along which blocks lie."""
     reshape_shape(x.shape, shape=shape)
     old: Shape = x.shape
     whole = bool(shape and old) and shape[-1] == old[-1]
@@ -82,11 +82,28 @@ def reshape(k: Any, x: Q, /, shape: Shape) -> Q:
         if old[a] == 1:  # one step serves all values
             return _made(k, x, values, x.dtype.for_tensor(), lambda s: k.reshape(s, ()), whole)
         _refuse(x, f"the shape {list(shape)}")
-    if x.dtype.block is not None:
-        if not shape or shape[-1] != old[-1] or _size(shape[:-1]) != _size(old[:-1]):
-            _refuse(x, f"the shape {list(shape)}")
-        return _made(k, x, values, None, lambda s: k.reshape(s, (*shape[:-1], s.shape[-1])), whole)
+    if x.dtype.block_shape:
+        dtype = x.dtype.in_blocks(_blocks_in(x, shape))
+        return _made(k, x, values, dtype, lambda s: k.reshape(s, scale_shape(shape, dtype)), whole)
     return _made(k, x, values, whole=whole)
+
+
+def _blocks_in(x: Q, shape: Shape) -> Shape:
+    """The lengths of blocks along the last axes of another shape, in which axes of length 1 may be more or fewer."""
+    lengths = x.dtype.block_shape
+    if shape[-len(lengths) :] == x.shape[-len(lengths) :]:
+        return lengths
+    last = [(n, size) for n, size in zip(x.shape[-len(lengths) :], lengths, strict=True) if n != 1]
+    found: list[int] = []
+    for n in reversed(shape):
+        if not last or n not in (1, last[-1][0]):
+            break
+        found.append(1 if n == 1 else last.pop()[1])
+    if not last and max(found, default=1) > 1:
+        return tuple(reversed(found))
+    if _size(x.scale.shape) == 1:  # one step serves all values
+        return ()
+    _refuse(x, f"the shape {list(shape)}")
 
 
 def broadcast_to(k: Any, x: Q, /, shape: Shape) -> Q:
@@ -100,19 +117,18 @@ def broadcast_to(k: Any, x: Q, /, shape: Shape) -> Q:
     if x.dtype.axis is not None:
         axis = x.dtype.axis + len(shape) - len(x.shape)
         return _made(k, x, values, x.dtype.over(axis), lambda s: k.broadcast_to(s, (shape[axis],)), whole)
-    if x.dtype.block is not None:
-        steps = (*shape[:-1], blocks_of(x.dtype, shape[-1]))
-        return _made(k, x, values, None, lambda s: k.broadcast_to(s, steps), whole)
+    if x.dtype.block_shape:
+        return _made(k, x, values, None, lambda s: k.broadcast_to(s, scale_shape(shape, x.dtype)), whole)
     return _made(k, x, values, whole=whole)
 
 
 def permute_dims(k: Any, x: Q, /, axes: Shape) -> Q:
-    """The same values with their axes in another order, in which blocks still lie along the last."""
+    """The same values with their axes, and the lengths of blocks along them, in another order."""
     permuted(x.shape, axes=axes)
-    if x.dtype.block is not None and axes[-1] != len(axes) - 1:
-        _refuse(x, f"the order {list(axes)} of axes")
-    dtype = None if x.dtype.axis is None else x.dtype.over(axes.index(x.dtype.axis))
-    steps = None if x.dtype.block is None else lambda s: k.permute_dims(s, axes)
+    dtype, steps = None if x.dtype.axis is None else x.dtype.over(axes.index(x.dtype.axis)), None
+    if x.dtype.block_shape:
+        lengths = block_over(x.dtype, len(axes))
+        dtype, steps = x.dtype.in_blocks(tuple(lengths[a] for a in axes)), lambda s: k.permute_dims(s, axes)
     whole = not axes or axes[-1] == len(axes) - 1
     if x.dtype.is_packed and not whole:
         return _with_steps(x, _packed_anew(k, x, axes), tuple(x.shape[a] for a in axes), dtype, steps)
@@ -137,7 +153,7 @@ def _packed_anew(k: Any, x: Q, axes: Shape) -> Any:
 
 
 def slice_(k: Any, x: Q, /, key: Key) -> Q:
-    """The values at ``key``; along the last axis whole blocks, or parts of one, from the beginning of a block on."""
+    """The values at ``key``; along an axis of blocks whole ones, or parts of one, from the beginning of one on."""
     whole = bool(key) and x.shape[-1] > 0 and key[-1] == slice(0, x.shape[-1], 1)
 
     def values(v: Any) -> Any:
@@ -146,26 +162,25 @@ def slice_(k: Any, x: Q, /, key: Key) -> Q:
     if x.dtype.axis is not None:
         chosen = key[x.dtype.axis]
         return _made(k, x, values, None, lambda s: k.slice(s, (chosen,)), whole)
-    if x.dtype.block is None:
+    if not x.dtype.block_shape:
         return _made(k, x, values, whole=whole)
-    last = _block_range(x, key[-1])
-    return _made(k, x, values, None, lambda s: k.slice(s, (*key[:-1], last)), whole)
+    lengths = block_over(x.dtype, len(key))
+    blocks = tuple(s if n == 1 else _block_range(x, a, n, s) for a, (n, s) in enumerate(zip(lengths, key, strict=True)))
+    return _made(k, x, values, None, lambda s: k.slice(s, blocks), whole)
 
 
-def _block_range(x: Q, key: slice) -> slice:
-    """The blocks of the values at ``key`` along the last axis."""
-    size, length = x.dtype.block, x.shape[-1]
-    assert size is not None
+def _block_range(x: Q, axis: int, size: int, key: slice) -> slice:
+    """The blocks of the values at ``key`` along an axis, on which they have ``size`` values each."""
+    length = x.shape[axis]
     chosen = range(*key.indices(length))
     if not chosen:
         return slice(0, 0, 1)
-    blocks = blocks_of(x.dtype, length)
     first, last = sorted((chosen[0] // size, chosen[-1] // size))
     if first == last or (chosen.step == 1 and chosen[0] % size == 0):
         return slice(first, last + 1, 1)
     if chosen.step == -1 and len(chosen) == length and length % size == 0:
-        return canonical_slice(slice(None, None, -1), blocks)
-    _refuse(x, f"the range {key} of the last axis")
+        return canonical_slice(slice(None, None, -1), length // size)
+    _refuse(x, f"the range {key} of axis {axis}")
 
 
 def take(k: Any, x: Q, indices: Any, /, axis: int) -> Q:
@@ -182,16 +197,18 @@ def take(k: Any, x: Q, indices: Any, /, axis: int) -> Q:
         return _made(k, x, values, dtype, lambda s: k.take(s, indices, 0), whole)
     if x.dtype.axis is not None:
         return _made(k, x, values, x.dtype.over(x.dtype.axis + (rank - 1 if axis < x.dtype.axis else 0)), whole=whole)
-    if x.dtype.block is None:
+    if not x.dtype.block_shape:
         return _made(k, x, values, whole=whole)
-    if not whole:
+    lengths = block_over(x.dtype, len(x.shape))
+    if lengths[axis] > 1:
         _refuse(x, f"taking along axis {axis}")
-    return _made(k, x, values, None, lambda s: k.take(s, indices, axis), whole)
+    dtype = x.dtype.in_blocks((*lengths[:axis], *(1,) * rank, *lengths[axis + 1 :]))
+    return _made(k, x, values, dtype, lambda s: k.take(s, indices, axis), whole)
 
 
 def gather(k: Any, x: Q, indices: Any, /, axis: int) -> Q:
     """The values that ``indices`` name along ``axis``, along which all must share their steps."""
-    if x.dtype.axis == axis or x.dtype.block is not None:
+    if x.dtype.axis == axis or x.dtype.block_shape:
         _refuse(x, f"gathering along axis {axis}")
     return _made(k, x, lambda v: k.gather(v, indices, axis))
 
@@ -207,10 +224,9 @@ def concat(k: Any, tensors: Sequence[Any], /, axis: int) -> Q:
         values = pack(k, k.concat([integers(k, x) for x in tensors], axis))
     else:
         values = k.concat([x.values for x in tensors], axis)
-    along = dtype.axis == axis or dtype.block is not None
-    if along:
-        if dtype.block is not None and axis == last and any(x.shape[-1] % dtype.block for x in tensors[:-1]):
-            _refuse(first, "joining along the last axis in the middle of a block")
+    if dtype.axis == axis or dtype.block_shape:
+        if dtype.block_shape and any(x.shape[axis] % block_over(dtype, last + 1)[axis] for x in tensors[:-1]):
+            _refuse(first, f"joining along axis {axis} in the middle of a block")
         place = 0 if dtype.axis is not None else axis
         joined_zero = None if first.zero is None else k.concat([x.zero for x in tensors], place)
         scale = k.concat([x.scale for x in tensors], place)

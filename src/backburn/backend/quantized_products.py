@@ -6,12 +6,13 @@ integers up exactly where the steps allow it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from backburn.backend import shapes
 from backburn.backend.kinds import Kinds, between, quantizable
-from backburn.backend.quantized import centred
+from backburn.backend.quantized import block_over, centred
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, qint8
@@ -45,9 +46,12 @@ def product_shape(x: Shape, y: Shape, *, transposed: bool = False, **_: Any) -> 
     return shapes.matmul(x, y[::-1] if transposed else y)
 
 
-def row_blocks(shape: Shape) -> Iterator[slice]:
-    """Ranges of the rows of a weight that are expanded at a time."""
-    return _parts(shape[0], max(1, BLOCK // max(1, shape[1])))
+def row_blocks(shape: Shape, dtype: QuantizedDType) -> Iterator[slice]:
+    """Ranges of the first axis of a quantized tensor that are expanded at a time, none of parts of several blocks."""
+    size, block = max(1, BLOCK // max(1, math.prod(shape[1:]))), block_over(dtype, len(shape))[0]
+    for whole in _parts(shape[0], max(1, size // block) * block):
+        for part in _parts(whole.stop - whole.start, size):
+            yield slice(whole.start + part.start, whole.start + part.stop, 1)
 
 
 def depth(x: QuantizedDType, y: QuantizedDType) -> int:
@@ -87,7 +91,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         x = self.cast(given, wide)
         parts: list[Any] = []
         total: Any = None
-        for block in row_blocks(rows.shape):
+        for block in row_blocks(rows.shape, rows.dtype):
             part = self.dequantize(_rows(self, rows, block), wide)
             if transposed:
                 parts.append(self.matmul(x, self.permute_dims(part, (1, 0))))
@@ -174,7 +178,8 @@ def _sums(k: Any, x: Any, y: Any, transposed: bool, multiply: Multiply | None) -
     left, most = k.cast(centred(k, x), float32), depth(x.dtype, y.dtype)
     if not transposed:
         return _columns_product(k, left, y, most)
-    return k.concat([_rows_product(k, left, _multiples(k, y, block), most) for block in row_blocks(y.shape)], 1)
+    blocks = row_blocks(y.shape, y.dtype)
+    return k.concat([_rows_product(k, left, _multiples(k, y, block), most) for block in blocks], 1)
 
 
 def _multiples(k: Any, y: Any, rows: slice) -> Any:

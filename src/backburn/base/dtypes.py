@@ -117,25 +117,31 @@ class QuantizedDType(DType):
 
     In ``mode`` ``"symmetric"`` zero points are 0, in ``"affine"`` there is one beside
     each step. ``granularity`` says which values share a step: all (``"tensor"``), those of one place along ``axis``
-    (``"channel"``), or ``block`` neighbours along the last axis (``"block"``; the last block may be shorter). ``scale``
-    is the dtype of the steps: float32, float16 or bfloat16.
+    (``"channel"``), or those of a ``block`` (``"block"``): so many neighbours along the last axis, or for several
+    lengths a box of them over as many last axes. At the end of an axis blocks may be shorter; lengths of 1 in front say
+    nothing, and are left out. ``scale`` is the dtype of the steps: float32, float16 or bfloat16.
 
         >>> QuantizedDType("int4", granularity="block", block=32, scale="float16")
         qint4_symmetric_block32_float16
+        >>> QuantizedDType("int8", granularity="block", block=(16, 32)).block_shape
+        (16, 32)
+        >>> as_dtype("qint8_symmetric_block16x32_float32").block
+        (16, 32)
         >>> as_dtype("quint8_affine_channel0_float32").axis
         0
 
     Raises :class:`DTypeError` for schemes that do not exist, such as uint8 values without zero points.
     """
 
-    __slots__ = ("axis", "block", "granularity", "mode", "scale", "storage")
+    __slots__ = ("axis", "block_shape", "granularity", "mode", "scale", "storage")
     kind = "quantized"
     storage: IntDType | FloatDType
     scale: FloatDType
     mode: str
     granularity: str
     axis: int | None
-    block: int | None
+    #: The lengths of a block along as many last axes; none where the granularity is another.
+    block_shape: tuple[int, ...]
 
     def __new__(
         cls,
@@ -145,11 +151,11 @@ class QuantizedDType(DType):
         granularity: str = "tensor",
         *,
         axis: int | None = None,
-        block: int | None = None,
+        block: int | tuple[int, ...] | None = None,
     ) -> QuantizedDType:
         """The scheme of these parts; always the same object."""
-        axis, block = (_whole_number(what, n) for what, n in (("an axis", axis), ("a block", block)))
-        part = axis if granularity == "channel" else block if granularity == "block" else None
+        axis, lengths = None if axis is None else _whole_number("an axis", axis), _lengths(block)
+        part = axis if granularity == "channel" else "x".join(map(str, lengths)) if granularity == "block" else None
         name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
         stored, step = STORAGES.get(str(storage)), _SCALES.get(str(scale))
         known = mode in ("symmetric", "affine") and granularity in ("tensor", "channel", "block")
@@ -158,10 +164,10 @@ class QuantizedDType(DType):
                 f"{name} is no scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
                 "mode symmetric or affine, granularity tensor, channel or block"
             )
-        given = (axis is not None, block is not None)
-        if given != (granularity == "channel", granularity == "block") or (block is not None and block < 1):
+        given = (axis is not None, lengths != ())
+        if given != (granularity == "channel", granularity == "block") or min(lengths, default=1) < 1:
             raise DTypeError(
-                f"{name} is no scheme with axis={axis} and block={block}: channel needs an axis, block a length from 1 "
+                f"{name} is no scheme with axis={axis} and block={block}: channel needs an axis, block lengths from 1 "
                 "on, and neither anything else"
             )
         if stored is uint8 and mode == "symmetric":
@@ -175,11 +181,16 @@ class QuantizedDType(DType):
         for key, value in (("storage", stored), ("scale", step), ("mode", mode), ("granularity", granularity)):
             object.__setattr__(self, key, value)
         object.__setattr__(self, "axis", axis)
-        object.__setattr__(self, "block", block)
+        object.__setattr__(self, "block_shape", lengths)
         return _SCHEMES.setdefault(name, self)
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         """All is done by ``__new__``."""
+
+    @property
+    def block(self) -> int | tuple[int, ...] | None:
+        """The length of a block along the last axis, its lengths where it has several, or None."""
+        return self.block_shape[0] if len(self.block_shape) == 1 else self.block_shape or None
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -211,15 +222,29 @@ class QuantizedDType(DType):
         """The same scheme with another channel axis."""
         return QuantizedDType(self.storage, self.scale, self.mode, "channel", axis=axis)
 
+    def in_blocks(self, lengths: tuple[int, ...]) -> QuantizedDType:
+        """The same scheme with blocks of these lengths along the last axes; without any, with one step for all."""
+        if not lengths:
+            return self.for_tensor()
+        return QuantizedDType(self.storage, self.scale, self.mode, "block", block=lengths)
+
     def for_tensor(self) -> QuantizedDType:
         """The same scheme with one step for all values."""
         return QuantizedDType(self.storage, self.scale, self.mode)
 
 
-def _whole_number(what: str, value: Any) -> int | None:
-    """An integer of any kind but a truth value, or None."""
-    if value is None:
-        return None
+def _lengths(block: Any) -> tuple[int, ...]:
+    """The lengths of a block, without those of 1 in front of another; none of None."""
+    if block is None:
+        return ()
+    lengths = tuple(_whole_number("a block", n) for n in (block if isinstance(block, tuple | list) else (block,)))
+    while lengths[:1] == (1,) and len(lengths) > 1:
+        lengths = lengths[1:]
+    return lengths
+
+
+def _whole_number(what: str, value: Any) -> int:
+    """An integer of any kind but a truth value."""
     try:
         if not isinstance(value, bool):
             return index(value)
@@ -253,7 +278,7 @@ STORAGES: Final[dict[str, IntDType | FloatDType]] = {
 }
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
-_SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+)?_(\w+)")
+_SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+(?:x-?\d+)*)?_(\w+)")
 #: What begins like a scheme.
 _MEANT: Final = re.compile(r"q(u?int|float)\d")
 qint8: Final = QuantizedDType()
@@ -288,9 +313,11 @@ def as_dtype(dtype: Any) -> DType:
     found = qint8 if name == "qint8" else DTYPES.get(name)
     if found is None and (scheme := _SCHEME_NAME.fullmatch(name)):
         storage, mode, granularity, number, scale = scheme.groups()
-        part = {granularity.replace("channel", "axis"): int(number)} if number is not None else {}
-        if not (part and granularity == "tensor"):
-            return QuantizedDType(storage, scale, mode, granularity, **part)
+        numbers = tuple(map(int, number.split("x"))) if number is not None else ()
+        if granularity == "block":
+            return QuantizedDType(storage, scale, mode, granularity, block=numbers or None)
+        if len(numbers) == (granularity == "channel"):
+            return QuantizedDType(storage, scale, mode, granularity, axis=numbers[0] if numbers else None)
     if found is None:
         hint = hint_for(name, DTYPES)
         if name.removeprefix("q") in STORAGES or _MEANT.match(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.backend.quantized import scale_shape
 from backburn.base.dtypes import QuantizedDType
 from backburn.batching.rules import batching, front, moved, size_of
 
@@ -19,7 +20,7 @@ def fake_quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: Qua
     k = level.inner_backend
     lines, scheme, restored = as_channels(level, x, dtype)
     ends = (front(level, end) for end in (low, high))
-    if dtype.block is None:
+    if not dtype.block_shape:
         ends = (k.reshape(end, (size_of(end.shape),)) for end in ends)
     return restored(k.fake_quantize_between(lines, *ends, scheme))
 
@@ -27,10 +28,11 @@ def fake_quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: Qua
 def as_channels(level: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, QuantizedDType, Any]:
     """All examples, with the values that share a step in one channel; the scheme; and the way back.
 
-    Blocks lie along the last axis, and need nothing.
+    Blocks lie along the last axes, and need nothing.
     """
+    scale_shape(x.shape, dtype)  # a block fits an example, not several
     k, value = level.inner_backend, front(level, x)
-    if dtype.block is not None:
+    if dtype.block_shape:
         return value, dtype, lambda y: y
     scheme = QuantizedDType(dtype.storage, dtype.scale, dtype.mode, "channel", axis=0)
     axis = dtype.axis

@@ -24,7 +24,7 @@ _STORAGES = (
     "int8_symmetric", "int8_affine", "uint8_affine", "int4_symmetric", "int4_affine", "float8_e4m3fn_symmetric",
     "float8_e5m2_symmetric",
 )  # fmt: skip
-_PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3"))
+_PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3", "block2x3"))
 _SCALES = cycle(("float32", "float16", "bfloat16"))
 #: Every storage and mode by every granularity, with the dtypes of steps in turns.
 SCHEMES = [f"q{a}_{b}_{scale}" for (a, b), scale in zip(_PARTS, _SCALES, strict=False)]
@@ -81,7 +81,9 @@ def spread(scale: Array, shape: tuple[int, ...], scheme: QuantizedDType) -> Arra
     wide = scale.astype(np.float64)
     if scheme.axis is not None:
         return wide.reshape([n if a == scheme.axis else 1 for a, n in enumerate(shape)])
-    return wide if scheme.block is None else np.repeat(wide, scheme.block, -1)[..., : shape[-1]]
+    for axis, size in enumerate(scheme.block_shape, -len(scheme.block_shape)):
+        wide = np.repeat(wide, size, axis)
+    return wide[tuple(map(slice, shape))] if scheme.block_shape else wide
 
 
 #: What is quantized: values of either sign, one alone, none at all, all of one value, and zeros in every place.

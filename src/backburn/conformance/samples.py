@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -149,10 +150,11 @@ def _groups(values: Array, scheme: QuantizedDType) -> list[Array]:
     """Views of the values that share a step."""
     if scheme.axis is not None:
         return [values[(*[slice(None)] * scheme.axis, slice(i, i + 1))] for i in range(values.shape[scheme.axis])]
-    if scheme.block is None:
+    if not scheme.block_shape:
         return [values]
-    blocks = range(0, values.shape[-1], scheme.block)
-    return [values[(*row, slice(b, b + scheme.block))] for row in np.ndindex(values.shape[:-1]) for b in blocks]
+    lengths = (1,) * (values.ndim - len(scheme.block_shape)) + scheme.block_shape
+    starts = product(*(range(0, n, size) for n, size in zip(values.shape, lengths, strict=True)))
+    return [values[tuple(slice(a, a + size) for a, size in zip(at, lengths, strict=True))] for at in starts]
 
 
 def _multiples(generator: np.random.Generator, size: int, scheme: QuantizedDType) -> Array:

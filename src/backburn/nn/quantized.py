@@ -71,7 +71,8 @@ class QuantizedInputs(Module):
                     f"{name}: a range of inputs that is known belongs to all values, and {scheme} has several"
                 )
             with use_backend(weight.backend):
-                self.inputs = zeros((0,) * ((scheme.axis or 0) + 1)).quantize(dtype=scheme)
+                rank = max((scheme.axis or 0) + 1, len(scheme.block_shape))
+                self.inputs = zeros((0,) * rank).quantize(dtype=scheme)
             if known is not None:
                 low, high = (end.detach() for end in known.range(scheme))
         self.register_buffer("low", low)

@@ -126,14 +126,14 @@ def compensated(
     upper, dead = _factor(hessian, damping)
     rest = where(dead, 0.0, rest)
     outputs, inputs = rest.shape
-    ends = None if scheme.block is not None else finder.weight_range(rest, scheme)
+    ends = None if scheme.block_shape else finder.weight_range(rest, scheme)
     done: list[Tensor] = []
     found: list[Range] = []
-    size = scheme.block or COLUMNS
+    size = scheme.block_shape[-1] if scheme.block_shape else COLUMNS
     for start in range(0, inputs, size):
         stop = min(start + size, inputs)
         block = rest[:, :stop - start]
-        if scheme.block is not None:
+        if scheme.block_shape:
             found.append(finder.weight_range(block, scheme))
         factor, errors = upper[start:stop, start:], []
         for j in range(stop - start):
@@ -173,8 +173,9 @@ def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
 def _round(column: Tensor, index: int, scheme: QuantizedDType, ends: Range) -> Tensor:
     """A column of a weight rounded to the values of its steps."""
     low, high = ends
-    if scheme.block is not None:
-        return fake_quantize(column, dtype=scheme.over(0), low=low[:, 0], high=high[:, 0])
+    if scheme.block_shape:
+        down = scheme.in_blocks(scheme.block_shape[:-1] or (1,))
+        return fake_quantize(column, dtype=down, low=low[:, 0], high=high[:, 0])
     if scheme.axis == 1:
         return fake_quantize(column, dtype=scheme.for_tensor(), low=low[index], high=high[index])
     return fake_quantize(column, dtype=scheme, low=low, high=high)

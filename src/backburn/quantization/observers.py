@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from backburn.backend.quantized import block_over, scale_shape
 from backburn.base.dtypes import QuantizedDType
-from backburn.base.errors import ArgumentError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.tensor import shape
 from backburn.tensor.choice import where
 from backburn.tensor.classes import Tensor
@@ -74,16 +75,23 @@ class Observer:
         ([[1.0, -3.0]], [[2.0, -3.0]])
         """
         y = float_operand("weight_range", x).detach()
-        if scheme.block is None:
+        if not scheme.block_shape:
             return self._of(y, scheme.axis, scheme)
-        length, lead = y.shape[-1], y.shape[:-1]
-        whole = length // scheme.block * scheme.block
-        found = []
-        for start, stop, size in ((0, whole, scheme.block), (whole, length, length - whole)):
-            if stop > start:
-                ends = self._of(y[..., start:stop].reshape(-1, size), 0, scheme)
-                found.append([end.reshape(*lead, -1) for end in ends])
-        return shape.concat([f[0] for f in found], axis=-1), shape.concat([f[1] for f in found], axis=-1)
+        try:
+            steps = scale_shape(y.shape, scheme)
+        except ShapeError as error:
+            raise ShapeError(f"{type(self).__name__}.weight_range: {error}") from None
+        for axis, size in enumerate(block_over(scheme, y.ndim)):
+            whole = y.shape[axis] // size * size
+            if 0 < whole < y.shape[axis]:  # the last block is shorter, and is looked at for itself
+                parts = shape.split(y, [whole, y.shape[axis] - whole], axis=axis)
+                lows, highs = zip(*(self.weight_range(part, scheme) for part in parts), strict=True)
+                return shape.concat(lows, axis=axis), shape.concat(highs, axis=axis)
+        # Whole blocks only: the numbers of the block along all axes first, and then the places in it.
+        apart = [n for length, count in zip(y.shape, steps, strict=True) for n in (count, length // max(1, count))]
+        blocks = shape.permute_dims(y.reshape(apart), (*range(0, 2 * y.ndim, 2), *range(1, 2 * y.ndim, 2)))
+        low, high = self._of(blocks.reshape(math.prod(steps), math.prod(apart[1::2])), 0, scheme)
+        return low.reshape(steps), high.reshape(steps)
 
     def _of(self, x: Tensor, axis: int | None, scheme: QuantizedDType) -> Range:
         fresh = replace(self, axis=axis)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.quantized import scale_shape
-from backburn.backend.quantized_products import linear_shape, product_shape
+from backburn.backend.quantized_products import linear_shape, product_shape, row_blocks
 from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
@@ -180,10 +180,6 @@ def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
     return move(*map(dequantized, tensors))
 
 
-#: Elements of a quantized tensor that are compared with floats at a time.
-COMPARED = 1 << 17
-
-
 def largest_error(x: Tensor, original: Tensor) -> float:
     """The largest difference between an element of a quantized tensor and that of ``original``, part by part."""
     y = tensor_operand("error", original)
@@ -196,14 +192,8 @@ def largest_error(x: Tensor, original: Tensor) -> float:
 
 
 def _parts(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Parts of both along the first axis that have some elements each; of a vector, whole blocks."""
-    if not x.size:
-        return
+    """Parts of both along the first axis, as many as a product expands at a time."""
     if not x.ndim:
         yield x, y
-        return
-    unit = (x.dtype.block or 1) if x.ndim == 1 else 1
-    length = x.shape[0]
-    step = max(1, COMPARED // (unit * (x.size // length))) * unit
-    for start in range(0, length, step):
-        yield x[start : start + step], y[start : start + step]
+    elif x.size:
+        yield from ((x[part], y[part]) for part in row_blocks(x.shape, x.dtype))
