@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
 from backburn.conformance import SAMPLES
@@ -431,6 +432,16 @@ def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- without kernels ----
 
 
+def test_the_backend_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    level = compiled.level()
+    assert BASE.libraries["kernels"] == (f"compiled for {level}" if level else BASE.libraries["kernels"])
+    monkeypatch.setattr(compiled, "_library", None)
+    assert "python -m backburn_numpy.compiled" in BASE.libraries["kernels"]
+    assert Autodiff(BASE).libraries == BASE.libraries
+    monkeypatch.setattr(blas, "product", lambda: None)
+    assert BASE.libraries["OpenBLAS"] == "not found: NumPy convolves"
+
+
 def test_without_kernels_numpy_does_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_library", None)
     monkeypatch.setattr(compiled, "_kernels", {})
@@ -473,6 +484,15 @@ def test_a_compiler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(build.NoCompilerError, match="neither cc nor gcc is on the PATH"):
         build.build(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = tmp_path / "wrong.c"
+    wrong.write_text("this is not C")
+    monkeypatch.setattr(build, "SOURCES", [wrong])
+    with pytest.raises(build.NoCompilerError, match=r"wrong\.c"):
+        build.build(tmp_path)
+    assert list(tmp_path.iterdir()) == [wrong]
 
 
 def test_the_command_says_why_nothing_is_compiled() -> None:

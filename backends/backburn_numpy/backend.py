@@ -17,7 +17,9 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUna
 from backburn_numpy import (
     activate,
     arithmetic,
+    blas,
     choice,
+    compiled,
     conv,
     create,
     decompose,
@@ -120,6 +122,16 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def capabilities(self) -> Capabilities:
         """Every dtype of backburn and every scheme; bfloat16 where ``ml_dtypes`` is installed."""
         return _CAPABILITIES[self._quantized]
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """The instruction set of the compiled kernels, and whether products of matrices can be had by address."""
+        level = compiled.level()
+        lacking = "NumPy computes; python -m backburn_numpy.compiled compiles them"
+        return {
+            "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {lacking}",
+            "OpenBLAS": "used by kernels" if blas.product() is not None else "not found: NumPy convolves",
+        }
 
     def memory_stats(self) -> Mapping[str, int]:
         """``used`` by living large results, ``held`` for them and for reuse, ``peak``: the most held since a cleanup.

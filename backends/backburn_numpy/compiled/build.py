@@ -66,18 +66,24 @@ def build(folder: Path = FOLDER) -> list[Path]:
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
     before, made = set(folder.glob(f"*{SUFFIX}")), []
+    running = []
     for level, flags in levels().items():
-        target = library(level, folder)
         # Written beside its place, so that no process ever loads half a library.
+        target = library(level, folder)
         unfinished = target.with_suffix(f".{os.getpid()}")
         command = [*compiler, *FLAGS, *flags, *map(str, SOURCES), "-o", str(unfinished), "-lm"]
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-            unfinished.replace(target)
-        except (OSError, subprocess.SubprocessError) as error:
-            unfinished.unlink(missing_ok=True)
-            said = getattr(error, "stderr", None) or str(error)
-            raise NoCompilerError(f"{shlex.join(command)}\n{said}") from error
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except OSError as error:
+            raise NoCompilerError(f"{shlex.join(command)}\n{error}") from error
+        running.append((process, unfinished, target, command))
+    said = [process.communicate()[0] for process, *_ in running]
+    for (process, unfinished, target, command), text in zip(running, said, strict=True):
+        if process.returncode:
+            for _, rest, *_ in running:
+                rest.unlink(missing_ok=True)
+            raise NoCompilerError(f"{shlex.join(command)}\n{text}")
+        unfinished.replace(target)
         made.append(target)
     for old in before.difference(made):
         old.unlink(missing_ok=True)

@@ -135,6 +135,14 @@ class Backend(
         """Wait until everything asked for has been computed; nothing to do where calls return when done."""
         return None
 
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """What computes for the backend besides its own code, by name: which version, or why not and what does instead.
+
+        For people, who see it in ``backburn info``; empty where there is nothing to choose.
+        """
+        return {}
+
     def memory_stats(self) -> Mapping[str, int]:
         """Bytes in use and held, by name; empty where nothing is known."""
         return {}

@@ -63,6 +63,11 @@ class HandingOn:
         """Wait for the inner backend."""
         self._inner.synchronize()
 
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """Those of the inner backend."""
+        return self._inner.libraries  # type: ignore[no-any-return]
+
     def memory_stats(self) -> Mapping[str, int]:
         """The inner backend's."""
         return self._inner.memory_stats()  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_overloads
@@ -86,8 +86,13 @@ def show_info(options: argparse.Namespace) -> int:
     ]
     _print_table(rows)
     print()
-    results = [(b.name, *_check(b)) for b in _installed()[0]]
+    backends = _installed()[0]
+    results = [(b.name, *_check(b)) for b in backends]
     _print_table(results)
+    words = [(b.name, name, text) for b in backends if b.usable for name, text in _libraries(b).items()]
+    if words:
+        print()
+        _print_table(words)
     return 1 if any(outcome == "FAIL" for _, outcome, _ in results) else 0
 
 
@@ -208,6 +213,11 @@ def _check(info: BackendInfo) -> tuple[str, str]:
     except Exception as error:  # whatever a backend raises is what the report is about
         return "FAIL", f"{type(error).__name__}: {error}"
     return _outcome(result == [2.0, 2.0]), f"[1, 1] + 1 = {result} on {backend.device}"
+
+
+def _libraries(info: BackendInfo) -> Mapping[str, str]:
+    """What computes for a backend besides its own code; an older one does not say."""
+    return getattr(load_backend(info.name), "libraries", {})
 
 
 def _outcome(right: bool) -> str:

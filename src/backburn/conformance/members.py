@@ -75,9 +75,12 @@ def it_survives_pickling(check: Check) -> None:
 
 
 def it_can_be_waited_for(check: Check) -> None:
-    """``synchronize``, ``memory_stats`` and ``memory_cleanup`` exist and answer what the contract says."""
+    """``synchronize``, ``libraries``, ``memory_stats`` and ``memory_cleanup`` answer what the contract says."""
     k = check.backend
     assert k.synchronize() is None, "synchronize answers nothing"
+    words = k.libraries
+    assert isinstance(words, Mapping), f"libraries is a mapping, not {type(words).__name__}"
+    assert all(isinstance(text, str) for pair in words.items() for text in pair), "libraries maps names to words"
     stats = k.memory_stats()
     assert isinstance(stats, Mapping), f"memory_stats is a mapping, not {type(stats).__name__}"
     assert all(isinstance(n, int) for n in stats.values()), "memory_stats counts bytes in ints"
