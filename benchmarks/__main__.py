@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks import checkpoint, layers
+from benchmarks import checkpoint, layers, quantized
 
 #: Case, peer, and the most that backburn may take of the peer's time, by figure.
 BARS: list[tuple[str, str, dict[str, float]]] = [
@@ -29,6 +29,7 @@ BARS: list[tuple[str, str, dict[str, float]]] = [
     ("import", "numpy", {"process": 1.5}),
     *layers.BARS,
     *checkpoint.BARS,
+    *quantized.BARS,
 ]
 
 

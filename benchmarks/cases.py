@@ -188,6 +188,6 @@ def import_numpy() -> Figures:
 
 if __name__ == "__main__":
     # This module under its own name, which is where the others enter their cases.
-    from benchmarks import cases, checkpoint, layers  # noqa: F401
+    from benchmarks import cases, checkpoint, layers, quantized  # noqa: F401
 
     print(json.dumps(cases.CASES[sys.argv[1], sys.argv[2]]()))
