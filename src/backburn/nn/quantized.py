@@ -93,7 +93,8 @@ class QuantizedInputs(Module):
 class QuantizedLinear(QuantizedInputs):
     """A linear layer with a quantized weight, which is a buffer; made of a :class:`Linear` layer.
 
-    ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs and ``channel`` axis 0 is an output.
+    ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs, or over outputs and inputs where
+    they have two lengths, and ``channel`` axis 0 is an output.
     It is never expanded whole. The bias, kept as a float, is frozen. ``weights`` finds the ranges of the steps, by
     default from the least to the largest value.
 
