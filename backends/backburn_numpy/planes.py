@@ -41,9 +41,9 @@ def planes_of(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
     if x.ndim < 3 or not compiled.serves(x) or compiled.kernel("normalize_planes") is None:
         return None
     shape, rank = x.shape, x.ndim
-    scale = (1,) * (rank - len(scale)) + scale if scale is not None else (1,) * rank
-    varies = [i for i, n in enumerate(scale) if n != 1]
-    if any(scale[i] != shape[i] for i in varies):
+    lengths = (1,) * (rank - len(scale or ())) + (scale or ())
+    varies = [i for i, n in enumerate(lengths) if n != 1]
+    if any(lengths[i] != shape[i] for i in varies):
         return None
     if axis == (0, *range(2, rank)) and varies in ([], [1]):  # over a batch, for each channel
         examples, channels, length = shape[0], shape[1], math.prod(shape[2:])
