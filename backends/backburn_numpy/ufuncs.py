@@ -63,22 +63,24 @@ def _threshold(ufunc: np.ufunc) -> float:
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
-    shape = x.shape
+    shape, size = x.shape, x.size
     for other in others:
         if other.__class__ is np.ndarray and other.shape != shape:
             shape = np.broadcast_shapes(shape, other.shape)
     if shape != x.shape or not x.flags.c_contiguous:
-        return ufunc(x, *others)
+        if shape != x.shape or any(x.strides):
+            return ufunc(x, *others)
+        x = x[(slice(1),) * x.ndim]  # one number for all elements, as a sum's gradient is
     out = empty(shape, x.dtype)
-    alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in others)
     operands = (x, *others)
-    if x.size < WORTH_A_THREAD:
+    alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)
+    if size < WORTH_A_THREAD:
         with Lines(0 if alike else shape[-1]):
             return ufunc(*operands, out=out)
     rows = shape[0]
     if rows < 16 and alike:
         operands = tuple(o.reshape(-1) if o.__class__ is np.ndarray else o for o in operands)
-        target, rows = out.reshape(-1), x.size
+        target, rows = out.reshape(-1), size
     else:
         target = out
 
@@ -90,5 +92,5 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
         with Lines(0 if alike else shape[-1]):
             ufunc(*pieces, out=target[start:stop])
 
-    for_parts(part, rows, max(1, WORTH_A_THREAD * rows // x.size))
+    for_parts(part, rows, max(1, WORTH_A_THREAD * rows // size))
     return out
