@@ -24,6 +24,15 @@ Shape = tuple[int, ...]
 #: Longer sequences are cut along their axis, which the kernels do not do.
 LONG = 1 << 22
 
+#: What the direct kernel computes at a time, at most: places in a row, and channels.
+MOST_PLACES, MOST_CHANNELS = 48, 8
+#: It serves from so many channels on, on both sides,
+FEW = 8
+#: where it computes at most so many times the places that there are.
+WASTE = 1.25
+#: Elements of the rows of an image that it lays out at a time, which stay in the second-level cache.
+ROWS = 1 << 18
+
 
 class Geometry:
     """The lengths of a convolution: of images (examples, channels, *lengths) and the places of their windows."""
@@ -41,6 +50,7 @@ class Geometry:
             [groups, self.inputs, self.outputs, *lead, *images[2:], *self.counts, *lead, *size, *lead, *stride, *before,
              *lead, *dilation], np.int64,
         )  # fmt: skip
+        self.size, self.stride, self.padding, self.dilation = size, stride, padding, dilation
         #: Multiplications of the whole.
         self.products = math.prod(places) * self.depth
         #: The lengths of an image that all windows lie in.
@@ -49,6 +59,23 @@ class Geometry:
         ]
         #: Whether the kernels take planes instead of products of matrices (``is_thin`` in conv.c).
         self.is_thin = self.inputs == 1 and self.outputs < 4
+        #: Whether sums in registers are faster than products of matrices: not where the rows' ends would cost too much,
+        #: nor for few channels, nor where nothing has to be copied for a product.
+        place = self.counts[0] * self.padded[1]
+        self.is_direct = (
+            max(stride) == 1
+            and math.prod(size) > 1
+            and min(self.inputs, self.outputs) >= FEW
+            and -(-place // MOST_PLACES) * MOST_PLACES <= WASTE * math.prod(self.counts)
+        )
+
+    def turned_round(self) -> Geometry | None:
+        """That of the convolution with the flipped weight, which makes images of places; for stride 1."""
+        if max(self.stride) > 1:
+            return None
+        reaches = [(n - 1) * spacing for n, spacing in zip(self.size, self.dilation, strict=True)]
+        padding = tuple((r - before, r - after) for r, (before, after) in zip(reaches, self.padding, strict=True))
+        return Geometry(self.places, self.images, self.size, self.stride, padding, self.dilation, self.groups)
 
 
 def geometry(
@@ -66,6 +93,8 @@ def geometry(
 
 def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The convolution of ``x``."""
+    if g.is_direct:
+        return _convolve_directly(x, weight, bias, g)
     out = empty(g.places, x.dtype)
     whole = _whole(out, x, weight, bias)
 
@@ -74,6 +103,39 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 
     _over_blocks(work, g, cut(g.examples, g.counts, g.depth))
     return out
+
+
+def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
+    """The convolution of ``x`` for stride 1, some rows of an example after others."""
+    out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
+    halo, length = g.padded[0] - g.counts[0], g.padded[1]
+    rows = max(8, ROWS // (g.inputs * length) - halo)
+    blocks = [
+        (slice(n, n + 1), slice(first, min(first + rows, g.counts[0])))
+        for n in range(g.examples)
+        for first in range(0, g.counts[0], rows)
+    ]
+    room = (min(rows, g.counts[0]) + halo) * length
+    packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
+    size = packed + g.inputs * room + MOST_PLACES + MOST_CHANNELS * (room + MOST_PLACES)
+    numbers = _numbers(blocks)
+
+    def part(start: int, stop: int) -> None:
+        memory = empty((size,), np.dtype(np.float32)), np.empty(g.depth // g.inputs, np.int64)
+        kernel = compiled.kernel("conv_direct")
+        assert kernel is not None
+        at = [None if a is None else compiled.address(a) for a in (out, *whole, *memory)]
+        kernel(*at, compiled.address(g.numbers), compiled.address(numbers[start:]), stop - start)
+
+    in_threads(part, len(blocks), g.products)
+    return out
+
+
+def _flipped(weight: Array, g: Geometry) -> Array:
+    """The weight (places' channels, images' channels of a group, ...) for the convolution that makes images."""
+    back = (slice(None, None, -1),) * len(g.size)
+    split = weight.reshape(g.groups, g.outputs, g.inputs, *g.size)[(..., *back)].swapaxes(1, 2)
+    return split.reshape(g.groups * g.inputs, g.outputs, *g.size)
 
 
 def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
@@ -98,6 +160,9 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
 
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sum of the windows that the places of ``y`` make, in the shape of the images."""
+    turned = g.turned_round()
+    if turned is not None and turned.is_direct:
+        return _convolve_directly(y, _flipped(weight, g), bias, turned)
     out = empty(g.images, y.dtype)
     whole = _whole(out, y, weight, bias)
     blocks = _numbers(cut(g.examples, g.counts, g.depth))

@@ -1,18 +1,9 @@
 /* Convolutions over one or two axes, as products of matrices: block by block the windows of some examples, or of some
  * rows of one, are copied side by side (im2col) and multiplied by the weight; for the gradient of the input, products
  * are added to where the windows lie (col2im). The product of matrices is the BLAS library's that NumPy brings. */
+#include "geometry.h"
 #include "kernels.h"
 #include "product.h"
-
-/* Lengths for one group of channels: inputs of height x width, windows of size[0] x size[1], counts of them. */
-typedef struct {
-    int64_t groups, inputs, outputs, height, width, rows, columns, size[2], stride[2], before[2], dilation[2];
-} Geometry;
-
-/* Windows from row first to row last of the counts, of the examples from start to stop. */
-typedef struct {
-    int64_t start, stop, first, last;
-} Block;
 
 INLINE int64_t windows_in(const Geometry *g, const Block *b) { return (b->stop - b->start) * (b->last - b->first) * g->columns; }
 
