@@ -100,7 +100,7 @@ def lifted(level: Batched, array: Any, stacked: bool) -> Any:
 def outside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
     """The gradients of all examples, of the level of ``vmap`` on tracked primitives."""
     outer = Autodiff(K)
-    level = Batched(outer, SIZE, on_fallback="allow")
+    level = Batched(outer, SIZE, on_fallback="allow", randomness="same")
     each = values(sample, chosen)
     leaves: dict[Place, Any] = {}
     for p in each[0]:  # what is the same for all examples is given as such, and its gradient is summed
@@ -130,7 +130,7 @@ def outside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any
 
 def inside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
     """The gradients of each example, of a level of ``Autodiff`` on mapped primitives."""
-    level = Batched(K, SIZE, on_fallback="allow")
+    level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer = Autodiff(level)
     each = values(sample, chosen)
 
@@ -156,7 +156,7 @@ def inside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]
 
 def tangents(name: str, sample: Sample, chosen: set[int]) -> list[Any]:
     """For each example the derivative along the operands themselves, of a level of ``Forward`` on mapped primitives."""
-    level = Batched(K, SIZE, on_fallback="allow")
+    level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer: Any = Forward(level)
     each = values(sample, chosen)
 
