@@ -1,7 +1,8 @@
 """The hook of the package's build: compile the kernels of the NumPy backend where there is a C compiler.
 
 Without one the package is the same, and NumPy does the kernels' work. ``BACKBURN_COMPILED=0`` leaves them out, which
-makes a wheel for every machine.
+makes a wheel for every machine. Otherwise a wheel has those of the processor that it is built on, or with
+``BACKBURN_COMPILED_LEVELS=all`` those of every instruction set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class CompileKernels(BuildHookInterface[Any]):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         try:
-            made = module.build()
+            # A wheel stays small: on lesser processors than this one NumPy does the work, unless it is to have the
+            # kernels for all. In a source tree the tests want them all as well.
+            wants_all = version == "editable" or os.environ.get("BACKBURN_COMPILED_LEVELS") == "all"
+            made = module.build(only_best=not wants_all)
         except module.NoCompilerError as error:
             self.app.display_warning(f"backburn: the NumPy backend's kernels are not compiled. {error}")
             return

@@ -29,9 +29,7 @@ NEVER = 1 << 62
 
 needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
 #: The instruction sets of this processor that there is a library for.
-USABLE = (
-    [] if compiled.level() is None else list(build.levels())[: list(build.levels()).index(str(compiled.level())) + 1]
-)
+USABLE = [] if compiled.level() is None else [n for n in build.of_this_processor() if build.library(n).exists()]
 
 
 def use_level(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
@@ -492,7 +490,7 @@ def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypat
     monkeypatch.setattr(build, "SOURCES", [wrong])
     with pytest.raises(build.NoCompilerError, match=r"wrong\.c"):
         build.build(tmp_path)
-    assert list(tmp_path.iterdir()) == [wrong]
+    assert sorted(tmp_path.iterdir()) == sorted([wrong, build.library("processor", tmp_path)])
 
 
 def test_the_command_says_why_nothing_is_compiled() -> None:
@@ -505,6 +503,20 @@ def test_the_command_says_why_nothing_is_compiled() -> None:
 def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path) -> None:
     old = tmp_path / f"x86-64-00000000{build.SUFFIX}"
     old.touch()
+    best = build.build(tmp_path, only_best=True)
+    assert best == [build.library(name, tmp_path) for name in ("processor", build.of_this_processor()[-1])]
+    assert sorted(tmp_path.iterdir()) == sorted(best)
     made = build.build(tmp_path)
-    assert [path.parent for path in made] == [tmp_path] * len(build.levels())
+    assert made == [build.library(name, tmp_path) for name in ("processor", *build.levels())]
     assert sorted(tmp_path.iterdir()) == sorted(made)
+
+
+@needs_kernels
+def test_the_best_library_that_is_there_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = build.of_this_processor()
+    monkeypatch.setattr(compiled, "of_this_processor", lambda: [*names, "x86-64-v9"])
+    found = compiled._load()
+    assert found is not None
+    assert found[0] == USABLE[-1]
+    monkeypatch.setattr(compiled, "of_this_processor", lambda: ["x86-64-v9"])
+    assert compiled._load() is None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ArgumentError
-from backburn_numpy.compiled.build import levels, library
+from backburn_numpy.compiled.build import library, of_this_processor
 
 Array = Any
 
@@ -101,19 +101,19 @@ SIGNATURES = _signatures()
 
 
 def _load() -> tuple[str, ctypes.CDLL] | None:
-    """The library for the best instruction set that the processor has, by what the least one finds of it."""
+    """The library for the best instruction set that the processor has."""
     wanted = os.environ.get("BACKBURN_COMPILED", "1")
     if wanted not in ("0", "1"):
         raise ArgumentError(f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them")
     if wanted == "0":
         return None
-    names = tuple(levels())
     try:
-        least = ctypes.CDLL(str(library(names[0])))
-        name = names[least.backburn_level()]
-        return name, ctypes.CDLL(str(library(name)))
+        for name in reversed(of_this_processor()):
+            if library(name).exists():
+                return name, ctypes.CDLL(str(library(name)))
     except OSError:  # not compiled, or for another system
-        return None
+        pass
+    return None
 
 
 _kernels: dict[str, Callable[..., None] | None] = {}

@@ -6,6 +6,7 @@ imported from the rest of the package: it may not be installed yet.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shlex
@@ -15,7 +16,9 @@ import zlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-SOURCES = sorted(FOLDER.glob("*.c"))
+#: What tells the instruction sets of the processor is a library of its own, which every processor can run.
+PROCESSOR = FOLDER / "processor.c"
+SOURCES = sorted(set(FOLDER.glob("*.c")) - {PROCESSOR})
 HEADERS = sorted(FOLDER.glob("*.h"))
 
 #: Not .so, lest tools that list a package's modules take a library for one.
@@ -48,11 +51,11 @@ def levels() -> dict[str, tuple[str, ...]]:
 
 def edition() -> str:
     """A number that changes with the sources, so that a library of others is never taken for theirs."""
-    return f"{zlib.crc32(b''.join(path.read_bytes() for path in (*HEADERS, *SOURCES))):08x}"
+    return f"{zlib.crc32(b''.join(path.read_bytes() for path in (PROCESSOR, *HEADERS, *SOURCES))):08x}"
 
 
 def library(level: str, folder: Path = FOLDER) -> Path:
-    """Where the library for an instruction set lies, as made of the present sources."""
+    """Where the library for an instruction set, or that called ``processor``, lies, as made of the present sources."""
     return folder / f"{level}-{edition()}{SUFFIX}"
 
 
@@ -60,18 +63,37 @@ class NoCompilerError(RuntimeError):
     """There is no C compiler, or it refused the sources; the message says which command failed and how."""
 
 
-def build(folder: Path = FOLDER) -> list[Path]:
-    """Compile the kernels for every instruction set into ``folder``. Raises :class:`NoCompilerError`."""
+def of_this_processor(folder: Path = FOLDER) -> list[str]:
+    """The instruction sets that this processor has, the least first. Raises :class:`OSError` if nothing is compiled."""
+    number: int = ctypes.CDLL(str(library("processor", folder))).backburn_level()
+    return list(levels())[: number + 1]
+
+
+def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
+    """Compile the kernels into ``folder``, for all instruction sets or for the best of this processor.
+
+    Raises :class:`NoCompilerError`.
+    """
+    made = _compiled({"processor": ()}, [PROCESSOR], folder)
+    wanted = {of_this_processor(folder)[-1]} if only_best else set(levels())
+    made += _compiled({name: flags for name, flags in levels().items() if name in wanted}, SOURCES, folder)
+    for old in folder.glob(f"*{SUFFIX}"):
+        if edition() not in old.name:
+            old.unlink(missing_ok=True)
+    return made
+
+
+def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder: Path) -> list[Path]:
+    """Compile libraries of the same sources side by side."""
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
-    before, made = set(folder.glob(f"*{SUFFIX}")), []
-    running = []
-    for level, flags in levels().items():
+    made, running = [], []
+    for level, flags in libraries.items():
         # Written beside its place, so that no process ever loads half a library.
         target = library(level, folder)
         unfinished = target.with_suffix(f".{os.getpid()}")
-        command = [*compiler, *FLAGS, *flags, *map(str, SOURCES), "-o", str(unfinished), "-lm"]
+        command = [*compiler, *FLAGS, *flags, *map(str, sources), "-o", str(unfinished), "-lm"]
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
@@ -85,6 +107,4 @@ def build(folder: Path = FOLDER) -> list[Path]:
             raise NoCompilerError(f"{shlex.join(command)}\n{text}")
         unfinished.replace(target)
         made.append(target)
-    for old in before.difference(made):
-        old.unlink(missing_ok=True)
     return made
