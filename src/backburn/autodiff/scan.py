@@ -11,7 +11,7 @@ from typing import Any
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.scalars import is_scalar
-from backburn.backend.scan import associative_scan, of_first_state, of_states, part, shifted, started_from
+from backburn.backend.scan import associative_scan, of_first_state, of_states, shifted, started_from
 
 
 def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
@@ -31,17 +31,14 @@ def cumprod_gradient(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool)
     return k.mul(before, recurrence(k, shifted(k, x, axis, 1.0, not reverse), g, axis, not reverse))
 
 
-def carried(k: Any, out: Any, axis: int) -> Any:
-    """Where a running extremum is that of the place before: where ``out`` does not change."""
-    length = out.shape[axis]
-    same = k.equal(part(k, out, axis, min(1, length), length), part(k, out, axis, 0, max(length - 1, 0)))
-    edge = k.full((*out.shape[:axis], min(1, length), *out.shape[axis + 1 :]), False, k.dtype(same))
-    return k.concat([edge, same], axis)
+def carried(k: Any, x: Any, out: Any) -> Any:
+    """Where a running extremum is that of the place before: where ``x`` is less extreme. A NaN is a new one."""
+    return k.logical_and(k.not_equal(x, out), k.equal(x, x))
 
 
-def extremum_gradient(k: Any, g: Any, out: Any, axis: int) -> Any:
-    """Each gradient to the element that set the running extremum."""
-    kept = carried(k, out, axis)
+def extremum_gradient(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
+    """Each gradient to the element that set the running extremum, or equalled it last."""
+    kept = carried(k, x, out)
     passed_on = k.cast(shifted(k, kept, axis, False, True), k.dtype(g))
     return k.where(kept, 0.0, recurrence(k, passed_on, g, axis, True))
 
@@ -84,9 +81,9 @@ def cumprod_tangent(k: Any, t: Any, x: Any, out: Any, axis: int, reverse: bool) 
     return recurrence(k, x, k.mul(shifted(k, out, axis, 1.0, reverse), t), axis, reverse)
 
 
-def extremum_tangent(k: Any, t: Any, out: Any, axis: int) -> Any:
-    """That of the element which set the running extremum."""
-    kept = carried(k, out, axis)
+def extremum_tangent(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
+    """That of the element which set the running extremum, or equalled it last."""
+    kept = carried(k, x, out)
     return recurrence(k, k.cast(kept, k.dtype(t)), k.where(kept, 0.0, t), axis, False)
 
 

@@ -153,7 +153,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummax(self: Any, x: Any, /, axis: int) -> Any:
         """The largest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the first.
+        The gradient goes to the element that set it, of several equal ones to the last so far.
         """
         return associative_scan(self, lambda a, b: (self.maximum(a[0], b[0]),), (x,), axis)[0]
 
@@ -165,7 +165,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummin(self: Any, x: Any, /, axis: int) -> Any:
         """The smallest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the first.
+        The gradient goes to the element that set it, of several equal ones to the last so far.
         """
         return associative_scan(self, lambda a, b: (self.minimum(a[0], b[0]),), (x,), axis)[0]
 

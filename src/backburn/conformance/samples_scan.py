@@ -57,14 +57,14 @@ samples(
     case(SPECIAL, axis=1, smooth=0),
 )
 RISES = np.array([[1.0, 3.0, 2.0, 3.0], [2.0, 2.0, 1.0, 2.5]])
-FIRST = np.array([[1.0, 3.0, 0.0, 0.0], [3.0, 0.0, 0.0, 1.0]])
+LAST = np.array([[1.0, 2.0, 0.0, 1.0], [1.0, 2.0, 0.0, 1.0]])
 samples(
     "cummax",
     np.maximum.accumulate,
     *ALONG,
     *INTS,
     case(SPECIAL, axis=1, smooth=0),
-    case(RISES, axis=1, smooth=0, gradients=(FIRST,)),
+    case(RISES, axis=1, smooth=0, gradients=(LAST,)),
 )
 samples(
     "cummin",
@@ -72,7 +72,7 @@ samples(
     *ALONG,
     *INTS,
     case(SPECIAL, axis=1, smooth=0),
-    case(-RISES, axis=1, smooth=0, gradients=(FIRST,)),
+    case(-RISES, axis=1, smooth=0, gradients=(LAST,)),
 )
 samples(
     "logcumsumexp",

@@ -93,8 +93,8 @@ def _cumulative(
 def cummax(x: T, /, axis: int) -> T:
     """The largest element so far along ``axis``; NaN from the first NaN on.
 
-    The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
-    axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
+    The gradient goes to the element that set it, of several equal ones to the last so far. Raises
+    :class:`AxisError` for an axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.cummax(bb.asarray([1, 3, 2, 4]), axis=0).tolist()
@@ -107,8 +107,8 @@ def cummax(x: T, /, axis: int) -> T:
 def cummin(x: T, /, axis: int) -> T:
     """The smallest element so far along ``axis``; NaN from the first NaN on.
 
-    The gradient goes to the element that set it, of several equal ones to the first. Raises :class:`AxisError` for an
-    axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
+    The gradient goes to the element that set it, of several equal ones to the last so far. Raises
+    :class:`AxisError` for an axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.cummin(bb.asarray([3, 4, 1, 2]), axis=0).tolist()
