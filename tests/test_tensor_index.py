@@ -116,8 +116,31 @@ def test_gather_nd_and_scatter_nd() -> None:
     np.testing.assert_array_equal(bb.scatter_nd(x, places, 8.0, mode="add").numpy(), expected)
     with pytest.raises(OutOfRangeError, match="gather_nd"):
         bb.gather_nd(x, bb.asarray([[0, 3]]))
-    with pytest.raises(ArgumentError, match="scatter_nd: the mode is 'assign' or 'add', not 'mul'"):
-        bb.scatter_nd(x, places, 8.0, mode="mul")
+    with pytest.raises(ArgumentError, match="scatter_nd: mode is one of"):
+        bb.scatter_nd(x, places, 8.0, mode="or")
+
+
+@pytest.mark.parametrize("write", [bb.scatter, bb.scatter_nd])
+def test_truth_values_have_no_product(write: Any) -> None:
+    options = {"axis": 0} if write is bb.scatter else {}
+    with pytest.raises(DTypeError, match=f"{write.__name__}: "):
+        write(bb.asarray([True, False]), bb.asarray([0]), True, mode="mul", **options)
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_x", "of_values"),
+    [
+        ("mul", [[1.0, 0.0], [35.0, 1.0]], [6.0, 20.0, 28.0]),
+        ("min", [[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0, 0.0]),
+        ("max", [[1.0, 1.0], [0.0, 1.0]], [0.0, 0.0, 1.0]),
+    ],
+)
+def test_gradients_of_entries_that_are_combined(mode: str, of_x: Any, of_values: Any) -> None:
+    x = bb.asarray([[2.0, 6.0], [4.0, 8.0]]).require_grad()
+    values = bb.asarray([0.0, 7.0 if mode == "mul" else 3.0, 5.0]).require_grad()
+    gradients = bb.scatter_nd(x, bb.asarray([[0, 1], [1, 0], [-1, 0]]), values, mode=mode).backward()
+    assert x.grad(gradients).tolist() == of_x  # type: ignore[union-attr]
+    assert values.grad(gradients).tolist() == of_values  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dtype", ARRAYS)

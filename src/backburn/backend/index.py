@@ -293,17 +293,23 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_nd(self: Any, x: Any, indices: Any, values: Any, /, mode: str = "assign") -> Any:
         """``x`` with entries put at positions as :meth:`gather_nd` reads them.
 
-        ``mode`` is ``"assign"``, where of several values for one place the last stays, or ``"add"``.
+        ``mode`` is ``"assign"``, where of several values for one place the last stays, ``"add"``, or one of those of
+        :meth:`scatter_reduce`, ``"mul"``, ``"min"`` and ``"max"``, for floats and ints.
         """
         _scattered_nd(x.shape, indices.shape, shape_or_none(values))
-        write = {"assign": self.index_copy, "add": self.index_add}.get(mode)
-        if write is None:
-            raise ArgumentError(f"scatter_nd: the mode is 'assign' or 'add', not {mode!r}")
+        if mode not in ("assign", "add", *_REDUCE):
+            raise ArgumentError(f"scatter_nd: the mode is one of assign, add, {', '.join(_REDUCE)}, not {mode!r}")
         entries, flat = _flat(self, x, indices)
         count = math.prod(flat.shape)
+        flat, shape = self.reshape(flat, (count,)), (count, *entries.shape[1:])
         if not isinstance(values, bool | int | float):
-            values = self.reshape(values, (count, *entries.shape[1:]))
-        return self.reshape(write(entries, self.reshape(flat, (count,)), values, 0), x.shape)
+            values = self.reshape(values, shape)
+        if mode in _REDUCE:
+            values = self.full(shape, values, self.dtype(x)) if is_scalar(values) else values
+            written = self.scatter_reduce(entries, _for_each(self, entries, flat, 0), values, 0, mode)
+        else:
+            written = (self.index_add if mode == "add" else self.index_copy)(entries, flat, values, 0)
+        return self.reshape(written, x.shape)
 
     # ---- indices from values, and values from indices ----
 

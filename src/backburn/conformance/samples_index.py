@@ -84,14 +84,19 @@ samples(
 )
 
 
+#: What becomes of the element and a value for its place.
+COMBINE: dict[str, Any] = {
+    "assign": lambda _, new: new, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
+
+
 def scatter(x: Any, indices: Any, values: Any, axis: int, mode: str = "assign") -> Any:
     """The reference of ``scatter`` and ``scatter_reduce``: one value after the other."""
-    step: Any = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(mode)
     out = np.copy(x)
     for place in np.ndindex(indices.shape):
         target = (*place[:axis], int(indices[place]), *place[axis + 1 :])
         new = np.broadcast_to(values, indices.shape)[place]
-        out[target] = new if step is None else step(out[target], new)
+        out[target] = COMBINE[mode](out[target], new)
     return out
 
 
@@ -233,7 +238,7 @@ def scatter_nd(x: Any, indices: Any, values: Any, mode: str = "assign") -> Any:
     for place in np.ndindex(indices.shape[:-1]):
         target = tuple(indices[place])
         new = values if np.ndim(values) == 0 else values[place]
-        out[target] = new if mode == "assign" else out[target] + new
+        out[target] = COMBINE[mode](out[target], new)
     return out
 
 
@@ -259,6 +264,21 @@ samples(
     case(real(3, 2), at(2, -1), real(seed=1), mode="add"),
     case(real(3, 2), at([2, 0], [0, 1]), 0.5),
     case(real(3), np.zeros((0, 1), np.int64), real(0)),
+    *(
+        case(real(3, 2), at([[2], [0]], [[1], [-1]]), real(2, 2, 2, seed=1), mode=mode, note="twice the last")
+        for mode in ("mul", "min", "max")
+    ),
+    case(
+        np.array([[2.0, 3.0], [5.0, 7.0]]),
+        at([0, 1], [1, 0], [0, 1]),
+        np.array([3.0, 6.0, 1.0]),
+        mode="max",
+        smooth=0,
+        gradients=(np.array([[1.0, 0.5], [0.0, 1.0]]), None, np.array([0.5, 1.0, 0.0])),
+        note="ties share",
+    ),
+    case(real(2, 3), at([0, 2], [1, 0]), 0.5, mode="mul"),
+    case(integers(2, 3), at([0, 2], [1, 0]), integers(2, seed=1), mode="min"),
     case(integers(2, 3), at([0, 2], [1, 0]), integers(2, seed=1), mode="add"),
     case(booleans(2, 3), at([0, 2], [1, 0]), True),
 )

@@ -156,7 +156,7 @@ def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mo
 
     ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
     ``"assign"`` (the last of several values for one place stays), ``"add"``, ``"mul"``, ``"min"`` or ``"max"``, which
-    combine all of them with the element.
+    combine all of them with the element. Equal smallest or largest ones share the gradient.
 
         >>> import backburn as bb
         >>> x, where = bb.asarray([[1.0, 2.0, 3.0]]), bb.asarray([[2, 2]])
@@ -166,11 +166,18 @@ def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mo
     plain_operand("scatter", x)
     chosen = indices_operand("scatter", indices)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
-    if one_of("scatter", "mode", mode, MODES, of=(x, chosen)) in ("assign", "add"):
+    if _written_by("scatter", x, mode) in ("assign", "add"):
         return call("scatter", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
     if not is_tensor(value):
         value = _filled(x, value, chosen.shape)
     return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
+
+
+def _written_by(name: str, x: Any, mode: str) -> str:
+    """A mode of writing, which must be one for the kind of ``x``."""
+    if one_of(name, "mode", mode, MODES, of=(x,)) not in ("assign", "add"):
+        kind_operand(name, x, "FI")
+    return mode
 
 
 def _filled(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
@@ -196,13 +203,15 @@ def gather_nd(x: T, indices: Indices, /) -> T:
 def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
     """``x`` with entries put at positions as :func:`gather_nd` reads them.
 
-    ``mode`` is ``"assign"`` (the last of several for one place stays) or ``"add"``.
+    ``mode`` is that of :func:`scatter`.
 
         >>> import backburn as bb
-        >>> bb.scatter_nd(bb.asarray([[1, 2], [3, 4]]), bb.asarray([[0, 1], [1, 0]]), 0).tolist()
-        [[1, 0], [0, 4]]
+        >>> x, places = bb.asarray([[1, 2], [3, 4]]), bb.asarray([[0, 1], [1, 0]])
+        >>> bb.scatter_nd(x, places, 0).tolist(), bb.scatter_nd(x, places, 5, mode="mul").tolist()
+        ([[1, 0], [0, 4]], [[1, 10], [15, 4]])
     """
     plain_operand("scatter_nd", x)
+    _written_by("scatter_nd", x, mode)
     operands = (x, indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values))
     return call("scatter_nd", *operands, mode=mode)  # type: ignore[no-any-return]
 

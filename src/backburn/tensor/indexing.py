@@ -6,7 +6,6 @@ Reading and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is `
 
 from __future__ import annotations
 
-import math
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,7 +14,7 @@ from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand, wrap
+from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
 
@@ -411,20 +410,6 @@ def _written_at(x: Any, value: Any, plan: Plan, how: str) -> Any:
     """``x``, of the plan's shape ``kept``, with ``value`` written at the positions."""
     order, joined = plan.front, _joined(plan)
     moved = _moved(x, order)
-    rest = moved.shape[len(plan.axes) :]
     if is_tensor(value):
         value = _moved(_spread(value, plan.plain), _inverse(plan.back))
-    if how in ("assign", "add"):
-        return _moved(call("scatter_nd", moved, joined, value, mode=how), _inverse(order))
-    # The other ways exist along one axis, for each element: the indexed axes become one, and so do the others.
-    axes, width = moved.shape[: len(plan.axes)], math.prod(rest)
-    numbers = wrap(x.backend.arange(0, math.prod(axes), 1, int64), x.backend)
-    chosen = call("gather_nd", _shaped(numbers, axes), joined)
-    shape = (math.prod(plan.indexed), width)
-    chosen = _spread(_shaped(chosen, (shape[0], 1)), shape)
-    if not is_tensor(value):
-        value = wrap(x.backend.full((), value, x.dtype), x.backend)
-    value = _spread(value, shape) if not value.ndim else _shaped(value, shape)
-    lines = _shaped(moved, (math.prod(axes), width))
-    written = call("scatter_reduce", lines, chosen, value, axis=0, mode=how)
-    return _moved(_shaped(written, moved.shape), _inverse(order))
+    return _moved(call("scatter_nd", moved, joined, value, mode=how), _inverse(order))
