@@ -72,7 +72,20 @@ TRANSPOSED = [
     ((2, 3, 4), (3, 2, 3), {"padding": 3, "dilation": 2}),
     ((2, 3, 4, 3), (3, 2, 3, 2), {"stride": (2, 1), "padding": (1, 0), "output_padding": (1, 0)}),
     ((1, 2, 3, 2, 3), (2, 2, 2, 3, 2), {"stride": 2, "padding": (0, 1, 1)}),
+    ((2, 3, 4), (3, 2, 3), {"padding": 1, "output_padding": 2, "dilation": 3}),
+    ((2, 3, 4, 3), (3, 2, 2, 2), {"stride": 2, "output_padding": (3, 1), "dilation": 4}),
 ]
+
+
+def test_a_transposed_convolution_has_the_bias_alone_where_no_window_reaches() -> None:
+    x, weight = bb.asarray([[[1.0, 10.0]]]).require_grad(), bb.asarray([[[1.0, 2.0]]]).require_grad()
+    bias = bb.asarray([0.5]).require_grad()
+    y = layers.conv_transpose(x, weight, bias, stride=2, output_padding=5)
+    assert y.tolist() == [[[1.5, 2.5, 10.5, 20.5, 0.5, 0.5, 0.5, 0.5, 0.5]]]
+    gradients = y.backward()
+    assert x.grad(gradients).tolist() == [[[3.0, 3.0]]]  # type: ignore[union-attr]
+    assert weight.grad(gradients).tolist() == [[[11.0, 11.0]]]  # type: ignore[union-attr]
+    assert bias.grad(gradients).tolist() == [9.0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("shape", "window", "options"), TRANSPOSED)
@@ -142,9 +155,9 @@ def test_padding_of_convolutions() -> None:
         (lambda x, w: layers.conv(x > 0, w > 0), DTypeError, "conv: takes float tensors, not bool"),
         (lambda x, w: layers.conv_transpose(x, w), ShapeError, "conv_transpose: axis 1 of the input has 2 channels"),
         (
-            lambda x, w: layers.conv_transpose(x, bb.ones((2, 1, 2)), output_padding=1),
+            lambda x, w: layers.conv_transpose(x, bb.ones((2, 1, 2)), output_padding=-1),
             ArgumentError,
-            "from 0 to stride - 1",
+            "conv_transpose: output_padding is 0 or more",
         ),
         (
             lambda x, w: layers.conv_transpose(x[:, :, :1], bb.ones((2, 1, 2)), padding=1),

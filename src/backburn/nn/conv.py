@@ -143,8 +143,8 @@ class _Transposed(Convolution):
 class ConvTranspose1d(_Transposed):
     """A transposed convolution over one axis of an input (examples, inputs, places).
 
-    ``weight`` has the shape (inputs, outputs / groups, size), ``output_padding`` lengthens the result by less than a
-    stride; see :func:`functional.conv_transpose`. First values and errors are as in :class:`Conv1d`.
+    ``weight`` has the shape (inputs, outputs / groups, size), ``output_padding`` lengthens the result;
+    see :func:`functional.conv_transpose`. First values and errors are as in :class:`Conv1d`.
 
     >>> import backburn as bb
     >>> ConvTranspose1d(3, 2, 4, stride=2, padding=1)(bb.zeros((1, 3, 5))).shape

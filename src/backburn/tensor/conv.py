@@ -73,7 +73,8 @@ def conv_transpose(
 
     ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; along an axis
     ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding`` places come out.
-    ``output_padding`` is less than ``stride``: it says which of the lengths that :func:`conv` maps to ``n`` is meant.
+    Below ``stride``, ``output_padding`` says which of the lengths that :func:`conv` maps to ``n`` is meant; from there
+    on, it adds places that no window reaches, where ``bias`` alone is.
 
         >>> import backburn as bb
         >>> x, weight = bb.asarray([[[1.0, 10.0]]]), bb.asarray([[[1.0, 2.0, 3.0]]])
@@ -87,14 +88,19 @@ def conv_transpose(
     rank = places_rank(name, x)
     of = (x, weight)
     steps, spacing = each(name, "stride", stride, rank, of=of), each(name, "dilation", dilation, rank, of=of)
+    widths = pairs(name, padding, _window(weight, rank), steps, spacing, of=of)
+    # Whole strides come out of as many more places of zeros.
+    more, extra = zip(*map(divmod, each(name, "output_padding", output_padding, rank, 0, of=of), steps), strict=True)
+    if any(more):
+        x = call("pad", x, widths=((0, 0), (0, 0), *((0, m) for m in more)))
     return call(  # type: ignore[no-any-return]
         name,
         x,
         weight,
         bias,
         stride=steps,
-        padding=pairs(name, padding, _window(weight, rank), steps, spacing, of=of),
-        output_padding=each(name, "output_padding", output_padding, rank, 0, of=of),
+        padding=widths,
+        output_padding=extra,
         dilation=spacing,
         groups=_groups(name, groups, of),
     )
