@@ -69,9 +69,10 @@ def repeat(x: Array, /, repeats: int, axis: int) -> Array:
 
 
 def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
+    shape = padded(x.shape, widths=widths, mode=mode)  # NumPy knows more modes, whose gradients nobody has
     if mode != "constant":
         return np.pad(x, widths, mode) if widths else x  # type: ignore[call-overload]
-    result = memory.empty(padded(x.shape, widths=widths), x.dtype)
+    result = memory.empty(shape, x.dtype)
     result.fill(value)
     result[tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, widths, strict=True))] = x
     return result
