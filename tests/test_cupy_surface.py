@@ -103,6 +103,36 @@ def test_differences_of_cupys_are_there(cupy: Any) -> None:
         cupy.bitwise_and(x, x)
 
 
+def test_numbers_beside_arrays_are_as_cupy_takes_them(cupy: Any) -> None:
+    half, brain = (cupy.array(np.ones(2, np.float16)), cupy.array(np.ones(2, np.float32)).astype("bfloat16"))
+    assert cupy.multiply(brain, 2.0).dtype == np.float32  # as NumPy has it
+    assert cupy.multiply(brain, 2).dtype == cupy.multiply(brain, brain.dtype.type(2)).dtype == brain.dtype
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        cupy.multiply(half, 1e30)
+
+    class Number(float):
+        pass
+
+    with pytest.raises(TypeError, match="Unsupported type"):
+        cupy.multiply(half, Number(2.0))
+
+
+def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
+    from backburn.base import dtypes
+    from backburn_cupy import CupyBackend
+
+    k: Any = CupyBackend()
+    for dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
+        x = k.full((2,), 3.0, dtype)
+        for name in ("add", "mul", "div", "pow", "maximum", "remainder", "logaddexp", "atan2"):
+            assert k.dtype(getattr(k, name)(x, 0.5)) is k.dtype(getattr(k, name)(0.5, x)) is dtype
+        tenth = k.full((2,), 0.1, dtype)
+        assert k.to_numpy(k.equal(tenth, 0.1)).all()  # both are rounded
+        assert k.to_numpy(k.cast(k.mul(x, -1e300), dtypes.float64)).tolist() == [-np.inf] * 2
+        assert k.to_numpy(k.cast(k.where(k.less(x, 1e300), 1e300, x), dtypes.float64)).tolist() == [np.inf] * 2
+        assert np.isnan(k.to_numpy(k.cast(k.mul(x, float("nan")), dtypes.float64))).all()
+
+
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_16_bit_floats_are_rounded_as_numpy_rounds_them(cupy: Any, name: str) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import cupy
 
+from backburn_cupy.create import fitted
+
 Array = Any
 
 # CuPy's own makes float32 of bfloat16.
@@ -13,7 +15,9 @@ _where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = conditio
 
 
 def where(k: Any, condition: Array, x: Array, y: Array, /) -> Array:
-    return _where(condition, x, y)
+    if x.__class__ is float:
+        return _where(condition, fitted(x, y.dtype), y)
+    return _where(condition, x, fitted(y, x.dtype) if y.__class__ is float else y)
 
 
 def masked_select(k: Any, x: Array, mask: Array, /) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy
@@ -55,6 +56,26 @@ def converted(x: Array, dtype: Any) -> Array:
 def is_bfloat16(dtype: Any) -> bool:
     """Whether a dtype is bfloat16, which is of no kind that NumPy knows."""
     return bool(dtype.char == "E")
+
+
+#: From where on a number is infinite in a dtype: half a step beyond the largest that it holds.
+_ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119}
+
+
+def fitted(number: float, dtype: Any) -> Any:
+    """A float as a call of CuPy gets it beside arrays of ``dtype``: infinite if it is beyond, rounded if CuPy would not.
+
+    CuPy warns of an overflow, and takes bfloat16 beside a float to float32.
+
+        >>> fitted(0.1, np.dtype(np.float32)), fitted(-1e300, np.dtype(np.float32)), fitted(1e300, np.dtype(np.float64))
+        (0.1, -inf, 1e+300)
+    """
+    end = _ENDS.get(dtype.char)
+    if end is None:
+        return number
+    if not -end < number < end and number == number:
+        number = math.copysign(math.inf, number)
+    return dtype.type(number) if dtype.char == "E" else number
 
 
 def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:

@@ -1,7 +1,7 @@
 """CuPy: operations on each element: arithmetic, functions, comparisons, logic and bits.
 
-Most are CuPy's ufuncs as they are: Python numbers beside an array are weak, results without dimensions are arrays, and
-nothing warns. Where their values or dtypes differ from the contract's, a kernel of ours stands in.
+Most are CuPy's ufuncs as they are, once a float beside an array fits its dtype: results without dimensions are arrays,
+and nothing warns. Where their values or dtypes differ from the contract's, a kernel of ours stands in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import cupy
 
-from backburn_cupy.create import converted, is_bfloat16
+from backburn_cupy.create import converted, fitted, is_bfloat16
 
 Array = Any
 
@@ -29,6 +29,10 @@ def binary(function: Callable[..., Array]) -> Callable[..., Array]:
     """A function of two operands, one of which may be a Python number, as an operation."""
 
     def operation(k: Any, x: Array, y: Array, /) -> Array:
+        if y.__class__ is float:
+            return function(x, fitted(y, x.dtype))
+        if x.__class__ is float:
+            return function(fitted(x, y.dtype), y)
         return function(x, y)
 
     return operation
@@ -105,11 +109,11 @@ def _of_floats(name: str) -> Callable[[Array, Array], Array]:
 def _divided(name: str, of_integers: Callable[..., Array]) -> Callable[..., Array]:
     of_floats = _of_floats(name)
 
-    def operation(k: Any, x: Array, y: Array, /) -> Array:
+    def divided(x: Array, y: Array) -> Array:
         kind = (x if isinstance(x, cupy.ndarray) else y).dtype.kind
         return (of_integers if kind in "iu" else of_floats)(x, y)
 
-    return operation
+    return binary(divided)
 
 
 floor_divide = _divided("floor_divide", cupy.floor_divide)
@@ -151,12 +155,15 @@ round = unary(cupy.rint)
 trunc = unary(cupy.trunc)
 
 
-def logaddexp(k: Any, x: Array, y: Array, /) -> Array:
+def _logaddexp(x: Array, y: Array) -> Array:
     dtype = (x if isinstance(x, cupy.ndarray) else y).dtype
     if not is_bfloat16(dtype):
         return cupy.logaddexp(x, y)
-    wide = (o.astype("f") if isinstance(o, cupy.ndarray) else o for o in (x, y))
+    wide = (o.astype("f") if isinstance(o, cupy.ndarray) else float(o) for o in (x, y))
     return converted(cupy.logaddexp(*wide), dtype)
+
+
+logaddexp = binary(_logaddexp)
 
 
 # ---- comparisons, logic and bits ----

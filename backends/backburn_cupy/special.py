@@ -39,9 +39,7 @@ erfinv = special("erfinv", "erfinvf(a)", "erfinv(a)")
 lgamma = special("lgamma", "lgammaf(a)", "lgamma(a)")
 i0 = special("i0", "cyl_bessel_i0f(a)", "cyl_bessel_i0(a)")
 i1 = special("i1", "cyl_bessel_i1f(a)", "cyl_bessel_i1(a)")
-sinc = special(
-    "sinc", f"a == 0.0f ? 1.0f : sinpif(a) / ({_PI}f * a)", f"a == 0.0 ? 1.0 : sinpi(a) / ({_PI} * a)"
-)
+sinc = special("sinc", f"a == 0.0f ? 1.0f : sinpif(a) / ({_PI}f * a)", f"a == 0.0 ? 1.0 : sinpi(a) / ({_PI} * a)")
 rsqrt = special("rsqrt", "rsqrtf(a)", "rsqrt(a)")
 # CUDA's float logarithm is off by up to two units in the last place, also at powers of 10, where the contract is exact.
 log10 = special("log10", "static_cast<float>(log10(static_cast<double>(a)))", "log10(a)")

@@ -74,11 +74,14 @@ class ufunc:  # noqa: N801 - CuPy's name
 
     def loop(self, operands: list[Any]) -> tuple[list[Any], Any]:
         """The first loop that takes the operands: arrays by safe casting, Python numbers by kind alone."""
+        scores = [(type(o) in WEAK, score(o)) for o in operands]
+        arrays = [s for is_weak, s in scores if not is_weak]
+        numbers = [s for is_weak, s in scores if is_weak]
+        weak = bool(arrays and numbers) and max(arrays) >= max(numbers)
         for types, result in self.loops:
-            if all(fits(o, t) for o, t in zip(operands, types, strict=True)):
+            if all(fits(o, t, weak) for o, t in zip(operands, types, strict=True)):
                 for o, t in zip(operands, types, strict=True):
-                    if type(o) is int and t.kind in "iu" and not np.iinfo(t).min <= o <= np.iinfo(t).max:
-                        raise OverflowError(f"Python integer {o} out of bounds for {t}")
+                    number(o, t)
                 return types, result
         kinds = ", ".join(str(getattr(o, "dtype", type(o).__name__)) for o in operands)
         raise TypeError(f"Wrong type ({kinds}) of arguments for cupy_{self.__name__}")
@@ -89,18 +92,34 @@ def letter(char: str) -> Any:
     return BFLOAT16 if char == "E" else np.dtype(char)
 
 
-ORDER = "biufV"
+#: Python's numbers, whose dtype depends on what is beside them. A truth value has one, and a subclass is refused.
+WEAK = (int, float)
 
 
-def fits(operand: Any, wanted: Any) -> bool:
+def score(operand: Any) -> int:
+    """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
+    if isinstance(operand, (np.ndarray, np.generic)):
+        return {"b": 0, "i": 1, "u": 1, "f": 2}.get(operand.dtype.kind, 3)
+    if type(operand) not in (bool, *WEAK):
+        raise TypeError(f"Unsupported type {type(operand)}")
+    return (bool, int, float).index(type(operand))
+
+
+def fits(operand: Any, wanted: Any, weak: bool) -> bool:
     """Whether a loop takes an operand for one of its types."""
     if isinstance(operand, (np.ndarray, np.generic)):
         return bool(np.can_cast(operand.dtype, wanted, "safe"))
-    if isinstance(operand, bool):
+    own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64}[type(operand)])
+    if np.can_cast(own, wanted, "safe"):
         return True
-    if isinstance(operand, int):
-        return bool(wanted.kind in "iufV")
-    return isinstance(operand, float) and bool(wanted.kind in "fV")
+    # As NumPy has it, bfloat16 beside a float is float32.
+    return weak and type(operand) is not bool and bool(np.result_type(type(operand)(0), wanted) == wanted)
+
+
+def number(operand: Any, wanted: Any) -> None:
+    """Refuse a Python number that does not fit a dtype, or warn of it, as NumPy does when it packs one."""
+    if type(operand) in WEAK:
+        np.empty((), wanted)[()] = operand
 
 
 for _name in SURFACE["ufuncs"]:
