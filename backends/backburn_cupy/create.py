@@ -63,7 +63,7 @@ _ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119}
 
 
 def fitted(number: float, dtype: Any) -> Any:
-    """A float as a call of CuPy gets it beside arrays of ``dtype``: infinite if it is beyond, rounded if CuPy would not.
+    """A float as a call of CuPy gets it beside arrays of ``dtype``: infinite if beyond, rounded if CuPy would not.
 
     CuPy warns of an overflow, and takes bfloat16 beside a float to float32.
 
