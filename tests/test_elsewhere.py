@@ -12,9 +12,10 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
+from backburn.base.from_burn import BURN
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", METHODS | BURN)
 def test_methods_of_other_libraries_are_told_in_ours(name: str) -> None:
     """``hasattr`` still says no."""
     x = bb.ones((2, 3))
@@ -158,7 +159,7 @@ def test_signatures_stay() -> None:
         nn.Conv2d(0, 1, 2)
 
 
-HINTS = {hint for names in (METHODS, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS, SET) for hint in names.values()}
+HINTS = {hint for names in (METHODS, BURN, FUNCTIONAL, FUNCTIONS, MODELS, OPTIMIZERS, SET) for hint in names.values()}
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))

@@ -8,6 +8,8 @@ from functools import wraps
 from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
 
+from backburn.base.from_burn import BURN
+
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"
 
@@ -328,11 +330,12 @@ SET = {
 
 
 def tell_methods(cls: type) -> None:
-    """Let a class tell the names of :data:`METHODS`, and those of its own methods that end with an underscore."""
+    """Let a class tell the names of others' methods, and those of its own that end with an underscore."""
     in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
     for name, hint in SET.items():
         setattr(cls, name, ReadOnly(name, hint))
-    tell(cls, {**{f"{n}_": _IMMUTABLE for n in in_place}, **{f"{n}_": hint for n, hint in METHODS.items()}, **METHODS})
+    changing = {f"{n}_": hint for n, hint in (dict.fromkeys(in_place, _IMMUTABLE) | METHODS).items()}
+    tell(cls, changing | METHODS | BURN)
 
 
 def tell(cls: type, hints: Mapping[str, str]) -> None:
