@@ -399,6 +399,19 @@ def test_quantized_tensors() -> None:
     assert again.tolist() == q.tolist()
 
 
+def test_a_float_tensor_stands_for_itself() -> None:
+    x = bb.asarray([0.1, -2.0]).require_grad()
+    y = x.dequantize()
+    assert y.tolist() == x.tolist()
+    assert y.is_tracked
+    half = bb.asarray([1.5], dtype="float16")
+    assert half.dequantize().dtype is bb.float16
+    assert half.dequantize(dtype="float64").dtype is bb.float64
+    q = bb.asarray([3.0, -6.35], backend="numpy(quantized=propagate)").quantize()
+    doubled = (q * 2.0).dequantize()
+    assert doubled.dtype is (q.dequantize() * 2.0).dequantize().dtype is bb.float32
+
+
 def test_quantizing_refuses() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(NotDifferentiableError, match=r"quantize: .*float32\[2\].*detach"):
@@ -411,8 +424,8 @@ def test_quantizing_refuses() -> None:
             bad.quantize()
     with pytest.raises(DTypeError, match="quantize: int8 is no quantized dtype"):
         x.quantize(dtype="int8")
-    with pytest.raises(DTypeError, match=r"dequantize: takes quantized tensors, not float32\[2\]"):
-        x.dequantize()
+    with pytest.raises(DTypeError, match=r"dequantize: takes quantized and float tensors, not int64\[2\]"):
+        bb.asarray([1, 2]).dequantize()
     with pytest.raises(DTypeError, match="dequantize: makes float tensors, not int8"):
         x.quantize().dequantize(dtype="int8")
 

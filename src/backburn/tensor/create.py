@@ -367,14 +367,18 @@ def quantize(
 def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     """The float tensor that a quantized one stands for, in the default float dtype unless ``dtype`` names another.
 
-    Raises :class:`DTypeError` for tensors that are not quantized, and for other than float dtypes.
+    A float tensor stands for itself, so that results may be dequantized whether or not the backend quantizes them
+    again. Raises :class:`DTypeError` for tensors of other kinds, and for other than float dtypes.
 
         >>> import backburn as bb
         >>> bb.asarray([0.0, 12.7]).quantize().dequantize(dtype=bb.float64).shape
         (2,)
     """
     y = tensor_operand("dequantize", x)
-    if y.dtype.kind != "quantized":
-        raise DTypeError(f"dequantize: takes quantized tensors, not {describe((x,))}; x.quantize() makes one")
-    chosen = plain_dtype("dequantize", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    if y.dtype.kind not in ("quantized", "float"):
+        raise DTypeError(f"dequantize: takes quantized and float tensors, not {describe((x,))}")
+    own = y.dtype if y.dtype.kind == "float" else DEFAULT_FLOAT.get()
+    chosen = plain_dtype("dequantize", dtype_or_default(dtype, own), ("float",))
+    if y.dtype.kind == "float":
+        return cast(y, chosen)  # type: ignore[no-any-return]
     return call("dequantize", y, dtype=chosen)  # type: ignore[no-any-return]

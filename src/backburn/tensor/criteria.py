@@ -23,8 +23,8 @@ __all__ = [
     "smooth_l1_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
-#: Probabilities below count as this: their logarithms stay finite in float32.
-TINY = 1e-37
+#: What the logarithm of a probability is at least.
+LEAST = -100.0
 #: Below, the logarithm of a probability has the derivative that it has here, whose square is a float32 still; in
 #: float16, where it is a float16 itself.
 STEEP, STEEP_HALF = 1e-12, 2.0**-14
@@ -59,10 +59,10 @@ def _relu(x: Any) -> Any:
 
 
 def _log(x: Any, steep: float) -> Any:
-    """The logarithm, of :data:`TINY` for what is smaller; its derivative is ``1 / steep`` at most, not 0 there."""
+    """The logarithm, :data:`LEAST` at least; its derivative is ``1 / steep`` at most, and not 0 there."""
     small = x < steep
     line = x * (1.0 / steep)
-    value = call("stop_gradient", call("log", call("clamp", x, TINY, None)) - line) + line
+    value = call("stop_gradient", call("clamp", call("log", x), LEAST, None) - line) + line
     return call("where", small, value, call("log", call("where", small, steep, x)))
 
 
@@ -210,9 +210,9 @@ def binary_cross_entropy(
 ) -> FloatTensor:
     """``-target * log(x) - (1 - target) * log(1 - x)`` of probabilities, times ``weight``.
 
-    Probabilities nearer to 0 than 1e-37 count as that, and the derivative of a logarithm is 1e12 at most (16384 in
-    float16), so that a saturated wrong prediction has a finite loss and a finite gradient that is not 0. What is no
-    probability, below 0 or above 1, has the loss NaN. :func:`binary_cross_entropy_with_logits` is exact everywhere.
+    Logarithms are at least -100, and their derivatives 1e12 at most (16384 in float16), so that a saturated wrong
+    prediction has the loss 100 and a finite gradient that is not 0. What is no probability, below 0 or above 1, has
+    the loss NaN. :func:`binary_cross_entropy_with_logits` is exact everywhere.
 
         >>> import backburn as bb
         >>> losses = binary_cross_entropy(bb.asarray([0.5, 1.0]), bb.asarray([1.0, 1.0]), reduction="none")
