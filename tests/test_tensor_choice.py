@@ -26,7 +26,7 @@ def test_values_are_numpys(dtype: str) -> None:
     np.testing.assert_array_equal(bb.masked_select(x, mask[0]).numpy(), a[:, MASK[0]].ravel(), strict=True)
     for k in (-1, 0, 1):
         np.testing.assert_array_equal(bb.triu(x, k=k).numpy(), np.triu(a, k), strict=True)
-        np.testing.assert_array_equal(x.tril(k=k).numpy(), np.tril(a, k), strict=True)
+        np.testing.assert_array_equal(x.tril(k).numpy(), np.tril(a, k), strict=True)
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,12 @@ def test_broadcast_arrays_and_meshgrid() -> None:
     lines = [np.arange(2), np.arange(3.0), np.arange(4)]
     for indexing in ("xy", "ij"):
         for count in (0, 1, 2, 3):
-            grids = bb.meshgrid(*map(bb.asarray, lines[:count]), indexing=indexing)
-            theirs: Any = np.meshgrid(*lines[:count], indexing=indexing)
-            assert len(grids) == len(theirs) == count
-            for a, b in zip(grids, theirs, strict=True):
-                np.testing.assert_array_equal(a.numpy(), b)
+            for sparse in (False, True):
+                grids = bb.meshgrid(*map(bb.asarray, lines[:count]), indexing=indexing, sparse=sparse)
+                theirs: Any = np.meshgrid(*lines[:count], indexing=indexing, sparse=sparse)
+                assert len(grids) == len(theirs) == count
+                for a, b in zip(grids, theirs, strict=True):
+                    np.testing.assert_array_equal(a.numpy(), b, strict=True)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
@@ -165,7 +166,9 @@ def test_cutting() -> None:
         (bb.split(x, [1, 0, 4]), [1, 0, 4]),
         (x.split(9), [5]),
         (x.chunk(2), [3, 2]),
-        (bb.chunk(x, 7), [1, 1, 1, 1, 1, 0, 0]),
+        (bb.chunk(x, 7), [1, 1, 1, 1, 1]),
+        (x.chunk(4), [2, 2, 1]),
+        (bb.zeros((0, 2)).chunk(3), [0, 0, 0]),
         (bb.zeros((0, 2)).split(3), [0]),
     ):
         assert [p.shape[0] for p in pieces] == sizes
@@ -185,7 +188,9 @@ def test_diag() -> None:
     for k in (-2, 0, 1, 3):
         np.testing.assert_array_equal(bb.diag(bb.arange(1, 4), offset=k).numpy(), np.diag(np.arange(1, 4), k))
         matrix = np.arange(6.0).reshape(2, 3)
-        np.testing.assert_array_equal(bb.diag(bb.asarray(matrix), offset=k).numpy(), np.diag(matrix, k))
+        np.testing.assert_array_equal(bb.diag(bb.asarray(matrix), k).numpy(), np.diag(matrix, k))
+        assert bb.trace(bb.asarray(matrix), k).item() == np.trace(matrix, k)
+        np.testing.assert_array_equal(bb.asarray(matrix).diagonal(k).numpy(), np.diagonal(matrix, k))
     np.testing.assert_array_equal(bb.diag(bb.zeros(0)).numpy(), np.zeros((0, 0)))
     infinite = bb.diag(bb.asarray([float("inf"), 1.0]))
     assert infinite.tolist() == [[float("inf"), 0.0], [0.0, 1.0]]
@@ -246,6 +251,7 @@ X = bb.zeros((2, 3))
         (lambda: X.split(0), ArgumentError, "split: .*not 0"),
         (lambda: X.split([1, 2]), ShapeError, r"split: the sizes \[1, 2\] do not add up to 2"),
         (lambda: X.chunk(0), ArgumentError, "chunk: at least one"),
+        (lambda: bb.zeros(0).chunk(-1), ArgumentError, "chunk: at least one chunk, not -1"),
         (lambda: X.unstack(axis=2), AxisError, "unstack: axis 2"),
         (lambda: X.flip(axis=(0, -2)), AxisError, "flip: .*twice"),
         (lambda: X.roll((1, 2, 3), axis=(0, 1)), ArgumentError, "roll: 3 shifts for 2 axes"),

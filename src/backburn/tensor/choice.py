@@ -83,7 +83,7 @@ def masked_select(x: T, mask: Tensor, /) -> T:
     return call("masked_select", kind_operand("masked_select", x), _condition("masked_select", mask))  # type: ignore[no-any-return]
 
 
-def triu(x: T, /, *, k: int = 0) -> T:
+def triu(x: T, /, k: int = 0) -> T:
     """The upper triangle of each matrix in the last two axes, 0 elsewhere.
 
     It begins on the diagonal ``k`` above the main one (below, if negative). Raises :class:`ShapeError` for fewer than
@@ -96,7 +96,7 @@ def triu(x: T, /, *, k: int = 0) -> T:
     return call("triu", kind_operand("triu", x), offset=integer("triu", "k", k))  # type: ignore[no-any-return]
 
 
-def tril(x: T, /, *, k: int = 0) -> T:
+def tril(x: T, /, k: int = 0) -> T:
     """The lower triangle of each matrix in the last two axes, 0 elsewhere.
 
     It ends on the diagonal ``k`` above the main one (below, if negative). Raises :class:`ShapeError` for fewer than two

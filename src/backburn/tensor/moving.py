@@ -242,7 +242,7 @@ def overlap_add(
 # ---- diagonals ----
 
 
-def diagonal(x: T, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> T:
+def diagonal(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) -> T:
     """The diagonal of the matrices in two axes (the last ones), as a new last axis.
 
     It lies ``offset`` above the main diagonal, or below for a negative one.
@@ -260,7 +260,7 @@ def _diagonal(name: str, x: T, offset: int, axis1: int, axis2: int) -> T:
     return call("diagonal", x, offset=integer(name, "offset", offset), axis1=first, axis2=second)  # type: ignore[no-any-return]
 
 
-def diag(x: T, /, *, offset: int = 0) -> T:
+def diag(x: T, /, offset: int = 0) -> T:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal and 0 elsewhere.
 
     Raises :class:`ShapeError` for other than one or two axes.
@@ -282,7 +282,7 @@ def diag(x: T, /, *, offset: int = 0) -> T:
     return pad(square, ((before, after), (after, before)))
 
 
-def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(x: Tensor, /, offset: int = 0, *, dtype: Any = None) -> Tensor:
     """The sum over the diagonal of the matrices in the last two axes; see :func:`backburn.sum` for the dtype.
 
     >>> import backburn as bb

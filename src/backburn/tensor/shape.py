@@ -247,11 +247,12 @@ def _common_shape(name: str, tensors: list[Any]) -> Shape:
         raise ShapeError(f"{name}: {error}. Operands: {describe(tensors)}") from None
 
 
-def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> list[Tensor]:
     """The coordinates of all points of a grid: a list of one tensor for each of the one-dimensional ``arrays``.
 
-    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are exchanged. Raises
-    :class:`ShapeError` for arrays of two or more axes.
+    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are exchanged. ``sparse``
+    leaves the length 1 where an array does not vary; broadcasting does the rest. Raises :class:`ShapeError` for arrays
+    of two or more axes.
 
         >>> import backburn as bb
         >>> x, y = bb.meshgrid(bb.arange(2), bb.arange(3))
@@ -267,7 +268,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
     shape = tuple(tensors[a].size for a in axes)  # two exchanged places: the order is its own opposite
     along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
-    return [broadcast_to(reshape(x, lying), shape) for x, lying in zip(tensors, along, strict=True)]
+    lying = [reshape(x, lengths) for x, lengths in zip(tensors, along, strict=True)]
+    return lying if sparse else [broadcast_to(x, shape) for x in lying]
 
 
 # ---- joining ----
@@ -362,19 +364,21 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
 
 
 def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
-    """``x`` cut along ``axis`` into ``chunks`` pieces whose lengths differ by one at most, longer ones first.
+    """``x`` cut along ``axis`` into ``chunks`` pieces of one length, rounded up: the last may be shorter.
 
-    >>> import backburn as bb
-    >>> [p.tolist() for p in bb.arange(5).chunk(2)]
-    [[0, 1, 2], [3, 4]]
+    There are fewer pieces where those are enough; an axis of length 0 gives all of them, empty.
+
+        >>> import backburn as bb
+        >>> [p.tolist() for p in bb.arange(5).chunk(2)], len(bb.arange(6).chunk(4))
+        ([[0, 1, 2], [3, 4]], 3)
     """
     x = kind_operand("chunk", x, "FIBQ")
     axis = axis_of("chunk", x, axis)
     count = integer("chunk", "chunks", chunks)
-    if count == 0:
-        raise ArgumentError("chunk: at least one chunk, not 0")
-    each, more = divmod(x.shape[axis], count)
-    return split(x, [each + 1] * more + [each] * (count - more), axis=axis)
+    if count < 1:
+        raise ArgumentError(f"chunk: at least one chunk, not {count}")
+    length = x.shape[axis]
+    return split(x, -(-length // count) if length else [0] * count, axis=axis)
 
 
 def unstack(x: T, /, axis: int = 0) -> tuple[T, ...]:
