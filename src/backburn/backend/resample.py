@@ -6,6 +6,7 @@ are computed in float32.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from backburn.base.errors import ArgumentError, ShapeError
 
 Shape = tuple[int, ...]
 
-INTERPOLATIONS = ("nearest", "nearest-exact", "linear", "cubic")
+INTERPOLATIONS = ("nearest", "nearest-exact", "linear", "cubic", "lanczos3")
 SAMPLINGS = ("linear", "nearest")
 OUTSIDE = ("zeros", "border", "reflection")
 
@@ -126,6 +127,8 @@ def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: A
     part = k.div(k.cast(k.remainder(numerator, denominator), dtype), float(denominator))
     if mode == "linear":
         weights = {0: k.sub(1.0, part), 1: part}
+    elif mode == "lanczos3":
+        weights = _lanczos(k, start, part, n)
     else:
         weights = {step: _cubic(k, k.abs(k.sub(part, float(step))), step in (0, 1)) for step in (-1, 0, 1, 2)}
     return [(k.minimum(k.maximum(k.add(start, step), 0), n - 1), w) for step, w in weights.items()]
@@ -139,6 +142,18 @@ def _cubic(k: Any, distance: Any, near: bool) -> Any:
         return k.add(bent, 1.0)
     inner = k.add(k.mul(k.sub(k.mul(distance, a), 5.0 * a), distance), 8.0 * a)
     return k.sub(k.mul(inner, distance), 4.0 * a)
+
+
+def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
+    """The weights of six places around ``start + part``: those beyond the ``n`` weigh nothing, and all sum to 1."""
+    weights = {}
+    for step in range(-2, 4):
+        place, distance = k.add(start, step), k.sub(part, float(step))
+        inside = k.logical_and(k.greater_equal(place, 0), k.less(place, n))
+        window = k.mul(k.sinc(distance), k.sinc(k.div(distance, 3.0)))
+        weights[step] = k.where(inside, window, 0.0)
+    total = functools.reduce(k.add, weights.values())
+    return {step: k.div(w, total) for step, w in weights.items()}
 
 
 def linear_sample(k: Any, lines: Any, positions: list[Any], places: Shape, zeros: bool) -> Any:
@@ -248,7 +263,9 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Places are cells whose middles are at 1/2, 3/2, ...; new place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among
         ``n`` old ones, or, with ``align_corners``, the first and last places lie on one another. ``mode`` is
-        ``"linear"`` or ``"cubic"`` along each axis (Keys, Cubic convolution interpolation, 1981, with a = -0.75);
+        ``"linear"`` or ``"cubic"`` along each axis (Keys, Cubic convolution interpolation, 1981, with a = -0.75), or
+        ``"lanczos3"``, with the weights ``sinc(d) sinc(d / 3)`` of places at distances ``d`` up to 3, normalized
+        (Duchon, Lanczos filtering in one and two dimensions, 1979);
         ``"nearest"`` takes place ``floor(i n / m)``, ``"nearest-exact"`` that in whose cell the new middle lies.
         """
         shape, dtype, wide = shape_of(x), self.dtype(x), widened(self, x)

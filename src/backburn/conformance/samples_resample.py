@@ -63,6 +63,13 @@ def cubic(t: float) -> float:
     return a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a if t < 2 else 0.0
 
 
+def lanczos(n: int, position: float) -> Array:
+    """The weights of ``n`` places seen from a position: a window of three lobes, normalized."""
+    distances = position - np.arange(n)
+    weights = np.where(abs(distances) < 3, np.sinc(distances) * np.sinc(distances / 3), 0.0)
+    return weights / weights.sum()
+
+
 def resized(n: int, m: int, mode: str, align_corners: bool) -> Array:
     """The matrix (m, n) that interpolates along one axis."""
     matrix = np.zeros((m, n))
@@ -72,6 +79,8 @@ def resized(n: int, m: int, mode: str, align_corners: bool) -> Array:
             matrix[i, i * n // m] = 1
         elif mode == "nearest-exact":
             matrix[i, min(math.floor(position + 0.5), n - 1)] = 1
+        elif mode == "lanczos3":
+            matrix[i] = lanczos(n, position)
         else:
             kernel = cubic if mode == "cubic" else lambda t: max(0.0, 1 - abs(t))
             for j in range(math.floor(position) - 1, math.floor(position) + 3):
@@ -102,6 +111,10 @@ samples(
     case(real(1, 1, 2, 1, 2), size=(3, 2, 4), mode="linear"),
     case(real(1, 1, 4), size=(1,), mode="linear", align_corners=True),
     case(real(1, 1, 1), size=(3,), mode="cubic"),
+    case(real(1, 1, 9), size=(5,), mode="lanczos3"),
+    case(real(1, 1, 4), size=(7,), mode="lanczos3", align_corners=True),
+    case(real(1, 1, 2, 3), size=(3, 2), mode="lanczos3"),
+    case(real(1, 1, 1), size=(2,), mode="lanczos3"),
     case(real(0, 1, 2), size=(3,)),
 )
 

@@ -73,10 +73,11 @@ def interpolate(
 ) -> FloatTensor:
     """``x`` with ``size`` places along each axis, or ``floor(scale * n)`` of ``n``.
 
-    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"`` or ``"cubic"``, the last two along each axis (bilinear,
-    bicubic). New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the
+    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``, ``"cubic"`` or ``"lanczos3"``, the last three along each
+    axis (bilinear, bicubic), and without smoothing before the resolution falls. New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the
     first and the last places lie on one another. Raises :class:`ArgumentError` unless one of ``size`` and ``scale`` is
-    given, and for unknown modes. After Keys, Cubic convolution interpolation, 1981 (a = -0.75).
+    given, and for unknown modes. After Keys, Cubic convolution interpolation, 1981 (a = -0.75), and Duchon, Lanczos
+    filtering in one and two dimensions, 1979 (three lobes, normalized over the places that are there).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[[0.0, 4.0]]])
