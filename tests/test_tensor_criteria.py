@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.nn import functional as layers
 
 GENERATOR = np.random.default_rng(0)
@@ -86,6 +86,31 @@ def test_cosine_embedding(torch: Any) -> None:
     loss = layers.cosine_embedding_loss(zero, bb.ones((1, 3)), bb.asarray([1]))
     assert loss.item() == 1.0
     assert np.isfinite(zero.grad(loss.backward()).numpy()).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("shapes", "axis"), [(((4, 3), (4, 3)), -1), (((4, 3), (4, 1)), 1), (((3, 2), (4, 3, 2)), 1)])
+def test_cosine_similarity(torch: Any, shapes: Any, axis: int) -> None:
+    """The axis is one of the broadcast shape; a gradient flows, at a zero vector too."""
+    x, y = (GENERATOR.normal(size=shape) for shape in shapes)
+    x[0] = 0.0  # a vector, or an element of several
+    leaves = [bb.asarray(v).require_grad() for v in (x, y)]
+    got = layers.cosine_similarity(*leaves, axis)
+    theirs = [torch.from_numpy(v).requires_grad_() for v in (x, y)]
+    expected = torch.nn.functional.cosine_similarity(*theirs, dim=axis)
+    np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-15)
+    gradients = (got * got + got).backward()
+    (expected * expected + expected).sum().backward()
+    for ours, other in zip(leaves, theirs, strict=True):
+        np.testing.assert_allclose(ours.grad(gradients).numpy(), other.grad.numpy(), rtol=1e-7, atol=1e-12)  # type: ignore[union-attr]
+    half = layers.cosine_similarity(bb.asarray([6e4, 0.0], dtype="float16"), bb.asarray([6e4, 6e4], dtype="float16"))
+    assert half.dtype == bb.float16
+    assert abs(half.item() - 0.5**0.5) < 1e-3
+    near = layers.cosine_similarity(bb.asarray([1e-3]), bb.asarray([1e-3]), eps=0.1)
+    np.testing.assert_allclose(near.item(), 1e-4, rtol=1e-6)
+    with pytest.raises(ShapeError, match="cosine_similarity"):
+        layers.cosine_similarity(bb.zeros((2, 3)), bb.zeros((2, 2)))
+    with pytest.raises(AxisError, match="cosine_similarity: axis 1"):
+        layers.cosine_similarity(bb.zeros(3), bb.zeros(3), axis=1)
 
 
 def test_hinge_and_batchmean() -> None:

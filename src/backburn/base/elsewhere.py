@@ -159,7 +159,6 @@ FUNCTIONS = {
     "column_stack": "bb.stack([x, y], axis=1)",
     "compile": "bb.capture(step)",
     "concatenate": "bb.concat([x, y])",
-    "cosine_similarity": "bb.vecdot(bb.nn.functional.normalize(x), bb.nn.functional.normalize(y))",
     "cross": "bb.linalg.cross(x, y)",
     "cuda": "bb.list_backends(), which tells what can be used here",
     "cumprod": "bb.cumulative_prod(x, axis)",

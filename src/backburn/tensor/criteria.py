@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.dtypes import DType, float16, float32, int64
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import axis_of, call, cast, describe, integer, number, one_of, promoted, tensor_operand
+from backburn.tensor.shape import broadcast_arrays
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "ctc_loss",
-    "gaussian_nll_loss", "hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div_loss", "poisson_nll_loss",
-    "smooth_l1_loss", "triplet_margin_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
+    "ctc_loss", "gaussian_nll_loss", "hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div_loss",
+    "poisson_nll_loss", "smooth_l1_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
 #: What the logarithm of a probability is at least.
@@ -155,15 +156,34 @@ def cosine_embedding_loss(
     (x, y), dtype = _operands(name, x, y)
     _same_shape(name, x, y)
     axis = axis_of(name, x, axis)
-    cosine = (_unit(x, axis) * _unit(y, axis)).sum(axis=axis)
+    cosine = _cosine(x, y, axis, 1e-8)
     if tensor_operand(name, targets).shape != cosine.shape:
         raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
     losses = call("where", targets > 0, 1.0 - cosine, _relu(cosine - number(name, "margin", margin)))
     return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
 
 
-def _unit(x: Any, axis: int) -> Any:
-    return call("normalize", x, axis=(axis,), ord=2.0, eps=1e-8)
+def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1e-8) -> FloatTensor:
+    """The cosines of the angles between vectors along ``axis``: their products over both norms.
+
+    Norms below ``eps`` count as ``eps``, so that the cosine of a zero vector is 0. ``x`` and ``y`` broadcast first,
+    and :class:`ShapeError` says where they do not.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([[1.0, 0.0], [3.0, 4.0]]), bb.asarray([[0.0, 2.0], [3.0, 4.0]])
+        >>> cosine_similarity(x, y).tolist()
+        [0.0, 1.0]
+    """
+    name = "cosine_similarity"
+    (x, y), dtype = _operands(name, x, y)
+    x, y = broadcast_arrays(x, y)
+    axis = axis_of(name, x, axis)
+    return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)  # type: ignore[no-any-return]
+
+
+def _cosine(x: Any, y: Any, axis: int, eps: float) -> Any:
+    one, other = (call("normalize", v, axis=(axis,), ord=2.0, eps=eps) for v in (x, y))
+    return (one * other).sum(axis=axis)
 
 
 def triplet_margin_loss(
