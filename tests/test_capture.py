@@ -225,6 +225,16 @@ def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(found, losses("autodiff(numpy)", OPTIMIZERS["adam"], lambda f: f)[0], rtol=1e-6)
 
 
+def test_steps_below_peaks_are_run_as_they_are() -> None:
+    def make() -> Any:
+        return optim.Adam(0.01, amsgrad=True)
+
+    with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
+        found, (_, optimizer), _ = losses(TAPING, make, bb.capture)
+    assert optimizer.steps == 7
+    np.testing.assert_allclose(found, losses("autodiff(numpy)", make, lambda f: f)[0], rtol=1e-6)
+
+
 def test_misuse_is_explained() -> None:
     x = bb.asarray([1.0])
     with pytest.raises(ArgumentError, match="takes a function"):

@@ -12,7 +12,7 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.base.errors import ArgumentError, GraphError
-from backburn.optim import LBFGS, SGD, Adagrad, AdamW, Groups, RMSprop, schedules
+from backburn.optim import LBFGS, SGD, Adagrad, Adam, AdamW, Groups, RMSprop, schedules
 
 Array = Any
 RNG = np.random.default_rng(3)
@@ -104,6 +104,14 @@ MAKERS: list[Any] = [
         lambda: LBFGS(history=4), "LBFGS",
         {"max_iter": 1, "history_size": 4, "tolerance_grad": 0, "tolerance_change": 0}, id="lbfgs",
     ),
+    pytest.param(
+        lambda: Adam(0.2, (0.5, 0.6), weight_decay=0.1, amsgrad=True), "Adam",
+        {"lr": 0.2, "betas": (0.5, 0.6), "weight_decay": 0.1, "amsgrad": True}, id="amsgrad",
+    ),
+    pytest.param(
+        lambda: AdamW(0.2, (0.5, 0.6), amsgrad=True), "AdamW",
+        {"lr": 0.2, "betas": (0.5, 0.6), "amsgrad": True}, id="amsgrad-decoupled",
+    ),
 ]  # fmt: skip
 
 
@@ -142,6 +150,23 @@ def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, 
         np.testing.assert_array_equal(twin[path].numpy(), x.numpy())
         np.testing.assert_array_equal(third[path].numpy(), x.numpy())
     assert repr(first).startswith(f"{name}(lr=")
+
+
+def test_the_largest_second_moment_stays() -> None:
+    """After one large gradient the steps stay small, where those of plain Adam grow again."""
+    moved = {}
+    for peaks in (False, True):
+        optimizer, model = Adam(0.1, (0.0, 0.5), amsgrad=peaks), {"x": bb.asarray([0.0]).require_grad()}
+        for gradient in (100.0, *[1.0] * 20):
+            before = model["x"].item()
+            optimizer.step(model, {"x": bb.asarray([gradient])})
+        moved[peaks] = before - model["x"].item()
+    assert moved[False] == pytest.approx(0.1, rel=0.05)
+    assert moved[True] < 0.003
+    half = {"x": bb.asarray([1.0], dtype="float16").require_grad()}
+    Adam(0.5, amsgrad=True).step(half, {"x": bb.asarray([3.0], dtype="float16")})
+    assert half["x"].dtype is bb.float16
+    assert half["x"].tolist() == [0.5]
 
 
 def test_lbfgs_leaves_out_moves_without_curvature() -> None:

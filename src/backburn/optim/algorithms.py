@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError
+from backburn.optim.adaptive import decayed
 from backburn.optim.optimizer import Optimizer, Rate, checked
 
 
@@ -56,7 +58,9 @@ class Adam(Optimizer):
 
     ``lr`` is a number or a function of the number of steps done before; ``betas`` are the decays of the first and the
     second moment of the gradient, ``eps`` is added to the square root of the second. ``weight_decay`` times the
-    parameter is added to its gradient; see :class:`AdamW` for the other way.
+    parameter is added to its gradient; see :class:`AdamW` for the other way. With ``amsgrad`` the largest second moment
+    so far takes the place of the second moment (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018);
+    :func:`backburn.capture` does not record such a step, and says so.
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -78,6 +82,7 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
     ) -> None:
         super().__init__(lr)
         name = type(self).__name__
@@ -91,22 +96,45 @@ class Adam(Optimizer):
         self.betas = checked(name, "betas[0]", first, below=1.0), checked(name, "betas[1]", second, below=1.0)
         self.eps = checked(name, "eps", eps)
         self.weight_decay = checked(name, "weight_decay", weight_decay)
+        self.amsgrad = bool(amsgrad)
+        if self.amsgrad:
+            self.remembers, self._is_operation = ("m", "v", "peak"), False
 
     def __repr__(self) -> str:
         options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"
-        return f"{type(self).__name__}(lr={self.lr}, {options})"
+        peaks = ", amsgrad=True" if self.amsgrad else ""
+        return f"{type(self).__name__}(lr={self.lr}, {options}{peaks})"
 
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
         beta1, beta2 = self.betas
+        if self.amsgrad:
+            return self._below_peaks(k, params, grads, remembered, lr, step)
         results: tuple[Any, ...] = k.adam_steps(
             params, grads, *remembered,
             lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=step,
             weight_decay=self.weight_decay, decoupled=self._decoupled, donate=donate,
         )  # fmt: skip
         return results
+
+    def _below_peaks(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int
+    ) -> tuple[Any, ...]:
+        """The steps with the largest second moments so far."""
+        rate, floor = adam_factors(lr, *self.betas, self.eps, step)
+        if self._decoupled:
+            params = [k.mul(x, 1.0 - lr * self.weight_decay) for x in params]
+        else:
+            grads = decayed(k, params, grads, self.weight_decay)
+        ms, vs = (
+            [k.add(k.mul(mean, beta), k.mul(x, 1.0 - beta)) for mean, x in zip(means, news, strict=True)]
+            for beta, means, news in zip(self.betas, remembered, (grads, map(k.square, grads)), strict=False)
+        )
+        peaks = [k.maximum(peak, v) for peak, v in zip(remembered[2], vs, strict=True)]
+        changes = [k.div(k.mul(m, rate), k.add(k.sqrt(v), floor)) for m, v in zip(ms, peaks, strict=True)]
+        return (*map(k.sub, params, changes), *ms, *vs, *peaks)
 
 
 class AdamW(Adam):
@@ -124,5 +152,6 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(lr, betas, eps, weight_decay)
+        super().__init__(lr, betas, eps, weight_decay, amsgrad)
