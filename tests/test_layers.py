@@ -278,6 +278,34 @@ def test_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
     np.testing.assert_array_equal(got, theirs)
 
 
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 1, 2, 3), (1, 2, 3, 2, 4)])
+def test_affine_grid(torch: Any, align: bool, shape: Any) -> None:
+    """As torch's, which wants two or three axes."""
+    axes = len(shape) - 2
+    agrees(
+        lambda maps: layers.affine_grid(maps, shape, align_corners=align),
+        lambda maps: torch.nn.functional.affine_grid(maps, shape, align_corners=align),
+        normal(shape[0], axes, axes + 1),
+    )
+
+
+def test_affine_grid_of_one_axis_and_others() -> None:
+    x = bb.asarray([[[1.0, 2.0, 4.0]]])
+    ahead = bb.asarray([[[1.0, 2 / 3]]])
+    assert layers.grid_sample(x, layers.affine_grid(ahead, x.shape)).numpy().round(6).tolist() == [[[2.0, 4.0, 0.0]]]
+    for align in (False, True):  # one place lies in the middle
+        assert layers.affine_grid(bb.asarray([[[1.0, 0.25]]]), (1, 1, 1), align_corners=align).tolist() == [[[0.25]]]
+    assert layers.affine_grid(bb.ones((2, 2, 3)), (2, 1, 0, 3)).shape == (2, 0, 3, 2)
+    half = layers.affine_grid(bb.asarray([[[1.0, 0.0]]], dtype="float16"), (1, 1, 2))
+    assert (half.dtype, half.tolist()) == (bb.float16, [[[-0.5], [0.5]]])
+    for shape, fault in (((1, 1), "three axes or more"), ((2, 1, 3), r"\[2, 1, 2\]"), ((1, 1, 3, 3), r"\[1, 2, 3\]")):
+        with pytest.raises(ShapeError, match=rf"affine_grid: .*{fault}.*float32\[1,1,2\]"):
+            layers.affine_grid(ahead, shape)
+    with pytest.raises(ShapeError, match="affine_grid: a length"):
+        layers.affine_grid(ahead, (1, 1, -3))
+
+
 def test_unfold_and_fold(torch: Any) -> None:
     options: dict[str, Any] = {"stride": (2, 1), "padding": 1, "dilation": (1, 2)}
     x = normal(2, 3, 6, 7)

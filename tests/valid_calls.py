@@ -139,6 +139,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "nn.functional.adaptive_max_pool": {"x": X},
     "nn.functional.adaptive_max_pool_with_indices": {"x": X},
     "nn.functional.interpolate": {"x": X, "size": 3},
+    "nn.functional.affine_grid": {"maps": bb.ones((1, 2, 3)), "shape": (1, 2, 4, 4)},
     "nn.functional.grid_sample": {"x": X, "grid": bb.zeros((1, 2, 2, 2))},
     "nn.functional.unfold": {"x": X},
     "nn.functional.fold": {"x": bb.ones((1, 8, 16)), "places": (5, 5)},

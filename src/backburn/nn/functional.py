@@ -76,7 +76,7 @@ from backburn.tensor.pool import (
     max_pool_with_indices,
 )  # fmt: skip
 from backburn.tensor.quantized import fake_quantize, quantized_linear
-from backburn.tensor.resample import fold, grid_sample, interpolate, unfold
+from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate, unfold
 from backburn.tensor.sequence import embedding, gru_cell, lstm_cell, scaled_dot_product_attention, ssm_scan
 
 __all__ = [
@@ -88,7 +88,8 @@ __all__ = [
     "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
     "cosine_similarity",
     "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
-    "adaptive_max_pool", "adaptive_max_pool_with_indices", "interpolate", "grid_sample", "unfold", "fold",
+    "adaptive_max_pool", "adaptive_max_pool_with_indices", "interpolate", "grid_sample",
+    "affine_grid", "unfold", "fold",
     "lstm_cell", "gru_cell", "scaled_dot_product_attention", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
     "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "binary_cross_entropy",

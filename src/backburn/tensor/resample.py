@@ -10,14 +10,27 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, describe, float_operand, integers_of, number, promoted, tensor_operand
+from backburn.base.dtypes import float32
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor.create import arange, ones
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    describe,
+    float_operand,
+    integers_of,
+    number,
+    promoted,
+    shape_of,
+    tensor_operand,
+)
+from backburn.tensor.shape import meshgrid, reshape, stack
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
-__all__ = ["fold", "grid_sample", "interpolate", "unfold"]
+__all__ = ["affine_grid", "fold", "grid_sample", "interpolate", "unfold"]
 
 
 def unfold(
@@ -73,11 +86,12 @@ def interpolate(
 ) -> FloatTensor:
     """``x`` with ``size`` places along each axis, or ``floor(scale * n)`` of ``n``.
 
-    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``, ``"cubic"`` or ``"lanczos3"``, the last three along each
-    axis (bilinear, bicubic), and without smoothing before the resolution falls. New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the
-    first and the last places lie on one another. Raises :class:`ArgumentError` unless one of ``size`` and ``scale`` is
-    given, and for unknown modes. After Keys, Cubic convolution interpolation, 1981 (a = -0.75), and Duchon, Lanczos
-    filtering in one and two dimensions, 1979 (three lobes, normalized over the places that are there).
+    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``, ``"cubic"`` or ``"lanczos3"``, the last three along
+    each axis (bilinear, bicubic), and without smoothing before the resolution falls. New place ``i`` of ``m`` lies at
+    ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the first and the last places lie on one
+    another. Raises :class:`ArgumentError` unless one of ``size`` and ``scale`` is given, and for unknown modes. After
+    Keys, Cubic convolution interpolation, 1981 (a = -0.75), and Duchon, Lanczos filtering in one and two dimensions,
+    1979 (three lobes, normalized over the places that are there).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[[0.0, 4.0]]])
@@ -134,6 +148,42 @@ def grid_sample(
     """
     x, grid = promoted("grid_sample", tensor_operand("grid_sample", x), tensor_operand("grid_sample", grid))
     return call("grid_sample", x, grid, mode=mode, padding=padding, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+
+
+def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = False) -> FloatTensor:
+    """The grid by which :func:`grid_sample` takes each example through an affine map, of one to three axes.
+
+    ``shape`` is ``(examples, channels, *places)`` of what is wanted, and ``maps`` of shape (examples, axes, axes + 1)
+    has the linear part and, as its last column, the translation. A place at ``p``, the last axis of ``places`` first,
+    takes the value at ``linear @ p + translation``; -1 and 1 are the edges, or the middles of the outermost places with
+    ``align_corners``. The result has the shape (examples, *places, axes). Raises :class:`ShapeError` where ``maps``
+    does not fit ``shape``. After Jaderberg et al., Spatial transformer networks, 2015.
+
+        >>> import backburn as bb
+        >>> mirror = bb.asarray([[[-1.0, 0.0]]])
+        >>> grid = affine_grid(mirror, (1, 1, 3), align_corners=True)
+        >>> grid_sample(bb.asarray([[[1.0, 2.0, 4.0]]]), grid, align_corners=True).tolist()
+        [[[4.0, 2.0, 1.0]]]
+    """
+    maps = float_operand("affine_grid", maps)
+    lengths = shape_of("affine_grid", shape)
+    places, rank = lengths[2:], len(lengths) - 2
+    if rank < 1 or maps.shape != (lengths[0], rank, rank + 1):
+        fit = f"have the shape {[lengths[0], rank, rank + 1]}" if rank > 0 else "are for samples of three axes or more"
+        raise ShapeError(f"affine_grid: maps to the shape {list(lengths)} {fit}. Operand: {describe((maps,))}")
+    wide = cast(maps, float32) if maps.dtype.bits == 16 else maps
+    lines = [_line(n, align_corners, wide) for n in places]
+    points = [*meshgrid(*lines, indexing="ij")[::-1], ones(places, dtype=wide.dtype, backend=wide.backend)]
+    flat = reshape(stack(points, axis=-1), (math.prod(places), rank + 1))
+    return cast(reshape(flat @ wide.mT, (lengths[0], *places, rank)), maps.dtype)  # type: ignore[no-any-return]
+
+
+def _line(n: int, align_corners: bool, like: Tensor) -> Tensor:
+    """``n`` middles of places between -1 and 1; one alone lies at 0."""
+    steps = arange(n, dtype=like.dtype, backend=like.backend) * 2.0
+    if n == 1:
+        return steps
+    return steps / (n - 1) - 1.0 if align_corners else (steps + 1.0) / n - 1.0
 
 
 def _window(
