@@ -191,6 +191,18 @@ def test_layer_norm_of_every_width(offset: float, monkeypatch: pytest.MonkeyPatc
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_layer_norm_far_from_zero_is_as_exact_as_its_input() -> None:
+    for width in (1000, 8192):
+        equal = np.full((3, width), 3.3, np.float32)  # the mean of which rounds
+        np.testing.assert_array_equal(BASE.layer_norm(equal, axis=(1,), eps=1e-5), 0.0)
+        x = numbers(3, width) + np.float32(1e3)
+        exact = x.astype(np.float64) - x.mean(1, dtype=np.float64, keepdims=True)
+        exact /= np.sqrt(np.square(exact).mean(1, keepdims=True) + 1e-5)
+        np.testing.assert_allclose(BASE.layer_norm(x, axis=(1,), eps=1e-5), exact, rtol=1e-5, atol=6e-5)
+
+
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 2, 7, 9), {"size": (2, 2), "stride": (2, 2)}),
     ((3, 2, 7, 9), {"size": (3, 2), "stride": (2, 1), "padding": ((1, 1), (1, 0)), "dilation": (1, 2)}),

@@ -95,11 +95,17 @@ typedef struct {
     float mean, factor;
 } Moments;
 
+/* The mean of what is left of x without the first mean is the rounding error of that mean, which a row of equal elements,
+   or one far from 0, would show. */
 INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int centred) {
     const float mean = centred ? sum_of(x, width) / (float)width : 0.0f;
-    float squares = 0.0f;
-    SUM_OF(squares) for (int64_t i = 0; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
-    return (Moments){mean, 1.0f / sqrtf(squares / (float)width + eps)};
+    float squares = 0.0f, rest = 0.0f;
+    SUM_OF(squares, rest) for (int64_t i = 0; i < width; i++) {
+        const float centre = x[i] - mean;
+        squares += centre * centre;
+        rest += centre;
+    }
+    return (Moments){centred ? mean + rest / (float)width : 0.0f, 1.0f / sqrtf(squares / (float)width + eps)};
 }
 
 /* Scale and bias are rows, or null. */
