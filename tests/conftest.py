@@ -6,7 +6,11 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from backburn.backend.custom import ADDED, withdraw
+# Workers share the processors: threads of BLAS that wait for work spin, and would take them from the other workers. The
+# libraries read this when they are loaded, and so does every process that a test starts.
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 # What the developer has chosen for their own runs must not choose what is tested.
 for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
@@ -21,6 +25,8 @@ hypothesis.settings.load_profile("backburn")
 @pytest.fixture(autouse=True)
 def _no_operation_outlives_its_test() -> Iterator[None]:
     """What a test adds to the operation table is gone after it: other tests walk over the table."""
+    from backburn.backend.custom import ADDED, withdraw
+
     before = set(ADDED)
     yield
     for name in ADDED.keys() - before:
