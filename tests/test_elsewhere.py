@@ -34,8 +34,34 @@ def test_functions_of_other_libraries_are_told_in_ours(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONAL)
 def test_functions_of_layers_are_told_in_ours(name: str) -> None:
     """The same for these, which may be there at the top level."""
-    with pytest.raises(AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: bb"):
+    with pytest.raises(
+        AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: (bb|x)"
+    ):
         getattr(nn.functional, name)
+
+
+def test_formulas_that_are_told_are_right() -> None:
+    """Those for functions that are not here under any name."""
+    functional = pytest.importorskip("torch").nn.functional
+    x, y = bb.random.normal((2, 3)), bb.random.normal((2, 3))
+    targets = bb.where(bb.random.bernoulli((2, 3)), 1.0, -1.0)
+    theirs = {k: bb.asarray(v).numpy() for k, v in {"x": x, "y": y, "targets": targets}.items()}
+    tx, ty, tt = (functional.torch.from_numpy(a) for a in theirs.values())
+    n, c, r, h, w, margin = 2, 3, 2, 4, 5, 0.5
+    deep, wide = bb.random.normal((n, c * r * r, h, w)), bb.random.normal((n, c, h * r, w * r))
+    for name, given, expected in (
+        ("margin_ranking_loss", x, functional.margin_ranking_loss(tx, ty, tt, margin=margin)),
+        ("soft_margin_loss", x, functional.soft_margin_loss(tx, tt)),
+        ("pairwise_distance", x, functional.pairwise_distance(tx, ty, eps=0.0)),
+        ("pixel_shuffle", deep, functional.pixel_shuffle(functional.torch.from_numpy(deep.numpy()), r)),
+        ("pixel_unshuffle", wide, functional.pixel_unshuffle(functional.torch.from_numpy(wide.numpy()), r)),
+    ):
+        names = {"bb": bb, "x": given, "y": y, "targets": targets, "margin": margin, "n": n, "c": c, "r": r}
+        found = eval(FUNCTIONAL[name], names | {"h": h, "w": w})
+        assert found.shape == tuple(expected.shape)
+        assert found.numpy() == pytest.approx(expected.numpy(), abs=1e-6)
+    kept = eval(FUNCTIONAL["dropout2d"], {"bb": bb, "x": bb.ones((n, c, 2, 2)), "n": n, "channels": c, "p": 0.5})
+    assert set(kept.sum(axis=(2, 3)).flatten().tolist()) <= {0.0, 8.0}
 
 
 def test_methods_of_models_and_optimizers() -> None:
@@ -154,7 +180,7 @@ def test_wrong_arguments_are_told_the_right_ones(call: Callable[[], Any], words:
 def test_signatures_stay() -> None:
     """For help and completion."""
     assert list(signature(nn.Conv2d).parameters)[:3] == ["inputs", "outputs", "size"]
-    assert list(signature(optim.Adam).parameters) == ["lr", "betas", "eps", "weight_decay"]
+    assert list(signature(optim.Adam).parameters) == ["lr", "betas", "eps", "weight_decay", "amsgrad"]
     with pytest.raises(bb.errors.ArgumentError, match=r"^Conv2d: inputs is a whole number"):
         nn.Conv2d(0, 1, 2)
 

@@ -66,8 +66,9 @@ def cubic(t: float) -> float:
 def lanczos(n: int, position: float) -> Array:
     """The weights of ``n`` places seen from a position: a window of three lobes, normalized."""
     distances = position - np.arange(n)
-    weights = np.where(abs(distances) < 3, np.sinc(distances) * np.sinc(distances / 3), 0.0)
-    return weights / weights.sum()
+    weights: Array = np.where(abs(distances) < 3, np.sinc(distances) * np.sinc(distances / 3), 0.0)
+    weights /= weights.sum()
+    return weights
 
 
 def resized(n: int, m: int, mode: str, align_corners: bool) -> Array:

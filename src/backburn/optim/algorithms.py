@@ -72,7 +72,7 @@ class Adam(Optimizer):
         [2.5, -1.5]
     """
 
-    remembers = ("m", "v")
+    remembers: tuple[str, ...] = ("m", "v")
     _corrects = _is_operation = True
     _decoupled = False
 
