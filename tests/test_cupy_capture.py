@@ -21,6 +21,7 @@ from backburn import nn, optim
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
+from backburn.base.contexts import scoped
 from backburn.base.errors import BackendMismatchError, CaptureError, DeviceError, OutOfRangeError
 from backburn.base.replay import REPLAY, Recording, ReplayedFloat
 from backburn.nn import functional
@@ -295,6 +296,37 @@ def test_recorded_memory_counts_and_is_given_back(k: Any, cupy: Any) -> None:
     assert gone() is None
     assert pool in cupy.cuda.MemoryPool.FREED
     assert k.memory_stats() == before
+
+
+def test_what_is_forgotten_meanwhile_is_given_back_afterwards(k: Any, cupy: Any) -> None:
+    x = k.ones((3,), dtypes.float32)
+    forgotten = [k.capture(lambda state, inputs: (state, [k.add(inputs[0], 1.0)]), [], [x])]
+    freed, meanwhile = len(cupy._device.Pool.FREED), len(cupy._device.Pool.FREED_MEANWHILE)
+
+    def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        forgotten.clear()
+        return state, [k.add(inputs[0], 2.0)]
+
+    replay = k.capture(program, [], [x])
+    assert len(cupy._device.Pool.FREED_MEANWHILE) == meanwhile
+    assert k.to_numpy(replay([x], [])[0]).tolist() == [3.0] * 3
+    del replay
+    assert len(cupy._device.Pool.FREED) >= freed + 2
+
+
+def test_many_arrays_are_joined_without_the_host(k: Any) -> None:
+    """CuPy brings the addresses of more than eight from the host, which no recording may."""
+    arrays = [k.full((2, i % 3), float(i), dtypes.float32) for i in range(12)]
+    rows = [k.full((2,), float(i), dtypes.float32) for i in range(12)]
+
+    def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        return state, [k.concat(inputs[:12], 1), k.stack(inputs[12:], 1)]
+
+    with scoped(REPLAY, Recording()):
+        replay = k.capture(program, [], [*arrays, *rows])
+    joined, stacked = replay([*arrays, *rows], [])
+    np.testing.assert_array_equal(k.to_numpy(joined), k.to_numpy(k.concat(arrays, 1)))
+    np.testing.assert_array_equal(k.to_numpy(stacked), [list(map(float, range(12)))] * 2)
 
 
 def test_a_recording_gives_no_memory_back_that_its_graph_may_use(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

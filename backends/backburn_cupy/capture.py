@@ -7,6 +7,7 @@ the step frees while it is recorded may be used again by the step, and by nobody
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import threading
@@ -37,6 +38,8 @@ class Recorded:
     def __init__(self, k: Any, program: Program, state: Sequence[Array], inputs: Sequence[Array]) -> None:
         _check_plain(*state, *inputs)
         self._k = k
+        gc.collect()  # what nobody needs any more makes room, and is not found while the step is recorded
+        give_back()
         with k.errors("capture"):
             self._numbers = Numbers(k)
             self._pool = cupy.cuda.MemoryPool(allocated)
@@ -60,12 +63,10 @@ class Recorded:
         self.launches = nodes(self._graph) or len(calls)
 
     def __del__(self) -> None:
-        # A pool that is forgotten keeps its memory: the arrays go back to it, and then all of it to the device.
-        pool = vars(self).pop("_pool", None)
-        vars(self).clear()
-        if pool is not None:
-            with contextlib.suppress(Exception):  # CUDA may have ended before
-                pool.free_all_blocks()
+        with contextlib.suppress(Exception):  # Python or CUDA may have ended before
+            _FORGOTTEN.append(vars(self).copy())
+            vars(self).clear()
+            give_back()
 
     @contextlib.contextmanager
     def _within(self) -> Iterator[None]:
@@ -78,6 +79,7 @@ class Recorded:
         """What is launched inside is not done but becomes the graph."""
         faults = self._k.faults
         pending, faults.pending = faults.pending, False
+        _UNDER_WAY.append(self)
         try:
             with self._k.errors("capture"):
                 # In the relaxed mode, which is CuPy's default, the pool may grow meanwhile.
@@ -94,6 +96,7 @@ class Recorded:
                 self._graph = self._stream.end_capture()
         finally:
             self._may_fail, faults.pending = faults.pending, pending
+            _UNDER_WAY.remove(self)
 
     def _kept(self, out: Sequence[Array]) -> list[Array]:
         """The outputs, apart from the state that is about to be written over."""
@@ -126,6 +129,22 @@ class Recorded:
             self._graph.launch()
             self._k.faults.pending |= self._may_fail
             return [x.copy() for x in self._outputs]
+
+
+#: What has been recorded and nobody needs any more, and the recordings that are being made.
+_FORGOTTEN: list[dict[str, Any]] = []
+_UNDER_WAY: list[Recorded] = []
+
+
+def give_back() -> None:
+    """Give the memory of what is forgotten back to the device, unless a recording is made: CUDA may refuse it then."""
+    while _FORGOTTEN and not _UNDER_WAY:
+        members = _FORGOTTEN.pop()
+        # A pool that is forgotten keeps its memory: the arrays go back to it, and then all of it to the device.
+        pool = members.pop("_pool", None)
+        members.clear()
+        if pool is not None:
+            pool.free_all_blocks()
 
 
 _ORDER = threading.Lock()
@@ -252,9 +271,12 @@ def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     like: Any = next((x for x in operands[:count] if isinstance(x, cupy.ndarray) and x.dtype.kind != "b"), None)
 
     def placed(x: Any) -> Any:
-        is_number = isinstance(x, (ReplayedFloat, ReplayedInt))
-        place = k.runner.bound(x) if is_number and like is not None and k.runner is not None else None
-        return x if place is None or like is None else converted(place.reshape(()), like.dtype)
+        if not isinstance(x, (ReplayedFloat, ReplayedInt)):
+            return x
+        place = k.runner.bound(x) if like is not None and k.runner is not None else None
+        if place is None:
+            return float(x) if isinstance(x, float) else int(x)  # CuPy knows no other numbers than Python's own
+        return converted(place.reshape(()), like.dtype)
 
     return tuple(placed(x) for x in operands[:count]) + operands[count:]
 

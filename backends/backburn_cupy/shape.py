@@ -11,6 +11,7 @@ import numpy as np
 
 from backburn.backend.layout import joined, overlapped, padded, stacked, windows
 from backburn.backend.table import OPERATIONS
+from backburn.base.replay import REPLAY
 from backburn_cupy.create import converted
 from backburn_cupy.reduce import is_narrow
 
@@ -30,14 +31,28 @@ def permute_dims(k: Any, x: Array, /, axes: Shape) -> Array:
     return x.transpose(axes) if axes else x
 
 
+#: More arrays than these CuPy joins by a table of their addresses, which it brings from the host.
+BY_THEMSELVES = 8
+
+
 def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
-    joined([x.shape for x in tensors], axis=axis)
-    return tensors[0] if len(tensors) == 1 else cupy.concatenate(list(tensors), axis)
+    shape = joined([x.shape for x in tensors], axis=axis)
+    if len(tensors) == 1:
+        return tensors[0]
+    if len(tensors) <= BY_THEMSELVES or REPLAY.get() is None:
+        return cupy.concatenate(list(tensors), axis)
+    result = cupy.empty(shape, tensors[0].dtype)
+    start = 0
+    for x in tensors:
+        stop = start + x.shape[axis]
+        result[(slice(None),) * axis + (slice(start, stop),)] = x
+        start = stop
+    return result
 
 
 def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
-    stacked([x.shape for x in tensors], axis=axis)
-    return cupy.stack(list(tensors), axis)
+    shape = stacked([x.shape for x in tensors], axis=axis)
+    return concat(k, [x.reshape(*shape[:axis], 1, *shape[axis + 1 :]) for x in tensors], axis)
 
 
 def pad(k: Any, x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:

@@ -156,8 +156,9 @@ class MemoryPointer:
 class Pool:
     """The memory that CuPy holds."""
 
-    #: The pools that gave their memory back.
+    #: The pools that gave their memory back, and those of them that did while something was recorded.
     FREED: ClassVar[list[int]] = []
+    FREED_MEANWHILE: ClassVar[list[int]] = []
 
     def __init__(self, allocator: Any = None) -> None:
         self.allocator = allocator
@@ -176,6 +177,8 @@ class Pool:
 
     def free_all_blocks(self) -> None:
         self.FREED.append(id(self))
+        if Tape.calls is not None:
+            self.FREED_MEANWHILE.append(id(self))
 
 
 def get_default_memory_pool() -> Pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from typing import Any
 
@@ -103,6 +104,8 @@ def tiled_arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None)
 def joined(operation: Any) -> Any:
     def body(tup: Any, axis: int = 0, **_: Any) -> Any:
         assert len({t.dtype for t in tup}) == 1
+        if len(tup) > 8 and builtins.sum(t.nbytes for t in tup) < len(tup) << 21:
+            Tape.forbid("H2D transfers")  # of their addresses
         return operation(tup, axis=axis)
 
     return body
