@@ -3,8 +3,12 @@
 import os
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
+
+try:
+    import hypothesis
+except ImportError:  # what is tested on a GPU needs nothing beside pytest
+    hypothesis = None  # type: ignore[assignment]
 
 # Workers share the processors: threads of BLAS that wait for work spin, and would take them from the other workers. The
 # libraries read this when they are loaded, and so does every process that a test starts.
@@ -18,8 +22,9 @@ for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
 os.environ["MPLBACKEND"] = "Agg"
 
 # No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
-hypothesis.settings.register_profile("backburn", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("backburn")
+if hypothesis is not None:
+    hypothesis.settings.register_profile("backburn", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("backburn")
 
 
 @pytest.fixture(autouse=True)
