@@ -21,7 +21,8 @@ class MultiHeadAttention(Module):
     queries; returns (..., queries, size). ``mask`` and ``causal`` are those of
     :func:`functional.scaled_dot_product_attention`, the mask broadcasting to (..., heads, queries, keys). ``dropout``
     drops weights in training mode. After Vaswani et al., Attention is all you need, 2017. Raises :class:`ArgumentError`
-    unless ``heads`` divides ``size``, and when called :class:`ShapeError` for inputs that do not fit.
+    unless ``heads`` divides ``size``, and for a ``bias`` that is no truth value; when called :class:`ShapeError` for
+    inputs that do not fit.
 
     >>> import backburn as bb
     >>> MultiHeadAttention(8, 2)(bb.zeros((3, 5, 8)), causal=True).shape
@@ -30,6 +31,9 @@ class MultiHeadAttention(Module):
 
     def __init__(self, size: int, heads: int, bias: bool = True, dropout: float = 0.0) -> None:
         sizes("MultiHeadAttention", size=size, heads=heads)
+        given: object = bias
+        if not isinstance(given, bool):
+            raise ArgumentError(f"MultiHeadAttention: bias is True or False, not {bias!r}; dropout=... comes by name")
         functional.check_probability("MultiHeadAttention", dropout)
         if size % heads:
             raise ArgumentError(f"MultiHeadAttention: {size} features do not form {heads} heads of equal size")

@@ -294,9 +294,9 @@ def _float(name: str, dtype: Any) -> DType:
 
 def uniform(
     shape: Shape = (),
+    *,
     low: Tensor | float = 0.0,
     high: Tensor | float = 1.0,
-    *,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
@@ -327,9 +327,9 @@ def uniform(
 
 def normal(
     shape: Shape = (),
+    *,
     mean: Tensor | float = 0.0,
     std: Tensor | float = 1.0,
-    *,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
