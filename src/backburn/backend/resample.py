@@ -27,11 +27,17 @@ SAMPLINGS = ("linear", "nearest")
 OUTSIDE = ("zeros", "border", "reflection")
 
 
+def _check_mode(mode: Any, known: tuple[str, ...]) -> None:
+    if mode not in known:
+        plain = str(mode).removeprefix("bi").removeprefix("tri")
+        hint = f": along two axes and more {plain!r} is that" if plain in known else ""
+        raise ArgumentError(f"the mode is one of {', '.join(known)}, not {mode!r}{hint}")
+
+
 def _interpolated(x: Shape, *, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Shape:
     if len(x) < 3 or len(size) != len(x) - 2 or any(m < 1 for m in size):
         raise ArgumentError(f"one size, 1 or more, for each axis of places in {list(x)}, not {list(size)}")
-    if mode not in INTERPOLATIONS:
-        raise ArgumentError(f"the mode is one of {', '.join(INTERPOLATIONS)}, not {mode!r}")
+    _check_mode(mode, INTERPOLATIONS)
     if align_corners and mode.startswith("nearest"):
         raise ArgumentError(f"align_corners has no meaning in mode {mode!r}")
     if 0 in x[2:]:
@@ -65,8 +71,7 @@ def _sampled(x: Shape, grid: Shape, *, mode: str = "linear", padding: str = "zer
             f"the grid (examples, *places, {rank}) has {len(x)} axes and a position for each of its places; "
             f"these are {list(grid)}, for {list(x)}"
         )
-    if mode not in SAMPLINGS:
-        raise ArgumentError(f"the mode is one of {', '.join(SAMPLINGS)}, not {mode!r}")
+    _check_mode(mode, SAMPLINGS)
     if padding not in OUTSIDE:
         raise ArgumentError(f"the padding is one of {', '.join(OUTSIDE)}, not {padding!r}")
     if 0 in x[2:]:
