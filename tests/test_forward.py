@@ -111,7 +111,7 @@ TANGENTS = {
     "conv", "conv_transpose", "cummax", "cummin", "cumprod", "dropout", "embedding", "inv", "linear", "log_softmax",
     "logcumsumexp", "max_pool", "pad", "q_linear", "slogdet", "softmax", "solve", "ssm_scan", "triangular_solve",
 }  # fmt: skip
-TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "pinv", "qr", "scatter_reduce", "svd"}
+TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "lu", "pinv", "qr", "scatter_reduce", "svd"}
 
 
 def test_tangents_of_their_own_are_few() -> None:

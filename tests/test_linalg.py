@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
+from backburn.backend.table import OPERATIONS
 from backburn.base.errors import (
     ArgumentError,
     AxisError,
@@ -113,6 +114,47 @@ def test_products_of_decompositions_are_the_matrix(x: Array) -> None:
         assert vh.shape[-2:] == (columns if full else inner, columns)
         close((u[..., :inner] * s[..., None, :]) @ vh[..., :inner, :], x)
         close(vh @ vh.mT, np.broadcast_to(np.eye(vh.shape[-2]), vh.shape[:-1] + vh.shape[-2:-1]))
+
+
+SINGULAR = np.array([[0.0, 4, 2, 1], [0, 2, 1, 1], [0, -4, -2, 3]])
+
+
+@pytest.mark.parametrize("x", [SQUARE, TALL, WIDE, WIDE[:, :0], WIDE[:0], SINGULAR, SINGULAR.T, np.ones((3, 3))])
+def test_factors_of_elimination(x: Array) -> None:
+    """By the NumPy backend, and by the contract's body."""
+    p, lower, upper = bb.linalg.lu(tensor(x))
+    close(p @ lower @ upper, x)
+    rows, inner = x.shape[-2], min(x.shape[-2:])
+    assert (lower.shape[-2:], upper.shape[-2:]) == ((rows, inner), (inner, x.shape[-1]))
+    np.testing.assert_array_equal(lower.numpy(), np.tril(lower.numpy(), -1) + np.eye(rows, inner))
+    np.testing.assert_array_equal(upper.numpy(), np.triu(upper.numpy()))
+    assert (abs(lower.numpy()) <= 1).all()
+    k = bb.load_backend("numpy")
+    order, *factors = OPERATIONS["lu"].body(k, k.from_numpy(x))
+    np.testing.assert_array_equal(np.matrix_transpose(np.eye(rows)[order]), p.numpy())
+    for ours, body in zip((lower, upper), factors, strict=True):
+        close(ours, body)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 4), (2, 1, 3)])
+def test_gradients_of_elimination(shape: tuple[int, ...]) -> None:
+    """As torch's, of both factors and of each alone."""
+    torch = pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+    x = np.random.default_rng(5).normal(size=shape)
+    for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
+        y = tensor(x).require_grad()
+        ours = [w * (f**3 + f).sum() for w, f in zip(weights, bb.linalg.lu(y)[1:], strict=True) if w]
+        z = torch.from_numpy(x).requires_grad_()
+        theirs = [w * (f**3 + f).sum() for w, f in zip(weights, torch.linalg.lu(z)[1:], strict=True)]
+        sum(theirs).backward()
+        close(y.grad(sum(ours[1:], ours[0]).backward()), z.grad.numpy(), 1e-8)
+
+
+def test_elimination_at_a_pivot_of_0_has_no_gradient() -> None:
+    for x in (SINGULAR, SINGULAR.T, np.zeros((2, 2))):
+        with pytest.raises(SingularMatrixError, match=r"lu: the gradient needs pivots .*float64\[\d,\d\]"):
+            gradient(lambda t: bb.linalg.lu(t).U, x)
+    assert np.isnan(bb.linalg.lu(tensor([[np.nan, 1.0], [1.0, 1.0]])).U.numpy()).any()
 
 
 def test_eigenvectors() -> None:

@@ -57,6 +57,23 @@ def cholesky(x: Array, /) -> Array:
     return narrowed(_attempt(np.linalg.cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
 
 
+def lu(x: Array, /) -> tuple[Array, Array, Array]:
+    (*stack, rows, columns), inner = x.shape, min(x.shape[-2:])
+    y = np.array(widened(x)).reshape(math.prod(stack), rows, columns)
+    order = np.tile(np.arange(rows), (len(y), 1))
+    every = np.arange(len(y))
+    for c in range(inner):
+        best = c + np.argmax(np.abs(y[:, c:, c]), axis=1)
+        for a in (y, order):
+            a[every, best], a[:, c] = a[:, c].copy(), a[every, best]
+        row, below = y[:, c, None], y[:, c + 1 :]
+        below[..., c] /= np.where(row[..., c] == 0, 1, row[..., c])  # below a pivot of 0 are zeros alone
+        below[..., c + 1 :] -= below[..., c, None] * row[..., c + 1 :]
+    y = y.reshape(x.shape)
+    lower = np.tril(y, -1)[..., :inner] + np.eye(rows, inner, dtype=y.dtype)
+    return order.reshape(x.shape[:-1]), narrowed(lower, x), narrowed(np.triu(y)[..., :inner, :], x)
+
+
 def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     q, r = np.linalg.qr(widened(x), mode="complete" if complete else "reduced")
     inner = min(x.shape[-2:])

@@ -71,6 +71,46 @@ def cholesky_gradient(k: Any, g: Any, out: Any) -> Any:
     return symmetric(k, k.triangular_solve(upper, transposed(k, left), True))
 
 
+def lu_gradient(k: Any, g: Any, out: Any) -> Any:
+    """With square factors, the rows in order: ``L^-T (tril(L^T g_l, -1) + triu(g_u U^T)) U^-T``.
+
+    Further columns of U are ``L^-1`` times those of the matrix, further rows of L those of the matrix times ``U^-1``.
+    """
+    (_, g_l, g_u), (order, l, u) = g, out
+    (*stack, m, inner), n, axis = l.shape, u.shape[-1], len(l.shape) - 2
+    if 0 in (*stack, m, n):
+        return k.zeros((*stack, m, n), k.dtype(l))
+    g_l, g_u = (k.zeros(f.shape, k.dtype(f)) if d is None else d for f, d in ((l, g_l), (u, g_u)))
+    lower, upper = part(k, l, axis, 0, inner), columns(k, u, 0, inner)
+
+    def by_lower(y: Any) -> Any:
+        return k.triangular_solve(transposed(k, lower), y, True)
+
+    def by_upper(y: Any) -> Any:
+        try:
+            return transposed(k, k.triangular_solve(upper, transposed(k, y), True))
+        except SingularMatrixError as cause:
+            raise SingularMatrixError(
+                f"lu: the gradient needs pivots that are not 0. Operand: "
+                f"{k.dtype(l)}[{','.join(map(str, (*stack, m, n)))}] ({k.spec})"
+            ) from cause
+
+    of_lower = k.matmul(transposed(k, lower), part(k, g_l, axis, 0, inner))
+    of_upper = k.matmul(columns(k, g_u, 0, inner), transposed(k, upper))
+    further = columns(k, g_u, inner, n) if n > inner else part(k, g_l, axis, inner, m)
+    if n > inner:
+        of_lower = k.sub(of_lower, k.matmul(further, transposed(k, columns(k, u, inner, n))))
+    if m > inner:
+        of_upper = k.sub(of_upper, k.matmul(transposed(k, part(k, l, axis, inner, m)), further))
+    result = by_upper(by_lower(k.add(k.tril(of_lower, -1), k.triu(of_upper, 0))))
+    if n > inner:
+        result = k.concat([result, by_lower(further)], axis + 1)
+    if m > inner:
+        result = k.concat([result, by_upper(further)], axis)
+    places = k.reshape(k.argsort(order, axis), (*stack, m, 1))
+    return k.gather(result, k.broadcast_to(places, (*stack, m, n)), axis)
+
+
 def tall_qr_gradient(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> Any:
     """The gradient where Q has as many columns as the matrix and R is square."""
     inner = None if g_r is None else k.matmul(r, transposed(k, k.triu(g_r, 0)))
@@ -182,6 +222,7 @@ def outside(k: Any, vectors: Any, g: Any) -> Any:
 
 
 gradient("cholesky", x=cholesky_gradient)
+gradient("lu", x=lu_gradient)
 gradient("qr", x=qr_gradient)
 gradient("eigh", x=eigh_gradient)
 gradient("svd", x=svd_gradient)

@@ -3,6 +3,7 @@
 The matrices are in the last two axes; axes before them count matrices and, where there are two operands, broadcast.
 16-bit floats are computed in float32. What mathematics leaves open is settled, so that every backend gives the same:
 
+* in ``lu`` the pivot is the first of the largest elements;
 * in ``qr`` the diagonal of R has no negative element;
 * in ``eigh`` and ``svd`` each vector is turned so that the first of its elements that has at least three tenths of the
   size of its largest is positive; in ``svd`` that is the left vector, and the right one turns with it.
@@ -29,7 +30,7 @@ from backburn.backend.scan import part
 from backburn.backend.shapes import broadcast, broadcast_to, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
-from backburn.base.dtypes import DType
+from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -54,6 +55,12 @@ def _square(x: Shape, *_: Any, **__: Any) -> Shape:
     if rows != columns:
         raise ShapeError(f"the matrices must be square, and they are {rows} by {columns}")
     return x
+
+
+def _lu(x: Shape, **_: Any) -> tuple[Shape, Shape, Shape]:
+    rows, columns = _matrix(x)
+    inner = min(rows, columns)
+    return x[:-1], (*x[:-2], rows, inner), (*x[:-2], inner, columns)
 
 
 def _qr(x: Shape, *, complete: bool = False, **_: Any) -> tuple[Shape, Shape]:
@@ -196,6 +203,27 @@ def pivots(k: Any, x: Any) -> tuple[Any, Any]:
     return (k.concat(found, len(batch)) if found else k.ones((*batch, 0), k.dtype(x))), sign
 
 
+def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
+    """The order of rows in Gauss's elimination with exchanges, and what it leaves, its factors below the diagonal."""
+    shape, rank = x.shape, len(x.shape)
+    rows = k.reshape(k.arange(0, shape[-2], 1, int64), (shape[-2], 1))
+    columns = k.arange(0, shape[-1], 1, int64)
+    order = k.broadcast_to(k.reshape(rows, shape[-2:-1]), shape[:-1])
+    for c in range(min(shape[-2:])):
+        size = k.abs(part(k, x, rank - 1, c, c + 1))
+        best = k.argmax(k.where(k.less(rows, c), -1.0, size), rank - 2, True)
+        source = k.where(k.equal(rows, c), best, k.where(k.equal(rows, best), c, rows))
+        x = k.gather(x, k.broadcast_to(source, shape), rank - 2)
+        order = k.gather(order, k.reshape(source, shape[:-1]), rank - 2)
+        row, column = part(k, x, rank - 2, c, c + 1), part(k, x, rank - 1, c, c + 1)
+        pivot, below = part(k, row, rank - 1, c, c + 1), k.greater(rows, c)
+        # Below a pivot of 0 are zeros alone.
+        factor = k.where(below, k.div(column, k.where(k.equal(pivot, 0.0), 1.0, pivot)), 0.0)
+        rest = k.sub(x, k.mul(factor, k.where(k.greater(columns, c), row, 0.0)))
+        x = k.where(k.logical_and(below, k.equal(columns, c)), factor, rest)
+    return order, x
+
+
 def excluding(k: Any, x: Any) -> Any:
     """For each element along the last axis, the product of all others."""
     axis, length = len(x.shape) - 1, x.shape[-1]
@@ -230,6 +258,23 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Its diagonal is positive. Raises where the symmetric part is not positive definite.
         """
         return missing("cholesky")
+
+    @operation(kinds="F", shape=_lu, result=("int64", "same", "same"), differentiable=True)
+    def lu(self: Any, x: F, /) -> tuple[I, F, F]:
+        """An order of the rows of ``x`` in which it is a product of a lower triangular L and an upper triangular U.
+
+        Row ``i`` of the product is row ``order[i]`` of ``x``. L has ones on its diagonal and no element beyond 1: each
+        step takes the first of the largest elements for its pivot. The gradient needs the leading square matrix of U,
+        as large as the shorter side of ``x``, to be regular, and raises where it is not.
+        """
+        shape, dtype = _shape(x), self.dtype(x)
+        rows, inner = shape[-2], min(_matrix(shape))
+        order, factors = eliminated(self, widened(self, x))
+        last = len(shape) - 1
+        lower = part(self, self.tril(factors, -1), last, 0, inner)
+        lower = self.add(lower, self.eye(rows, inner, 0, self.dtype(lower)))
+        upper = part(self, self.triu(factors, 0), last - 1, 0, inner)
+        return order, self.cast(lower, dtype), self.cast(upper, dtype)
 
     @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
     def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:

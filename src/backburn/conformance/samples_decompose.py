@@ -62,6 +62,40 @@ samples(
 )
 
 
+def lu(x: Array) -> tuple[Array, Array, Array]:
+    """Row by row, with the largest element of a column for the pivot."""
+    order, y = np.zeros(x.shape[:-1], np.int64), x.copy()
+    inner = min(x.shape[-2:])
+    for place in np.ndindex(*x.shape[:-2]):
+        rows, a = list(range(x.shape[-2])), y[place]
+        for c in range(inner):
+            best = max(range(c, len(rows)), key=lambda r: abs(a[r, c]))
+            a[[c, best]] = a[[best, c]]
+            rows[c], rows[best] = rows[best], rows[c]
+            for r in range(c + 1, len(rows)):
+                a[r, c] /= a[c, c]
+                a[r, c + 1 :] -= a[r, c] * a[c, c + 1 :]
+        order[place] = rows
+    return order, np.tril(y, -1)[..., :inner] + np.eye(y.shape[-2], inner), np.triu(y)[..., :inner, :]
+
+
+samples(
+    "lu",
+    lu,
+    case(matrix(3, 3)),
+    case(matrix(4, 2)),
+    case(-matrix(2, 2, 3)),
+    case(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [4.0, -3.0, 8.0]]), note="rows must be exchanged"),
+    case(np.array([[2.0, 1.0], [-2.0, 3.0], [2.0, 0.0]]), smooth=0, note="the first of equal pivots"),
+    case(matrix(1, 1)),
+    case(np.zeros((0, 3))),
+    case(np.zeros((3, 0))),
+    case(np.zeros((0, 3, 2))),
+    tolerance=50.0,
+    because=CONDITION,
+)
+
+
 def qr(x: Array, complete: bool = False) -> tuple[Array, Array]:
     """With a diagonal of R that is not negative."""
     q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")

@@ -29,9 +29,19 @@ from backburn.tensor.dispatch import (
     promoted,
     tensor_operand,
 )
+from backburn.tensor.index import one_hot
+from backburn.tensor.linalg import matrix_transpose
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
+
+
+class LUResult(NamedTuple):
+    """``P @ L @ U`` is the matrix."""
+
+    P: FloatTensor
+    L: FloatTensor
+    U: FloatTensor
 
 
 class QRResult(NamedTuple):
@@ -100,6 +110,23 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
 def _transposed(x: Any) -> Any:
     rank = x.ndim
     return call("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def lu(x: Tensor, /) -> LUResult:
+    """``x`` as a product of a permutation P, a lower triangular L and an upper triangular U.
+
+    L has ones on its diagonal and no element beyond 1, as many columns as the shorter side of ``x``, and U as many
+    rows. Every matrix has these factors; their gradient needs pivots, the diagonal of U, that are not 0, and raises
+    :class:`SingularMatrixError` where one is.
+
+        >>> import backburn as bb
+        >>> p, l, u = bb.linalg.lu(bb.asarray([[1.0, 2.0], [4.0, 4.0]]))
+        >>> p.tolist(), l.tolist(), u.tolist()
+        ([[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.25, 1.0]], [[4.0, 4.0], [0.0, 1.0]])
+    """
+    order, lower, upper = call("lu", _matrices("lu", x))
+    rows: Any = one_hot(order, order.shape[-1], dtype=lower.dtype)
+    return LUResult(matrix_transpose(rows), lower, upper)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:

@@ -1,7 +1,7 @@
 """``backburn.linalg``: linear algebra, with all names of the Array API's extension that have real results.
 
-Beside them are ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last two axes. A
-matrix for which a function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
+Beside them are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last two
+axes. A matrix for which a function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -16,6 +16,7 @@ from backburn.tensor.decompose import (
     eigvalsh,
     inv,
     lstsq,
+    lu,
     matrix_norm,
     matrix_power,
     matrix_rank,
@@ -45,6 +46,7 @@ __all__ = [
     "inv",
     "kron",
     "lstsq",
+    "lu",
     "matmul",
     "matrix_norm",
     "matrix_power",
