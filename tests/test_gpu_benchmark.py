@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.parts import Options
 from benchmarks.gpu.report import markdown
 from tests.cupy_stand_in import compiled
 
@@ -17,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks.gpu", *arguments]
+    program = [sys.executable, "-m", "benchmarks.gpu", *arguments]
     variables = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300, env=variables)
+    return subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300, env=variables)
 
 
 def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
@@ -34,12 +36,51 @@ def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the program is a script of the shell")
+def test_what_a_part_has_found_before_it_is_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    said = ["noise", '{"problems": ["one"], "n": 2}', '{"prob']
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in said) + "sleep 60 & wait\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    found = command._part("leaks", Options("numpy"), 1.0)
+    assert found["n"] == 2
+    assert found["problems"] == ["one", "took more than 1 s and was stopped"]
+    assert not found["complete"]
+    program.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
+    found = command._part("leaks", Options("numpy"), 60.0)
+    assert [p.strip() for p in found["problems"]] == ["it broke"]
+
+
+def test_a_run_goes_on_where_the_last_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called = []
+
+    def part(name: str, options: Options, timeout: float) -> dict[str, object]:
+        called.append((name, timeout))
+        return {"problems": [], "complete": name != "leaks" or called.count((name, timeout)) > 1, "seconds": 0.0}
+
+    monkeypatch.setattr(command, "_part", part)
+    arguments = ["gpu", "--backend", "numpy", "--small", "--parts", "parity,leaks", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--limit", "12"])
+    assert command.main() == 1
+    assert called == []
+    assert "--resume goes on here" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*arguments, "--timeout", "100"])
+    assert command.main() == 1
+    assert called == [("parity", 100.0), ("leaks", 100.0)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--timeout", "100", "--resume"])
+    assert command.main() == 0
+    assert called[2:] == [("leaks", 100.0)]
+
+
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 @pytest.mark.parametrize(
     "parts",
     [
         "leaks,kernels",
-        pytest.param("conformance,parity,recording", marks=pytest.mark.slow),
+        pytest.param("conformance,gradients,second_gradients,parity,recording", marks=pytest.mark.slow),
         pytest.param("digits,speed", marks=pytest.mark.slow),
     ],
 )

@@ -1,21 +1,26 @@
 """``python -m benchmarks.gpu``: every check and measure that needs a GPU, into one JSON and one Markdown file.
 
-Every part runs in a process of its own, with a time limit, so that one that fails leaves the others alone. Without a
-GPU it says why not and ends with status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to
-try the program itself.
+Every part runs in a process of its own, with a time limit, so that one that fails leaves the others alone; what it has
+found before it was stopped is kept. The files are written after each part. Where commands may not take long,
+``--limit`` ends in time, and ``--resume`` goes on where the last command with the same ``--out`` was. Without a GPU it
+says why not and ends with status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to try the
+program itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,13 +48,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="how often each variant is timed (5)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas (all)")
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds that a part may take (420)")
+    parser.add_argument("--limit", type=float, help="seconds that the command may take (no limit)")
+    parser.add_argument("--resume", action="store_true", help="run only what the report in --out lacks")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder for gpu.json and gpu.md (this one)")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # one part, in this process
     given = parser.parse_args()
     from_checkout()
     options = Options(given.backend, given.small, given.rounds)
     if given.part:
-        print(json.dumps(PARTS[given.part](options)))
+        _say(PARTS[given.part](options, _say))
         return 0
     names = given.parts.split(",")
     if unknown := [n for n in names if n not in PARTS]:
@@ -57,15 +64,34 @@ def main() -> int:
     if reason := _why_not(options):
         print(f"nothing was run: {reason}", file=sys.stderr)
         return 2
-    report: dict[str, Any] = {"about": _about(options), "parts": {}}
+    started = time.perf_counter()
     given.out.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        report["parts"][name] = _part(name, options, given.timeout)
+    report: dict[str, Any] = {"about": _about(options), "parts": _found_before(given.out) if given.resume else {}}
+    for name in [n for n in names if not report["parts"].get(n, {}).get("complete")]:
+        left = given.timeout
+        if given.limit is not None:
+            left = min(left, given.limit - (time.perf_counter() - started) - 5)
+        if left < 10:
+            print(f"{name}: not run, since no time is left; --resume goes on here", flush=True)
+            continue
+        report["parts"][name] = _part(name, options, left)
         _write(report, given.out)
         found = report["parts"][name]
         print(f"{name}: {found['seconds']:.0f} s, {len(found['problems'])} problems", flush=True)
+    _write(report, given.out)
     print((given.out / "gpu.md").read_text(encoding="utf-8"))
-    return 1 if any(part["problems"] for part in report["parts"].values()) else 0
+    wrong = any(part["problems"] for part in report["parts"].values())
+    return 1 if wrong or any(not report["parts"].get(n, {}).get("complete") for n in names) else 0
+
+
+def _say(found: dict[str, Any]) -> None:
+    print(json.dumps(found), flush=True)
+
+
+def _found_before(folder: Path) -> dict[str, Any]:
+    """The parts of the report that a folder holds."""
+    path = folder / "gpu.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))["parts"]) if path.exists() else {}
 
 
 def _why_not(options: Options) -> str | None:
@@ -82,13 +108,45 @@ def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
     """One part in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--backend", options.backend]
     command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
-    started = time.perf_counter()
+    started, status = time.perf_counter(), 1
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=said, stderr=errors, cwd=ROOT, start_new_session=True)
+        try:
+            status, problem = child.wait(timeout), ""
+        except subprocess.TimeoutExpired:
+            problem = f"took more than {timeout:.0f} s and was stopped"
+        finally:
+            _stop(child)
+        lines = _text(said).splitlines()
+        if status and not problem:
+            problem = _text(errors)[-2000:] or f"ended with status {status}"
+    found: dict[str, Any] = next((p for line in reversed(lines) if (p := _parsed(line)) is not None), {"problems": []})
+    if problem:
+        found["problems"].append(problem)
+    return {**found, "complete": status == 0, "seconds": time.perf_counter() - started}
+
+
+def _stop(child: subprocess.Popen[Any]) -> None:
+    """End a process, and those that it has started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read())
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """What a part has said; None for a line of something else, or one that was cut off."""
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False)
-        found = json.loads(run.stdout.splitlines()[-1]) if run.returncode == 0 else {"problems": [run.stderr[-2000:]]}
-    except subprocess.TimeoutExpired:
-        found = {"problems": [f"took more than {timeout:g} s and was stopped"]}
-    return {**found, "seconds": time.perf_counter() - started}
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "problems" in found else None
 
 
 def _about(options: Options) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def torch_step(model: Model, device: str, mode: str | None) -> tuple[Step, Calla
     import torch
 
     f, dtype = TorchFunctions(), getattr(torch, model.dtype)
+    # Products of float32 in full precision, as ours are; for convolutions PyTorch's default is otherwise.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def tensor(array: Any) -> Any:
         made = torch.from_numpy(np.ascontiguousarray(array)).to(device)

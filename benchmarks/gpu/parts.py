@@ -1,9 +1,13 @@
-"""The parts of a run. Each is a function of the run's :class:`Options` and returns plain data, with ``problems``."""
+"""The parts of a run: functions of its :class:`Options` that return plain data, with ``problems``.
+
+A part also says what it has found so far, so that one that is stopped has not run for nothing.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +22,7 @@ from benchmarks.gpu.frameworks import Step, our_step, torch_step
 from benchmarks.gpu.models import MODELS
 
 Result = dict[str, Any]
+Say = Callable[[Result], None]
 ROOT = Path(__file__).parents[2]
 
 
@@ -47,20 +52,48 @@ class Options:
 # ---- right ----
 
 
-def conformance(options: Options) -> Result:
-    """The conformance suite on the backend, differentiated once and twice."""
+def conformance(options: Options, say: Say) -> Result:
+    """The conformance suite on the backend."""
+    return _conforms(options.backend, options.small, say)
+
+
+def gradients(options: Options, say: Say) -> Result:
+    """The same, differentiated."""
+    return _conforms(options.training, options.small, say)
+
+
+def second_gradients(options: Options, say: Say) -> Result:
+    """The same, differentiated twice: the first samples of each operation."""
+    return _conforms(f"autodiff({options.training})", True, say)
+
+
+def _conforms(spec: str, quick: bool, say: Say) -> Result:
     from backburn.conformance import check_backend
 
+    started, said = time.perf_counter(), 0.0
     found: Result = {"problems": []}
-    for spec in (options.backend, options.training, f"autodiff({options.training})"):
-        report = check_backend(spec, quick=options.small, jobs=1, timeout=60.0)
-        failed = [f"{r.id}: {r.message}" for r in report.results if r.status == "failed"]
-        found[spec] = {"checks": len(report.results), "failed": len(failed), "seconds": round(report.seconds, 1)}
-        found["problems"] += failed
-    return found
+    counts: dict[str, Any] = {"checks": 0, "failed": 0}
+
+    def progress(result: Any, done: int, total: int) -> None:
+        nonlocal said
+        counts.update(checks=f"{done} of {total}", failed=counts["failed"] + (result.status == "failed"))
+        if result.status == "failed":
+            found["problems"].append(f"{result.id}: {result.message}")
+        if (now := time.perf_counter() - started) > said + 5:
+            said = now
+            say({**found, spec: counts})
+
+    report = check_backend(spec, quick=quick, jobs=_jobs(), timeout=60.0, progress=progress)
+    counts.update(checks=len(report.results), seconds=round(report.seconds, 1))
+    return {**found, spec: counts}
 
 
-def parity(options: Options) -> Result:
+def _jobs() -> int:
+    """Processes that share the device: most of a check's time is the compiler's, and Python's."""
+    return max(1, min(4, (os.cpu_count() or 1) // 4))
+
+
+def parity(options: Options, say: Say) -> Result:
     """Ten steps of each small model, and random numbers, beside NumPy's."""
     import numpy as np
 
@@ -73,6 +106,7 @@ def parity(options: Options) -> Result:
         found[name] = apart
         if not apart < 0.05:
             found["problems"].append(f"{name}: losses differ by {apart:.3g}")
+        say(found)
     for draw in (bb.random.uniform, bb.random.normal):
         numbers = []
         for spec in (options.backend, "numpy"):
@@ -85,8 +119,12 @@ def parity(options: Options) -> Result:
     return found
 
 
-def digits(options: Options) -> Result:
+def digits(options: Options, say: Say) -> Result:
     """The training of the README's first command, on the backend."""
+    needed = ("pydantic", "tqdm", "matplotlib", "safetensors")
+    lacking = [name for name in needed if importlib.util.find_spec(name) is None]
+    if lacking:
+        return {"not run": f"the command needs {', '.join(lacking)}: pip install 'backburn[train]'", "problems": []}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "backburn", "train", str(ROOT / "examples" / "digits.toml")]
         command += ["--backend", options.training, "--out", folder]
@@ -98,7 +136,7 @@ def digits(options: Options) -> Result:
     return {"last line": last, "seconds": round(time.perf_counter() - started, 1), "problems": problems}
 
 
-def recording(options: Options) -> Result:
+def recording(options: Options, say: Say) -> Result:
     """Whether whole steps are recorded; a recording fails at any hidden synchronisation or transfer, and says where."""
     found: Result = {"problems": []}
     for name, make in MODELS.items():
@@ -111,10 +149,11 @@ def recording(options: Options) -> Result:
             found["problems"].append(f"{name}: not recorded, since {captured.reason}")
         if not apart < 0.05:
             found["problems"].append(f"{name}: a replay differs from the step by {apart:.3g}")
+        say(found)
     return found
 
 
-def leaks(options: Options) -> Result:
+def leaks(options: Options, say: Say) -> Result:
     """Memory in use after ten steps and after fifty."""
     import backburn as bb
 
@@ -151,12 +190,12 @@ def timed(step: Step, synchronize: Callable[[], None], seconds: float) -> float:
     return (time.perf_counter() - started) / count
 
 
-def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Options) -> Result:
-    """The median time of each variant over the rounds, in each of which all run one after the other."""
-    for step, synchronize in variants.values():
-        for _ in range(5):  # compiles, records, settles
-            step()
-        synchronize()
+def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Options, problems: list[str]) -> Result:
+    """The median time of each variant over the rounds, in each of which all run one after the other.
+
+    One that fails is left out, and told among ``problems``.
+    """
+    variants = {name: v for name, v in variants.items() if _settled(name, *v, problems)}
     seconds = 0.02 if options.small else 0.3
     times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(options.rounds):
@@ -165,7 +204,19 @@ def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Opti
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def speed(options: Options) -> Result:
+def _settled(name: str, step: Step, synchronize: Callable[[], None], problems: list[str]) -> bool:
+    """Whether the first steps, which compile, record and settle, go well."""
+    try:
+        for _ in range(5):
+            step()
+        synchronize()
+    except Exception as error:  # one that cannot run must not take the others along
+        problems.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
+        return False
+    return True
+
+
+def speed(options: Options, say: Say) -> Result:
     """A training step of each model: ours as it is and replayed, PyTorch eager and compiled, in turns."""
     found: Result = {"problems": []}
     for name, make in MODELS.items():
@@ -179,14 +230,17 @@ def speed(options: Options) -> Result:
             if device == "cuda":
                 mode = "reduce-overhead" if name == "mlp" else "default"
                 variants["torch compiled"] = torch_step(model, device, mode)
+        problems: list[str] = []
         try:
-            found[name] = in_turns(variants, options)
-        except Exception as error:  # one model that cannot run must not take the others along
-            found["problems"].append(f"{name}: {type(error).__name__}: {error}")
+            found[name] = in_turns(variants, options, problems)
+        except Exception as error:  # the other models may run
+            problems.append(f"{type(error).__name__}: {error}")
+        found["problems"] += [f"{name}: {problem}" for problem in problems]
+        say(found)
     return found
 
 
-def kernels(options: Options) -> Result:
+def kernels(options: Options, say: Say) -> Result:
     """Single operations: bandwidth beside that of PyTorch's copy, and a large product beside PyTorch's."""
     import numpy as np
 
@@ -210,12 +264,13 @@ def kernels(options: Options) -> Result:
 
             y = torch.from_numpy(array).to(device, getattr(torch, dtype))
             variants["copy"] = (y.clone, torch.cuda.synchronize if device == "cuda" else lambda: None)
-        times = in_turns(variants, options)
+        times = in_turns(variants, options, found["problems"])
         bytes_moved = 2 * x.size * x.dtype.bits // 8
         found[dtype] = {n: {"GB/s": bytes_moved / t / 1e9} for n, t in times.items()}
         if "copy" in times:
             for n, t in times.items():
                 found[dtype][n]["of copy"] = times["copy"] / t
+        say(found)
     a = bb.asarray(np.ones((side, side), np.float32), dtype=bb.bfloat16, backend=options.backend)
     products: dict[str, tuple[Step, Callable[[], None]]] = {"backburn": (lambda: a @ a, wait)}
     if device := options.torch_device:
@@ -223,12 +278,13 @@ def kernels(options: Options) -> Result:
 
         b = torch.ones(side, side, dtype=torch.bfloat16, device=device)
         products["torch"] = (lambda: b @ b, torch.cuda.synchronize if device == "cuda" else lambda: None)
-    times = in_turns(products, options)
+    times = in_turns(products, options, found["problems"])
     found["product"] = {n: {"seconds": t, "TFLOP/s": 2 * side**3 / t / 1e12} for n, t in times.items()}
     return found
 
 
-PARTS: dict[str, Callable[[Options], Result]] = {
-    "conformance": conformance, "parity": parity, "digits": digits, "recording": recording, "leaks": leaks,
-    "kernels": kernels, "speed": speed,
+#: Those that tell most come first.
+PARTS: dict[str, Callable[[Options, Say], Result]] = {
+    "parity": parity, "recording": recording, "leaks": leaks, "kernels": kernels, "speed": speed, "digits": digits,
+    "conformance": conformance, "gradients": gradients, "second_gradients": second_gradients,
 }  # fmt: skip

@@ -45,7 +45,7 @@ def _speed(part: dict[str, Any]) -> list[str]:
 
 
 def _plain(part: dict[str, Any]) -> list[str]:
-    return [f"- {k}: {_shown(v)}" for k, v in part.items() if k not in ("problems", "seconds")]
+    return [f"- {k}: {_shown(v)}" for k, v in part.items() if k not in ("problems", "complete", "seconds")]
 
 
 def _shown(value: Any) -> str:
