@@ -7,6 +7,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
 
 import backburn as bb
@@ -64,6 +65,23 @@ def test_formulas_that_are_told_are_right() -> None:
     assert set(kept.sum(axis=(2, 3)).flatten().tolist()) <= {0.0, 8.0}
 
 
+def test_formulas_of_functions_are_right() -> None:
+    """Those that put together what has a name elsewhere."""
+    x, y, names = bb.random.normal((2, 3)), bb.random.normal((2, 3)), {"bb": bb}
+    quiet = x.exp() / (1.0 + x.exp().sum(-1, keepdims=True))
+    assert eval(FUNCTIONS["quiet_softmax"], names | {"x": x}).allclose(quiet)
+    matrices = bb.random.normal((2, 4, 3))
+    product = eval(FUNCTIONS["matvec"], names | {"x": matrices, "y": y})
+    assert product.allclose(bb.einsum("bij,bj->bi", matrices, y), atol=1e-6)
+    assert eval(FUNCTIONS["diag_embed"], names | {"x": y}).allclose(bb.vmap(bb.diag)(y))
+    assert eval(FUNCTIONS["hanning"], names | {"n": 5}).numpy() == pytest.approx(np.hanning(5), abs=1e-6)
+    assert eval(FUNCTIONS["argwhere"], names | {"x": x > 0}).tolist() == np.argwhere(x.numpy() > 0).tolist()
+    filled = eval(BURN["one_hot_fill"], names | {"x": bb.asarray([1, 0]), "classes": 2, "on": 5.0, "off": 1.0})
+    assert filled.tolist() == [[1.0, 5.0], [5.0, 1.0]]
+    middle = eval(BURN["median_with_indices"].replace("n ", "3 "), {"x": bb.asarray([3.0, 1.0, 2.0]), "axis": 0})
+    assert [v.item() for v in middle] == [2.0, 2]
+
+
 def test_methods_of_models_and_optimizers() -> None:
     """The same for these."""
     for owner, names in ((nn.Linear(1, 1), MODELS), (optim.SGD(0.1), OPTIMIZERS)):
@@ -81,6 +99,7 @@ def test_namespaces_tell_too() -> None:
     for module, name, ours in (
         (bb, "svd", "bb.linalg.svd"),
         (bb, "layer_norm", "bb.nn.functional.layer_norm"),
+        (bb, "hann_window", "bb.fourier.hann_window"),
         (bb, "Linear", "bb.nn.Linear"),
         (nn, "MultiheadAttention", "bb.nn.MultiHeadAttention"),
         (nn, "HuberLoss", "bb.nn.functional.huber_loss"),
