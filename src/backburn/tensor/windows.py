@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.tensor.defaults import as_backend, default_dtype
-from backburn.tensor.dispatch import call, dtype_or_default, made
+from backburn.tensor.dispatch import call, cast, dtype_or_default, made
 
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor
 
 
-def points(name: str, option: str, value: Any, default: int) -> int:
-    """A number of points, at least 1."""
+def points(name: str, option: str, value: Any, default: int, least: int = 1) -> int:
+    """A number of points, at least ``least``."""
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name}: {option} is an integer of at least 1, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {value!r}")
     return value
 
 
@@ -34,20 +35,21 @@ def float_dtype(name: str, dtype: Any) -> DType:
 
 def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
     """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
-    length = points(name, "the length", n, 1)
+    length = points(name, "the length", n, 0, least=0)
     wanted, target = float_dtype(name, dtype), as_backend(backend)
-    if length == 1:
-        return made("full", target, shape=(1,), value=1.0, dtype=wanted)
-    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wanted)
-    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wanted)
+    if length < 2:
+        return made("full", target, shape=(length,), value=1.0, dtype=wanted)
+    wide = float32 if wanted.bits == 16 else wanted  # 16 bits do not hold every place
+    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wide)
+    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wide)
     for j, coefficient in enumerate(coefficients[1:], 1):
         angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
         result = call("add", result, call("mul", call("cos", angles), coefficient))
-    return result
+    return cast(result, wanted)
 
 
 def hann_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
 ) -> FloatTensor:
     """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
 
@@ -59,7 +61,7 @@ def hann_window(
 
 
 def hamming_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
 ) -> FloatTensor:
     """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
 
@@ -71,7 +73,7 @@ def hamming_window(
 
 
 def blackman_window(
-    n: int, /, *, periodic: bool = True, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
 ) -> FloatTensor:
     """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
 
