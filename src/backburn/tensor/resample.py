@@ -156,7 +156,7 @@ def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = Fal
     ``shape`` is ``(examples, channels, *places)`` of what is wanted, and ``maps`` of shape (examples, axes, axes + 1)
     has the linear part and, as its last column, the translation. A place at ``p``, the last axis of ``places`` first,
     takes the value at ``linear @ p + translation``; -1 and 1 are the edges, or the middles of the outermost places with
-    ``align_corners``. The result has the shape (examples, *places, axes). Raises :class:`ShapeError` where ``maps``
+    ``align_corners``. The result has the shape ``(examples, *places, axes)``. Raises :class:`ShapeError` where ``maps``
     does not fit ``shape``. After Jaderberg et al., Spatial transformer networks, 2015.
 
         >>> import backburn as bb
