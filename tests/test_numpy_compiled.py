@@ -532,3 +532,36 @@ def test_the_best_library_that_is_there_is_loaded(monkeypatch: pytest.MonkeyPatc
     assert found[0] == USABLE[-1]
     monkeypatch.setattr(compiled, "of_this_processor", lambda: ["x86-64-v9"])
     assert compiled._load() is None
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("size", [1, 7, 33])
+@pytest.mark.parametrize("bias", [True, False])
+def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, rows = 4, 3
+    projected, weight = numbers(steps, rows, 4 * size), numbers(size, 4 * size, seed=1, spread=0.3)
+    hidden, cell = numbers(rows, size, seed=2), numbers(rows, size, seed=3)
+    projected[0, 0] = 120.0  # saturated
+    operands = projected, hidden, cell, weight, numbers(4 * size, seed=4) if bias else None
+    got, expected = both(monkeypatch, "lstm", *operands)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    states, gates = numbers(steps, rows, size, seed=5), expected[2].astype(np.float32)
+    for given in ((states, None, None), (None, states, None), (states, states, numbers(*gates.shape, seed=6))):
+        got, expected = both(monkeypatch, "lstm_backward", weight, cell, states, gates, *given)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_hyperbolic_tangents_within_gates() -> None:
+    """The candidate of a gate is the tangent itself, since a weight of 0 adds nothing; within 2 ulp."""
+    x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, -0.0, 1e-30, 0.625, -0.625, 200.0, np.inf, -np.inf, np.nan]])
+    projected = np.zeros((1, len(x), 4), np.float32)
+    projected[0, :, 2] = x
+    state = np.zeros((len(x), 1), np.float32)
+    _, _, gates = BASE.lstm(projected, state, state, np.zeros((1, 4), np.float32))
+    expected = np.tanh(projected[0, :, 2].astype(np.float64))
+    np.testing.assert_allclose(gates[0, :, 2], expected, rtol=2.5e-7, atol=0)

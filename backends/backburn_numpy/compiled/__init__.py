@@ -86,6 +86,8 @@ def _signatures() -> dict[str, list[Any]]:
         "adam_step": [_POINTER] * 7 + [_FLOAT] * 8 + [_COUNT],
         "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
         "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
+        "lstm_step": [_POINTER] * 6 + [_COUNT] * 2,
+        "lstm_step_backward": [_POINTER] * 9 + [_COUNT] * 2,
         "conv_direct": [_POINTER] * 8 + [_COUNT],
         "conv": [_POINTER] * 9 + [_COUNT],
         "conv_weight": [_POINTER] * 7 + [_FLAG, _POINTER, _COUNT],

@@ -94,4 +94,16 @@ INLINE float sigmoid_of(float x) {
     return x < 0.0f ? e * above : above;
 }
 
+/* tanh(x), within 2 ulp: Cephes' polynomial near 0, else 1 - 2 / (exp(2 |x|) + 1) with the sign of x. */
+INLINE float tanh_of(float x) {
+    const float y = fabsf(x), z = x * x;
+    float p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const float near = p * z * x + x, far = copysignf(1.0f - 2.0f / (exp_of(2.0f * y) + 1.0f), x);
+    return y < 0.625f ? near : far;
+}
+
 #endif

@@ -18,6 +18,7 @@ from backburn.autodiff import (  # noqa: F401 - each attaches its rules
     pool,
     quantized_products,
     random,
+    recurrent,
     reduce,
     scan,
     sequence,

@@ -27,6 +27,7 @@ from backburn.backend.optimize import Optimize
 from backburn.backend.pool import Pool
 from backburn.backend.quantized_products import QuantizedProducts
 from backburn.backend.random import Random
+from backburn.backend.recurrent import Recurrent
 from backburn.backend.reduce import Reduce
 from backburn.backend.resample import Resample
 from backburn.backend.scan import Scan
@@ -87,6 +88,7 @@ class Backend(
     Convolution[F, I, B, Q],
     Pool[F, I, B, Q],
     Resample[F, I, B, Q],
+    Recurrent[F, I, B, Q],
     Sequence[F, I, B, Q],
     Alignment[F, I, B, Q],
     Decompose[F, I, B, Q],

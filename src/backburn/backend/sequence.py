@@ -1,4 +1,4 @@
-"""Sequences: tables of vectors, the cells of recurrent networks, attention.
+"""Sequences: tables of vectors, attention.
 
 16-bit floats are computed in float32. ``scaled_dot_product_attention_backward`` is the gradient of the operation
 before it as one operation; it has no gradient rule of its own, so that further derivatives follow from its body.
@@ -28,31 +28,6 @@ def _embedded(weight: Shape, indices: Shape, **_: Any) -> Shape:
     if not weight:
         raise ShapeError("the weight has no rows")
     return (*indices, *weight[1:])
-
-
-def _check_cell(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None, gates: int) -> None:
-    if len(hidden) != 2 or len(weight) != 2 or weight != (hidden[1], gates * hidden[1]):
-        raise ShapeError(
-            f"a state (examples, size) takes a weight (size, {gates} * size), not {list(hidden)} and {list(weight)}"
-        )
-    if projected != (hidden[0], weight[1]):
-        raise ShapeError(f"the projected input must have the shape {[hidden[0], weight[1]]}, not {list(projected)}")
-    if bias is not None and bias != weight[1:]:
-        raise ShapeError(f"the bias must have the shape {list(weight[1:])}, not {list(bias)}")
-
-
-def _lstm(
-    projected: Shape, hidden: Shape, cell: Shape, weight: Shape, bias: Shape | None = None
-) -> tuple[Shape, Shape, Shape]:
-    _check_cell(projected, hidden, weight, bias, 4)
-    if cell != hidden:
-        raise ShapeError(f"the cell state {list(cell)} must have the shape {list(hidden)} of the hidden state")
-    return hidden, cell, projected
-
-
-def _gru(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None = None) -> tuple[Shape, Shape]:
-    _check_cell(projected, hidden, weight, bias, 3)
-    return hidden, (hidden[0], 4 * hidden[1])
 
 
 def _scores(query: Shape, key: Shape, mask: Shape | None, keep: Shape | None) -> Shape:
@@ -88,17 +63,6 @@ def _attended_backward(
 
 
 # ---- helpers ----
-
-
-def columns(k: Any, x: Any, start: int, stop: int) -> Any:
-    """The columns of a matrix from ``start`` up to and without ``stop``."""
-    return k.slice(x, (slice(0, x.shape[0], 1), slice(start, stop, 1)))
-
-
-def gates_of(k: Any, x: Any, count: int) -> list[Any]:
-    """A matrix as ``count`` matrices side by side."""
-    size = x.shape[1] // count
-    return [columns(k, x, i * size, (i + 1) * size) for i in range(count)]
 
 
 def transposed(k: Any, x: Any) -> Any:
@@ -144,57 +108,13 @@ def dropped(k: Any, x: Any, keep: Any, dropout: float) -> Any:
 
 
 class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Tables of vectors, the cells of recurrent networks, attention."""
+    """Tables of vectors, attention."""
 
     @operation(kinds="F", shape=_embedded, like=("weight",), differentiable=True)
     def embedding(self: Any, weight: F, indices: I, /, padding_idx: int | None = None) -> F:
         """The rows of ``weight`` at ``indices``; the row ``padding_idx`` (None: none) gets no gradient."""
         result: F = self.take(weight, indices, 0)
         return result
-
-    @operation(kinds="F", shape=_lstm, result=("same", "same", "same"), differentiable=True)
-    def lstm_cell(
-        self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /
-    ) -> tuple[F, F, F]:
-        """One step of a long short-term memory: the hidden state, the cell state, and the four gates.
-
-        With ``i, f, g, o`` the four parts of ``projected + hidden @ weight + bias``, the input's projection being made
-        beforehand for all steps: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
-        ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
-        by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
-        """
-        of_bias = None if bias is None else shape_of(bias)
-        _lstm(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
-        dtype = self.dtype(projected)
-        total = self.add(widened(self, projected), self.matmul(widened(self, hidden), widened(self, weight)))
-        total = total if bias is None else self.add(total, widened(self, bias))
-        i, f, g, o = gates_of(self, total, 4)
-        i, f, g, o = self.sigmoid(i), self.sigmoid(f), self.tanh(g), self.sigmoid(o)
-        new_cell = self.add(self.mul(f, widened(self, cell)), self.mul(i, g))
-        new_hidden = self.mul(o, self.tanh(new_cell))
-        gates = self.concat([i, f, g, o], 1)
-        return self.cast(new_hidden, dtype), self.cast(new_cell, dtype), self.cast(gates, dtype)
-
-    @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
-    def gru_cell(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
-        """One step of a gated recurrent unit: the hidden state, and what its gates were.
-
-        With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
-        ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and
-        ``hidden' = (1 - update) * new + update * hidden``. The second result is (reset, update, new, n') side by side.
-        After Cho et al. (2014).
-        """
-        of_bias = None if bias is None else shape_of(bias)
-        _gru(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
-        dtype, old = self.dtype(projected), widened(self, hidden)
-        recurrent = self.matmul(old, widened(self, weight))
-        recurrent = recurrent if bias is None else self.add(recurrent, widened(self, bias))
-        (r, z, n), (r2, z2, n2) = gates_of(self, widened(self, projected), 3), gates_of(self, recurrent, 3)
-        reset, update = self.sigmoid(self.add(r, r2)), self.sigmoid(self.add(z, z2))
-        new = self.tanh(self.add(n, self.mul(reset, n2)))
-        state = self.add(new, self.mul(update, self.sub(old, new)))
-        gates = self.concat([reset, update, new, n2], 1)
-        return self.cast(state, dtype), self.cast(gates, dtype)
 
     @operation(kinds="F", shape=attended, like=("query", "key", "value"), differentiable=True)
     def scaled_dot_product_attention(

@@ -21,6 +21,36 @@ batching("lstm_cell", folded("lstm_cell", 0, 1, 2))
 batching("gru_cell", folded("gru_cell", 0, 1))
 
 
+def over_steps(name: str, *together: int) -> Rule:
+    """The rule of all steps of a network: the examples become more of its rows, which matrices and stacks of them have.
+
+    Other operands than those with the numbers ``together`` must be the same for all examples.
+    """
+
+    def rule(level: Any, *operands: Any) -> Any:
+        others = (x for i, x in enumerate(operands) if i not in together)
+        if not level.size or any(is_mapped(level, x) for x in others):
+            return NotImplemented
+        k = level.inner_backend
+
+        def fold(x: Any) -> Any:
+            shape = (*x.shape[:-2], level.size * x.shape[-2], x.shape[-1])
+            return k.reshape(moved(k, front(level, x), 0, len(x.shape) - 2), shape)
+
+        def apart(y: Any) -> Any:
+            shape = (*y.shape[:-2], level.size, y.shape[-2] // level.size, y.shape[-1])
+            return moved(k, k.reshape(y, shape), len(y.shape) - 2, 0)
+
+        fitted = (fold(x) if i in together and x is not None else x for i, x in enumerate(operands))
+        return tuple(map(apart, getattr(k, name)(*fitted)))
+
+    return rule
+
+
+batching("lstm", over_steps("lstm", 0, 1, 2))
+batching("lstm_backward", over_steps("lstm_backward", 1, 2, 3, 4, 5, 6))
+
+
 # ---- normalization ----
 
 

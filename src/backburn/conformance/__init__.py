@@ -19,6 +19,7 @@ from backburn.conformance import (  # noqa: F401 - each enters its samples
     samples_optimize,
     samples_pool,
     samples_random,
+    samples_recurrent,
     samples_reduce,
     samples_resample,
     samples_scan,

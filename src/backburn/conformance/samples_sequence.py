@@ -1,4 +1,4 @@
-"""Samples: tables of vectors, the cells of recurrent networks, attention."""
+"""Samples: tables of vectors, attention."""
 
 from __future__ import annotations
 
@@ -33,50 +33,6 @@ samples(
         real(3, 1), rows(0, 2), padding_idx=-1, smooth=0, gradients=(np.array([[1.0], [0.0], [0.0]]), None),
     ),
 )  # fmt: skip
-
-
-def sigmoid(x: Array) -> Array:
-    """``1 / (1 + exp(-x))``."""
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def lstm_cell(
-    projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """The reference of ``lstm_cell``."""
-    i, f, g, o = np.split(projected + hidden @ weight + (0 if bias is None else bias), 4, 1)
-    gates = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
-    new = gates[1] * cell + gates[0] * gates[2]
-    return gates[3] * np.tanh(new), new, np.concatenate(gates, 1)
-
-
-samples(
-    "lstm_cell",
-    lstm_cell,
-    case(real(2, 8), real(2, 2), real(2, 2, seed=1), real(2, 8, seed=1), real(8)),
-    case(real(3, 4), real(3, 1), real(3, 1, seed=1), real(1, 4, seed=1), None),
-    case(real(0, 4), real(0, 1), real(0, 1), real(1, 4), real(4)),
-    case(100 * real(1, 8), real(1, 2), real(1, 2, seed=1), real(2, 8, seed=1), None, note="saturated"),
-)
-
-
-def gru_cell(projected: Array, hidden: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Array]:
-    """The reference of ``gru_cell``."""
-    r, z, n = np.split(projected, 3, 1)
-    r2, z2, n2 = np.split(hidden @ weight + (0 if bias is None else bias), 3, 1)
-    reset, update = sigmoid(r + r2), sigmoid(z + z2)
-    new = np.tanh(n + reset * n2)
-    return (1 - update) * new + update * hidden, np.concatenate([reset, update, new, n2], 1)
-
-
-samples(
-    "gru_cell",
-    gru_cell,
-    case(real(2, 6), real(2, 2), real(2, 6, seed=1), real(6)),
-    case(real(3, 3), real(3, 1), real(1, 3, seed=1), None),
-    case(real(0, 3), real(0, 1), real(1, 3), real(3)),
-    case(100 * real(1, 6), real(1, 2), real(2, 6, seed=1), None, note="saturated"),
-)
 
 
 def weights_of(query: Array, key: Array, mask: Array | None, causal: bool, scale: float) -> Array:

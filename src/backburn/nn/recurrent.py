@@ -1,4 +1,4 @@
-"""Recurrent layers. The input's projection is one product for all steps; each step then is one operation."""
+"""Recurrent layers. The input's projection is one product for all steps; these then are one operation, or one each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backburn.base.errors import ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
-from backburn.tensor import create, shape
+from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import describe
 
@@ -52,10 +52,6 @@ class _Recurrent(Module):
         lengths = [inputs] + [size * self.directions] * (layers - 1)
         self.layers = [_Layer(n, size, self.GATES, bias) for n in lengths for _ in range(self.directions)]
 
-    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The states after a step; the first of them is what comes out."""
-        raise NotImplementedError
-
     def _run(self, x: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of the last layer, and the last states of all layers and directions."""
         name = type(self).__name__
@@ -89,12 +85,23 @@ class _Recurrent(Module):
         return shape.swapaxes(x, 0, 1) if self.batch_first else x, stacked
 
     def _direction(self, layer: Any, x: Tensor, states: tuple[Any, ...], backwards: bool) -> Any:
-        projected = shape.unstack(functional.linear(x, layer.input_weight, layer.input_bias), axis=0)
+        projected = functional.linear(x, layer.input_weight, layer.input_bias)
+        if not backwards:
+            return self._steps(layer, projected, states)
+        outputs, states = self._steps(layer, moving.flip(projected, axis=0), states)
+        return moving.flip(outputs, axis=0), states
+
+    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """The outputs of all steps, and the states after the last."""
         outputs = []
-        for step in reversed(projected) if backwards else projected:
+        for step in shape.unstack(projected, axis=0):
             states = self._step(layer, step, states)
             outputs.append(states[0])
-        return shape.stack(outputs[::-1] if backwards else outputs, axis=0), states
+        return shape.stack(outputs, axis=0), states
+
+    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The states after a step; the first of them is what comes out."""
+        raise NotImplementedError
 
 
 class LSTM(_Recurrent):
@@ -123,9 +130,10 @@ class LSTM(_Recurrent):
         outputs, (hidden, cell) = self._run(x, states)
         return outputs, (hidden, cell)
 
-    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         hidden, cell = states
-        return functional.lstm_cell(projected, hidden, cell, layer.weight, layer.bias)
+        hiddens, cells = functional.lstm(projected, hidden, cell, layer.weight, layer.bias)
+        return hiddens, (hiddens[-1], cells[-1])
 
 
 class GRU(_Recurrent):

@@ -24,7 +24,7 @@ from backburn.tensor.dispatch import (
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
-__all__ = ["embedding", "gru_cell", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
+__all__ = ["embedding", "gru_cell", "lstm", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> FloatTensor:
@@ -67,6 +67,26 @@ def lstm_cell(
     operands = promoted_present("lstm_cell", projected, hidden, cell, weight, bias)
     new_hidden, new_cell, _ = call("lstm_cell", *operands)
     return new_hidden, new_cell
+
+
+def lstm(
+    projected: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> tuple[FloatTensor, FloatTensor]:
+    """The hidden states and the cell states of all steps of a long short-term memory, each (steps, examples, size).
+
+    :func:`lstm_cell` for each of the steps along the first axis of ``projected`` (steps, examples, 4 * size), from the
+    states ``hidden`` and ``cell`` on, but as one operation, which computes the gradient of the weight in one product.
+    Raises :class:`ShapeError` where shapes do not fit, and where there is no step.
+
+        >>> import backburn as bb
+        >>> state = bb.ones((1, 2))
+        >>> hiddens, cells = lstm(bb.zeros((3, 1, 8)), state, state, bb.zeros((2, 8)))
+        >>> cells[:, 0, 0].tolist()
+        [0.5, 0.25, 0.125]
+    """
+    operands = promoted_present("lstm", projected, hidden, cell, weight, bias)
+    hiddens, cells, _ = call("lstm", *operands)
+    return hiddens, cells
 
 
 def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:

@@ -1,0 +1,67 @@
+/* Steps of long short-term memories, between the products with their weights. */
+#include "kernels.h"
+
+/* gates holds, for each row, the sums of its input gate, forget gate, candidate and output gate without the projected
+ * input and the bias (which may be missing), and takes what they open to. */
+KERNEL void backburn_lstm_step(float *restrict gates, float *restrict hidden, float *restrict new_cell,
+                               const float *restrict cell, const float *restrict projected,
+                               const float *restrict bias, int64_t rows, int64_t size) {
+    for (int64_t row = 0; row < rows; row++) {
+        float *restrict i = gates + 4 * size * row, *f = i + size, *g = f + size, *o = g + size;
+        const float *p = projected + 4 * size * row;
+        if (bias) {
+            LOOP for (int64_t j = 0; j < 4 * size; j++) i[j] = i[j] + (p[j] + bias[j]);
+        } else {
+            LOOP for (int64_t j = 0; j < 4 * size; j++) i[j] = i[j] + p[j];
+        }
+        LOOP for (int64_t j = 0; j < 2 * size; j++) i[j] = sigmoid_of(i[j]);
+        LOOP for (int64_t j = 0; j < size; j++) {
+            const int64_t at = size * row + j;
+            const float candidate = tanh_of(g[j]), opened = sigmoid_of(o[j]), next = f[j] * cell[at] + i[j] * candidate;
+            g[j] = candidate;
+            o[j] = opened;
+            new_cell[at] = next;
+            hidden[at] = opened * tanh_of(next);
+        }
+    }
+}
+
+INLINE float under_sigmoid(float y) { return y * (1.0f - y); }
+INLINE float under_tanh(float y) { return 1.0f - y * y; }
+
+INLINE void add(float *restrict sum, const float *restrict more, int64_t count) {
+    if (more) {
+        LOOP for (int64_t j = 0; j < count; j++) sum[j] += more[j];
+    }
+}
+
+/* The gradients of the sums, and in of_cell those of the cell state before the step in place of those after it, as far
+ * as they come from later steps, as of_hidden does. Gradients of the step's own results may be missing. */
+KERNEL void backburn_lstm_step_backward(float *restrict of_sums, float *restrict of_cell, float *restrict of_hidden,
+                                        const float *restrict g_hidden, const float *restrict g_cell,
+                                        const float *restrict g_gates, const float *restrict cell,
+                                        const float *restrict new_cell, const float *restrict gates, int64_t rows,
+                                        int64_t size) {
+    add(of_hidden, g_hidden, rows * size);
+    add(of_cell, g_cell, rows * size);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t wide = 4 * size * row;
+        const float *i = gates + wide, *f = i + size, *g = f + size, *o = g + size;
+        float *of_i = of_sums + wide, *of_f = of_i + size, *of_g = of_f + size, *of_o = of_g + size;
+        if (g_gates) {
+            memcpy(of_i, g_gates + wide, 4 * size * sizeof *of_i);
+        } else {
+            memset(of_i, 0, 4 * size * sizeof *of_i);
+        }
+        LOOP for (int64_t j = 0; j < size; j++) {
+            const int64_t at = size * row + j;
+            const float state = tanh_of(new_cell[at]), through = of_hidden[at];
+            const float total = of_cell[at] + through * o[j] * under_tanh(state);
+            of_i[j] = (of_i[j] + total * g[j]) * under_sigmoid(i[j]);
+            of_f[j] = (of_f[j] + total * cell[at]) * under_sigmoid(f[j]);
+            of_g[j] = (of_g[j] + total * i[j]) * under_tanh(g[j]);
+            of_o[j] = (of_o[j] + through * state) * under_sigmoid(o[j]);
+            of_cell[at] = total * f[j];
+        }
+    }
+}

@@ -1,0 +1,104 @@
+"""NumPy: long short-term memories. Where kernels are there, all of a step besides its product is one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.recurrent import lstm_shapes
+from backburn_numpy import compiled
+from backburn_numpy.activate import sigmoid
+from backburn_numpy.blocks import wide
+from backburn_numpy.memory import empty
+
+Array = Any
+
+
+def lstm(
+    projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
+) -> tuple[Array, Array, Array]:
+    lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, None if bias is None else bias.shape)
+    dtype, states = projected.dtype, (projected.shape[0], *hidden.shape)
+    projected, before, cell, weight = (np.ascontiguousarray(wide(x)) for x in (projected, hidden, cell, weight))
+    bias = None if bias is None else np.ascontiguousarray(wide(bias))
+    hiddens, cells, gates = (empty(shape, projected.dtype) for shape in (states, states, projected.shape))
+    step = _step_of("lstm_step", _step, gates)
+    for t in range(len(projected)):
+        np.matmul(before, weight, out=gates[t])
+        step(gates[t], hiddens[t], cells[t], cell, projected[t], bias)
+        before, cell = hiddens[t], cells[t]
+    return hiddens.astype(dtype, copy=False), cells.astype(dtype, copy=False), gates.astype(dtype, copy=False)
+
+
+def lstm_backward(
+    weight: Array,
+    cell: Array,
+    cells: Array,
+    gates: Array,
+    g_hiddens: Array | None = None,
+    g_cells: Array | None = None,
+    g_gates: Array | None = None,
+    /,
+) -> tuple[Array, Array, Array]:
+    dtype = gates.dtype
+    weight, cell, cells, gates = (np.ascontiguousarray(wide(x)) for x in (weight, cell, cells, gates))
+    given = tuple(None if g is None else np.ascontiguousarray(wide(g)) for g in (g_hiddens, g_cells, g_gates))
+    of_sums = empty(gates.shape, gates.dtype)
+    of_hidden, of_cell = np.zeros(cell.shape, gates.dtype), np.zeros(cell.shape, gates.dtype)
+    step = _step_of("lstm_step_backward", _step_backward, gates)
+    for t in reversed(range(len(gates))):
+        own = (None if g is None else g[t] for g in given)
+        step(of_sums[t], of_cell, of_hidden, *own, cells[t - 1] if t else cell, cells[t], gates[t])
+        np.matmul(of_sums[t], weight.T, out=of_hidden)
+    return of_sums.astype(dtype, copy=False), of_hidden.astype(dtype, copy=False), of_cell.astype(dtype, copy=False)
+
+
+def lstm_cell(
+    projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array | None = None, /
+) -> tuple[Array, Array, Array]:
+    hiddens, cells, gates = lstm(projected[None], hidden, cell, weight, bias)
+    return hiddens[0], cells[0], gates[0]
+
+
+def _step_of(name: str, plain: Callable[..., None], gates: Array) -> Callable[..., None]:
+    """What computes a step: the kernel of that name where it serves, else ``plain``, with the same arrays."""
+    fast = compiled.kernel(name) if compiled.serves(gates) else None
+    if fast is None:
+        return plain
+    _, rows, width = gates.shape
+    return lambda *arrays: fast(*(None if x is None else compiled.address(x) for x in arrays), rows, width // 4)
+
+
+def _step(gates: Array, hidden: Array, new_cell: Array, cell: Array, projected: Array, bias: Array | None) -> None:
+    """One step from the products that ``gates`` holds."""
+    gates += projected
+    if bias is not None:
+        gates += bias
+    i, f, g, o = np.split(gates, 4, axis=1)
+    for part in (i, f, o):
+        part[...] = sigmoid(part)
+    np.tanh(g, out=g)
+    np.multiply(f, cell, out=new_cell)
+    new_cell += i * g
+    np.multiply(o, np.tanh(new_cell), out=hidden)
+
+
+def _step_backward(
+    of_sums: Array, of_cell: Array, of_hidden: Array, g_hidden: Array | None, g_cell: Array | None,
+    g_gates: Array | None, cell: Array, new_cell: Array, gates: Array,
+) -> None:  # fmt: skip
+    """The gradients of the sums of one step, and in ``of_cell`` that of the cell state before it."""
+    i, f, g, o = np.split(gates, 4, axis=1)
+    new = np.tanh(new_cell)
+    if g_hidden is not None:
+        of_hidden += g_hidden
+    if g_cell is not None:
+        of_cell += g_cell
+    of_cell += of_hidden * o * (1 - new * new)
+    np.concatenate([of_cell * g, of_cell * cell, of_cell * i, of_hidden * new], axis=1, out=of_sums)
+    if g_gates is not None:
+        of_sums += g_gates
+    of_sums *= np.concatenate([i * (1 - i), f * (1 - f), 1 - g * g, o * (1 - o)], axis=1)
+    of_cell *= f

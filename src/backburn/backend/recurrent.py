@@ -1,0 +1,220 @@
+"""Recurrent networks: the cells, one step each, and all steps of a long short-term memory at once.
+
+16-bit floats are computed in float32. ``lstm_backward`` is the gradient of ``lstm`` as one operation; it has no
+gradient rule of its own, so that further derivatives follow from its body.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from backburn.backend.index import shape_of
+from backburn.backend.kinds import Kinds
+from backburn.backend.reduce import widened
+from backburn.backend.table import operation
+from backburn.backend.types import B, F, I, Q
+from backburn.base.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+# ---- shapes ----
+
+
+def _check_cell(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None, gates: int) -> None:
+    if len(hidden) != 2 or len(weight) != 2 or weight != (hidden[1], gates * hidden[1]):
+        raise ShapeError(
+            f"a state (examples, size) takes a weight (size, {gates} * size), not {list(hidden)} and {list(weight)}"
+        )
+    if projected != (hidden[0], weight[1]):
+        raise ShapeError(f"the projected input must have the shape {[hidden[0], weight[1]]}, not {list(projected)}")
+    if bias is not None and bias != weight[1:]:
+        raise ShapeError(f"the bias must have the shape {list(weight[1:])}, not {list(bias)}")
+
+
+def _lstm(
+    projected: Shape, hidden: Shape, cell: Shape, weight: Shape, bias: Shape | None = None
+) -> tuple[Shape, Shape, Shape]:
+    _check_cell(projected, hidden, weight, bias, 4)
+    if cell != hidden:
+        raise ShapeError(f"the cell state {list(cell)} must have the shape {list(hidden)} of the hidden state")
+    return hidden, cell, projected
+
+
+def _gru(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None = None) -> tuple[Shape, Shape]:
+    _check_cell(projected, hidden, weight, bias, 3)
+    return hidden, (hidden[0], 4 * hidden[1])
+
+
+def lstm_shapes(
+    projected: Shape, hidden: Shape, cell: Shape, weight: Shape, bias: Shape | None = None
+) -> tuple[Shape, Shape, Shape]:
+    """The shapes of the hidden states, cell states and gates of all steps."""
+    if len(projected) != 3 or not projected[0]:
+        raise ShapeError(f"the projected input has the shape (steps, examples, 4 * size), not {list(projected)}")
+    _lstm(projected[1:], hidden, cell, weight, bias)
+    states = (projected[0], *hidden)
+    return states, states, projected
+
+
+def _lstm_backward(
+    weight: Shape, cell: Shape, cells: Shape, gates: Shape, *_: Shape | None
+) -> tuple[Shape, Shape, Shape]:
+    return gates, cell, cell
+
+
+# ---- helpers ----
+
+
+def columns(k: Any, x: Any, start: int, stop: int) -> Any:
+    """The columns of a matrix from ``start`` up to and without ``stop``."""
+    return k.slice(x, (slice(0, x.shape[0], 1), slice(start, stop, 1)))
+
+
+def gates_of(k: Any, x: Any, count: int) -> list[Any]:
+    """A matrix as ``count`` matrices side by side."""
+    size = x.shape[1] // count
+    return [columns(k, x, i * size, (i + 1) * size) for i in range(count)]
+
+
+def at_step(k: Any, x: Any, step: int) -> Any:
+    """The matrix of one step."""
+    _, rows, width = x.shape
+    return k.reshape(k.slice(x, (slice(step, step + 1, 1), slice(0, rows, 1), slice(0, width, 1))), (rows, width))
+
+
+def before_sigmoid(k: Any, g: Any, y: Any) -> Any:
+    """The gradient of the operand of a sigmoid whose result was ``y``."""
+    return k.mul(g, k.mul(y, k.sub(1.0, y)))
+
+
+def before_tanh(k: Any, g: Any, y: Any) -> Any:
+    """The gradient of the operand of a tanh whose result was ``y``."""
+    return k.mul(g, k.sub(1.0, k.square(y)))
+
+
+def total(k: Any, *terms: Any) -> Any:
+    """The sum of the terms that are there; None of none."""
+    present = [t for t in terms if t is not None]
+    result = present[0] if present else None
+    for term in present[1:]:
+        result = k.add(result, term)
+    return result
+
+
+def lstm_cell_gradient(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any, gates: Any) -> tuple[Any, Any]:
+    """The gradients of a step for the sum that its gates are made of, and for the cell state before it.
+
+    ``g`` are those of the hidden state, the cell state and the gates after the step, None where there is none.
+    """
+    g_hidden, g_cell, g_gates = g
+    new, parts = k.tanh(new_cell), gates_of(k, gates, 4)
+    i, f, c, o = parts
+    zero = k.zeros(cell.shape, k.dtype(cell))
+    g_hidden = zero if g_hidden is None else g_hidden
+    of_cell = total(k, g_cell, before_tanh(k, k.mul(g_hidden, o), new))
+    of_gates = [k.mul(of_cell, c), k.mul(of_cell, cell), k.mul(of_cell, i), k.mul(g_hidden, new)]
+    if g_gates is not None:
+        of_gates = [k.add(a, b) for a, b in zip(of_gates, gates_of(k, g_gates, 4), strict=True)]
+    before = (before_sigmoid, before_sigmoid, before_tanh, before_sigmoid)
+    of_sum = k.concat([undo(k, of, y) for undo, of, y in zip(before, of_gates, parts, strict=True)], 1)
+    return of_sum, k.mul(of_cell, f)
+
+
+class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
+    """The cells of recurrent networks, and long short-term memories."""
+
+    @operation(kinds="F", shape=_lstm, result=("same", "same", "same"), differentiable=True)
+    def lstm_cell(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
+        """One step of a long short-term memory: the hidden state, the cell state, and the four gates.
+
+        With ``i, f, g, o`` the four parts of ``projected + hidden @ weight + bias``, the input's projection being made
+        beforehand for all steps: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
+        ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
+        by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
+        """
+        of_bias = None if bias is None else shape_of(bias)
+        _lstm(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
+        dtype = self.dtype(projected)
+        total = self.add(widened(self, projected), self.matmul(widened(self, hidden), widened(self, weight)))
+        total = total if bias is None else self.add(total, widened(self, bias))
+        i, f, g, o = gates_of(self, total, 4)
+        i, f, g, o = self.sigmoid(i), self.sigmoid(f), self.tanh(g), self.sigmoid(o)
+        new_cell = self.add(self.mul(f, widened(self, cell)), self.mul(i, g))
+        new_hidden = self.mul(o, self.tanh(new_cell))
+        gates = self.concat([i, f, g, o], 1)
+        return self.cast(new_hidden, dtype), self.cast(new_cell, dtype), self.cast(gates, dtype)
+
+    @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
+    def gru_cell(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
+        """One step of a gated recurrent unit: the hidden state, and what its gates were.
+
+        With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
+        ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and
+        ``hidden' = (1 - update) * new + update * hidden``. The second result is (reset, update, new, n') side by side.
+        After Cho et al. (2014).
+        """
+        of_bias = None if bias is None else shape_of(bias)
+        _gru(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
+        dtype, old = self.dtype(projected), widened(self, hidden)
+        recurrent = self.matmul(old, widened(self, weight))
+        recurrent = recurrent if bias is None else self.add(recurrent, widened(self, bias))
+        (r, z, n), (r2, z2, n2) = gates_of(self, widened(self, projected), 3), gates_of(self, recurrent, 3)
+        reset, update = self.sigmoid(self.add(r, r2)), self.sigmoid(self.add(z, z2))
+        new = self.tanh(self.add(n, self.mul(reset, n2)))
+        state = self.add(new, self.mul(update, self.sub(old, new)))
+        gates = self.concat([reset, update, new, n2], 1)
+        return self.cast(state, dtype), self.cast(gates, dtype)
+
+    @operation(kinds="F", shape=lstm_shapes, result=("same", "same", "same"), differentiable=True)
+    def lstm(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
+        """All steps of a long short-term memory: the hidden states, the cell states, and the gates of each.
+
+        ``projected`` is (steps, examples, 4 * size), and there is a step at least. The results are those of
+        :meth:`lstm_cell` for each step, one after the other along a first axis; the first takes ``hidden`` and
+        ``cell``, the others take the states before them.
+        """
+        of_bias = None if bias is None else shape_of(bias)
+        lstm_shapes(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
+        found = []
+        for step in range(shape_of(projected)[0]):
+            hidden, cell, gates = self.lstm_cell(at_step(self, projected, step), hidden, cell, weight, bias)
+            found.append((hidden, cell, gates))
+        hiddens, cells, all_gates = (self.stack(list(part), 0) for part in zip(*found, strict=True))
+        return hiddens, cells, all_gates
+
+    @operation(
+        kinds="F",
+        shape=_lstm_backward,
+        result=("same", "same", "same"),
+        like=("weight", "cell", "cells", "gates"),
+        differentiable=True,
+    )
+    def lstm_backward(
+        self: Any,
+        weight: F,
+        cell: F,
+        cells: F,
+        gates: F,
+        g_hiddens: F | None = None,
+        g_cells: F | None = None,
+        g_gates: F | None = None,
+        /,
+    ) -> tuple[F, F, F]:
+        """The gradients of :meth:`lstm` for its projected input, and for the first hidden and cell state.
+
+        ``cells`` and ``gates`` are results of it, and the last three operands the gradients of its results, where there
+        are any. Those of weight and bias are a product and a sum of the first result, over all steps at once.
+        """
+        found: list[Any] = []
+        g_hidden: Any = None
+        g_cell: Any = None
+        back = self.permute_dims(weight, (1, 0))
+        for step in reversed(range(shape_of(gates)[0])):
+            later = [None if g is None else at_step(self, g, step) for g in (g_hiddens, g_cells, g_gates)]
+            g = total(self, later[0], g_hidden), total(self, later[1], g_cell), later[2]
+            before = at_step(self, cells, step - 1) if step else cell
+            of_sum, g_cell = lstm_cell_gradient(self, g, before, at_step(self, cells, step), at_step(self, gates, step))
+            g_hidden = self.matmul(of_sum, back)
+            found.append(of_sum)
+        return self.stack(found[::-1], 0), g_hidden, g_cell
