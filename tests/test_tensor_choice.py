@@ -94,7 +94,7 @@ X = bb.zeros((2, 3))
         (lambda: X.mask_fill(X, 0.0), DTypeError, "mask_fill: the condition is a bool tensor"),
         (lambda: X.mask_fill(bb.zeros(2) > 0, 0.0), ShapeError, "mask_fill: .*3 and 2"),
         (lambda: X.masked_select(bb.zeros((2, 3), dtype="int8")), DTypeError, "masked_select: .*int8"),
-        (lambda: X.masked_select(bb.zeros(2) > 0), ShapeError, "masked_select: "),
+        (lambda: X.masked_select(bb.zeros(2) > 0), ShapeError, "masked_select: cannot broadcast: axis -1 is 3 and 2"),
         (lambda: bb.zeros(3).triu(), ShapeError, r"triu: a matrix has at least two dimensions.*float32\[3\]"),
         (lambda: bb.tril(bb.zeros(())), ShapeError, "tril: "),
     ],

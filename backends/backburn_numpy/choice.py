@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.backend.shapes import broadcast
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -68,5 +69,6 @@ def _in_parts(work: Callable[..., None], *operands: Array) -> Array:
 
 def masked_select(x: Array, mask: Array, /) -> Array:
     if x.shape != mask.shape:
-        x, mask = np.broadcast_arrays(x, mask)
+        shape = broadcast(x.shape, mask.shape)
+        x, mask = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
     return x[mask]
