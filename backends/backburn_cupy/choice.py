@@ -6,7 +6,6 @@ from typing import Any
 
 import cupy
 
-from backburn.backend.shapes import broadcast
 from backburn_cupy.create import fitted
 
 Array = Any
@@ -23,6 +22,5 @@ def where(k: Any, condition: Array, x: Array, y: Array, /) -> Array:
 
 def masked_select(k: Any, x: Array, mask: Array, /) -> Array:
     if x.shape != mask.shape:
-        shape = broadcast(x.shape, mask.shape)
-        x, mask = cupy.broadcast_to(x, shape), cupy.broadcast_to(mask, shape)
+        x, mask = cupy.broadcast_arrays(x, mask)
     return x[mask]
