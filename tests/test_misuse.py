@@ -27,6 +27,7 @@ BAD: dict[str, Any] = {
     "mixed list": [1, "a"],
     "dict": {},
     "array": np.ones(2),
+    "scalar type": np.float32,
     "bool tensor": bb.asarray([True, False]),
     "int tensor": bb.asarray([5]),
     "other dtype": bb.ones((7,), dtype="float64"),

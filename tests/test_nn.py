@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -464,6 +465,28 @@ def test_orthogonal_and_truncated_first_values() -> None:
     assert abs(drawn.mean()) < 0.005
     assert init.constant((2,), 3).tolist() == [3.0, 3.0]
     assert init.constant((2,), 3).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: init.xavier_uniform(5), "fans|xavier_uniform: the weight of a layer"),  # type: ignore[arg-type]
+        (lambda: init.kaiming_normal((3, 3), fan="x"), "kaiming_normal: fan is an integer"),  # type: ignore[arg-type]
+        (lambda: init.orthogonal("a"), "a shape is one integer or several"),  # type: ignore[arg-type]
+        (lambda: init.uniform((3,), "a"), "uniform: bound is a number"),  # type: ignore[arg-type]
+        (lambda: init.constant((3,), (1,)), "constant: value is a number"),  # type: ignore[arg-type]
+        (lambda: init.trunc_normal((3,), bound=None), "trunc_normal: bound is a number"),  # type: ignore[arg-type]
+        (lambda: nn.LayerNorm(1.5), "LayerNorm: shape is one integer or several"),  # type: ignore[arg-type]
+        (lambda: nn.RMSNorm(bb.float32), "RMSNorm: shape is one integer or several"),  # type: ignore[arg-type]
+        (lambda: nn.Unflatten(1, "ab"), "Unflatten: shape is one integer or several"),  # type: ignore[arg-type]
+        (lambda: nn.PReLU(slope="a"), "PReLU: slope is a number"),  # type: ignore[arg-type]
+        (lambda: nn.ModuleList(5), "ModuleList: takes a list of modules"),  # type: ignore[arg-type]
+        (lambda: nn.Function(5), "Function: takes a function"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        call()
 
 
 def test_first_values() -> None:

@@ -105,6 +105,16 @@ def test_batch_norm() -> None:
         functions.batch_norm(x, bb.asarray(SCALE[:3]), its_variance)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3, 0)])
+def test_batch_norm_of_nothing_has_no_statistics(shape: tuple[int, ...]) -> None:
+    x = bb.ones(shape)
+    y, mean, variance = functions.batch_norm_training(x)
+    assert y.shape == shape
+    assert np.isnan(mean.numpy()).all()
+    assert np.isnan(variance.numpy()).all()
+    assert bb.grad(lambda x: sum(bb.sum(y) for y in functions.batch_norm_training(x)))(x).shape == shape
+
+
 def test_normalize() -> None:
     got = functions.normalize(bb.asarray(X), axis=1, ord=3)
     np.testing.assert_allclose(got.numpy(), X / (np.abs(X) ** 3).sum(1, keepdims=True) ** (1 / 3), rtol=1e-5)

@@ -268,6 +268,7 @@ X = bb.zeros((2, 3))
         (lambda: X.repeat([1, 2], axis=1), ShapeError, r"repeat: 2 numbers .*3 entries along axis 1 of float32\[2,3\]"),
         (lambda: X.repeat([1, -2], axis=0), ArgumentError, "repeat: "),
         (lambda: X.repeat(1.5), ArgumentError, "repeat: "),  # type: ignore[arg-type]
+        (lambda: bb.diag(bb.ones(3), offset="a"), ArgumentError, "diag: offset"),  # type: ignore[arg-type]
         (lambda: X.pad((1, 2, 3)), ArgumentError, "pad: widths"),
         (lambda: X.pad(-1), ArgumentError, "pad: .*0 or more"),
         (lambda: X.pad(1, mode="mirror"), ArgumentError, "pad: .*'mirror'"),

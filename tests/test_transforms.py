@@ -622,6 +622,8 @@ def test_check_grads_refuses_what_it_cannot_check() -> None:
         check_grads(bb.sin, (x,), order=0)
     with pytest.raises(ArgumentError, match="no float tensor"):
         check_grads(lambda x: bb.argmax(x), (x,))
+    with pytest.raises(ArgumentError, match="modes are 'reverse' and 'forward', not None"):
+        check_grads(bb.sin, (x,), modes=None)  # type: ignore[arg-type]
     check_grads(bb.sin, (x,), modes="reverse")
 
 

@@ -194,6 +194,11 @@ def batch_norm(
     return out.astype(x.dtype, copy=False)
 
 
+def _mean(x: Array, axis: Axes) -> Array:
+    """``np.mean`` with ``axis`` kept, which does not warn of NaN where there is nothing."""
+    return np.divide(np.add.reduce(x, axis=axis, keepdims=True), math.prod(x.shape[i] for i in axis), out=...)
+
+
 def batch_norm_training(
     x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
@@ -205,9 +210,9 @@ def batch_norm_training(
         out, kept_mean, kept_variance = normalized(x, scale, bias, eps, True, planes, True)
         return out, kept_mean, kept_variance
     values = wide(x)
-    mean = np.mean(values, axis=others, keepdims=True)
+    mean = _mean(values, others)
     out = _difference(values, mean)
-    variance = np.mean(np.square(out), axis=others, keepdims=True)
+    variance = _mean(np.square(out), others)
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
     if scale is not None:
         factor *= wide(scale).reshape(shape)

@@ -76,7 +76,7 @@ def batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: floa
         shares.append(k.broadcast_to(k.reshape(k.div(g_mean, count), shape), x.shape))
     if g_variance is not None:
         centred = k.sub(x, k.mean(x, others, True))
-        shares.append(k.mul(centred, k.reshape(k.mul(g_variance, 2.0 / count), shape)))
+        shares.append(k.mul(centred, k.reshape(k.mul(g_variance, 2.0 / max(count, 1.0)), shape)))
     for share in shares:
         of_x = share if of_x is None else k.add(of_x, share)
     return of_x, of_scale, of_bias

@@ -303,6 +303,8 @@ def as_dtype(dtype: Any) -> DType:
         return dtype
     if isinstance(dtype, str):
         name = dtype
+    elif isinstance(dtype, bytes):  # NumPy takes some, and warns of others
+        name = repr(dtype)
     elif isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
     else:

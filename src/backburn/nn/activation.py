@@ -10,7 +10,7 @@ from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import describe, number
 
 
 class Identity(Module):
@@ -118,7 +118,7 @@ class PReLU(Module):
 
     def __init__(self, channels: int = 1, slope: float = 0.25) -> None:
         sizes("PReLU", channels=channels)
-        self.slope = parameter(create.full((channels,), float(slope)))
+        self.slope = parameter(create.full((channels,), float(number("PReLU", "slope", slope))))
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""

@@ -28,6 +28,8 @@ class ModuleList(Module):
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         self._items: list[Module] = []
+        if not isinstance(modules, Iterable):
+            raise ArgumentError(f"{type(self).__name__}: takes a list of modules, not {modules!r}")
         for module in modules:
             self.append(module)
 
@@ -96,6 +98,8 @@ class Function(Module):
     """
 
     def __init__(self, function: Any) -> None:
+        if not callable(function):
+            raise ArgumentError(f"Function: takes a function, not {function!r}")
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
 from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import integer, number, shape_of
 
 __all__ = [
     "fans", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform", "kaiming_normal",
@@ -32,10 +33,11 @@ def fans(shape: Shape) -> tuple[int, int]:
     >>> fans((784, 128)), fans((32, 16, 3, 3))
     ((784, 128), (144, 288))
     """
+    shape = shape_of("fans", shape)
     if len(shape) < 2:
         raise ArgumentError(f"fans: the weight of a layer has two axes or more, not the shape {list(shape)}")
     if len(shape) == 2:
-        return shape
+        return shape[0], shape[1]
     window = math.prod(shape[2:])
     return shape[1] * window, shape[0] * window
 
@@ -52,11 +54,12 @@ def ones(shape: Shape, **options: Any) -> FloatTensor:
 
 def constant(shape: Shape, value: float, **options: Any) -> FloatTensor:
     """``value`` everywhere; options are ``dtype`` and ``backend``."""
-    return _float(create.full(shape, float(value), **options))
+    return _float(create.full(shape, float(number("constant", "value", value)), **options))
 
 
 def uniform(shape: Shape, bound: float, **options: Any) -> FloatTensor:
     """Uniform between ``-bound`` and ``bound``."""
+    bound = number("uniform", "bound", bound)
     return _float(random.uniform(shape, low=-bound, high=bound, **options))
 
 
@@ -71,6 +74,7 @@ def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: 
     >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
     True
     """
+    std, bound = number("trunc_normal", "std", std), number("trunc_normal", "bound", bound)
     edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
     drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
     return _float(drawn.clip(-bound * std, bound * std))
@@ -111,6 +115,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     True
     """
     fans(shape)
+    shape = shape_of("orthogonal", shape)
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = decompose.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
     q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # as likely one way as the other
@@ -118,7 +123,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
 
 
 def _fan(shape: Shape, fan: int | None) -> int:
-    return max(1, fans(shape)[0] if fan is None else fan)
+    return max(1, fans(shape)[0] if fan is None else integer("fans", "fan", fan))
 
 
 def _float(x: Any) -> FloatTensor:

@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.tensor import moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, describe, one_of
+from backburn.tensor.dispatch import axis_of, describe, integers_of, one_of
 
 
 class Dropout(Module):
@@ -56,7 +56,7 @@ class Unflatten(Module):
 
     def __init__(self, axis: int, shape: tuple[int, ...]) -> None:
         self.axis = axis
-        self.shape = tuple(shape)
+        self.shape = integers_of("Unflatten", "shape", shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """The same elements in the same order."""

@@ -8,7 +8,7 @@ from backburn.nn import functional, init
 from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, number, tensor_operand
+from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, integers_of, number, tensor_operand
 
 
 class LayerNorm(Module):
@@ -26,7 +26,7 @@ class LayerNorm(Module):
     bias: FloatTensor | None
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True, bias: bool = True) -> None:
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = integers_of("LayerNorm", "shape", shape)
         for size in self.shape:
             sizes("LayerNorm", shape=size)
         self.eps = eps
@@ -49,7 +49,7 @@ class RMSNorm(Module):
     weight: FloatTensor | None
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True) -> None:
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = integers_of("RMSNorm", "shape", shape)
         for size in self.shape:
             sizes("RMSNorm", shape=size)
         self.eps = eps

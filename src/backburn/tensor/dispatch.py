@@ -505,7 +505,7 @@ def describe(operands: Iterable[Any]) -> str:
             words.append(f"{x.dtype}[{','.join(map(str, x.shape))}] ({x.backend.spec})")
         elif x.__class__ is int and x.bit_length() > LONGEST:
             words.append(f"an integer of {x.bit_length()} bits")
-        elif getattr(x, "shape", ()) and hasattr(x, "dtype"):
+        elif hasattr(x, "dtype") and isinstance(getattr(x, "shape", None), tuple) and x.shape:
             words.append(f"{type(x).__name__} {x.dtype}[{','.join(map(str, x.shape))}]")
         elif x is not None:
             words.append(_REPR.repr(x))

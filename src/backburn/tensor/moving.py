@@ -274,6 +274,7 @@ def diag(x: T, /, offset: int = 0) -> T:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
         raise ShapeError(f"diag: takes a vector or a matrix, not {describe((x,))}")
+    offset = integer("diag", "offset", offset)
     count, beside = x.size, abs(offset)
     # Row after row, the diagonal's places are one row and one element apart: pad each element by that, and cut.
     rows = pad(reshape(x, (count, 1)), ((0, 0), (0, count)))

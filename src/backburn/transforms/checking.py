@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from backburn.base.errors import ArgumentError, DTypeError
@@ -36,7 +36,8 @@ def check_grads(
         raise ArgumentError("check_grads: args is a tuple with an entry for each argument: check_grads(f, (x,))")
     if order < 1:
         raise ArgumentError(f"check_grads: the order is 1 or more, not {order!r}")
-    for mode in (modes,) if isinstance(modes, str) else modes:
+    given: Any = modes
+    for mode in given if isinstance(given, Iterable) and not isinstance(given, str) else (given,):
         if mode not in ("reverse", "forward"):
             raise ArgumentError(f"check_grads: modes are 'reverse' and 'forward', not {mode!r}")
         _check(f, args, order, mode, tolerance, step, 1)
