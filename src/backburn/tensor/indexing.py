@@ -14,7 +14,7 @@ from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, is_tensor, kind_operand
+from backburn.tensor.dispatch import call, cast, describe, explain, is_tensor, kind_operand
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
 
@@ -39,6 +39,8 @@ def getitem(x: T, key: Any, /) -> T:
         >>> x[1].tolist(), x[:, ::-1].tolist(), x[x > 4].tolist(), x[[1, 0], [0, 2]].tolist()
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
+    if x.dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
+        return _viewed(x, *basic)
     kind_operand("x[...]", x, "FIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
@@ -122,6 +124,68 @@ class AtIndex(Generic[T]):
     def max(self, value: Tensor | Scalar, /) -> T:
         """A copy with the larger of ``value`` and what is there."""
         return _write(self._x, self._key, value, "max")  # type: ignore[no-any-return]
+
+
+# ---- integers and slices alone ----
+
+
+def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
+    """The range of each axis, and the shape of the result; None for keys of other parts, and for those out of range.
+
+    These are by far the most keys, and a :class:`Plan` takes several times as long as reading the elements.
+    """
+    ranges: list[slice] = []
+    shape: list[int] = []
+    rank, axis, after_gap = len(lengths), 0, False
+    parts = key if key.__class__ is tuple else (key,)
+    for number, part in enumerate(parts):
+        if part is None:
+            shape.append(1)
+            continue
+        if part is Ellipsis:
+            missing = rank - axis - sum(p is not None for p in parts[number + 1 :])
+            if after_gap or missing < 0:
+                return None
+            after_gap = True
+            for n in lengths[axis : axis + missing]:
+                ranges.append(slice(0, n, 1))
+                shape.append(n)
+            axis += missing
+            continue
+        if axis == rank:
+            return None
+        n = lengths[axis]
+        if part.__class__ is int:
+            if not -n <= part < n:
+                return None
+            at = part if part >= 0 else part + n
+            ranges.append(slice(at, at + 1, 1))
+        elif part.__class__ is slice:
+            try:
+                ranges.append(canonical_slice(part, n))
+            except (TypeError, ValueError):
+                return None
+            shape.append(len(range(*part.indices(n))))
+        else:
+            return None
+        axis += 1
+    for n in lengths[axis:]:
+        ranges.append(slice(0, n, 1))
+        shape.append(n)
+    return tuple(ranges), tuple(shape)
+
+
+def _viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
+    """``x`` in these ranges and then this shape."""
+    k, y = x.backend, x._primitive
+    try:
+        if any(s.step != 1 or s.stop - s.start != n for s, n in zip(ranges, x.shape, strict=True)):
+            y = k.slice(y, ranges)
+        if y.shape != shape:
+            y = k.reshape(y, shape)
+    except Exception as error:
+        explain("slice", (x,), {"key": ranges}, error)
+    return x.__class__(y, k, x.dtype)
 
 
 # ---- reading a key ----
