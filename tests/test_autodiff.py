@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.autodiff import Autodiff, Gradients, gradient
 from backburn.autodiff.graph import Tracked
 from backburn.autodiff.rules import RULES
@@ -22,6 +23,7 @@ from backburn.backend import AUTODIFF_METHODS, OPERATIONS, check_autodiff_backen
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.dtypes import float64
 from backburn.base.errors import (
+    ArgumentError,
     BackendMismatchError,
     ConsumedGraphError,
     DTypeError,
@@ -520,3 +522,18 @@ def test_one_object_around_a_backend_in_all_threads() -> None:
             assert len(set(map(id, made))) == 1
     finally:
         sys.setswitchinterval(before)
+
+
+def test_gradients_tell_how_they_are_read() -> None:
+    """They are no dict by tensors."""
+    w = bb.asarray([1.0]).require_grad()
+    gradients: Any = (w * w).sum().backward()
+    with pytest.raises(TypeError, match=r"w\.grad\(gradients\)"):
+        gradients[w]
+    assert repr(gradients) == "<gradients of 1 tensor on autodiff(numpy)>"
+
+
+def test_the_name_of_a_backend_is_told_how_to_load_it() -> None:
+    name: Any = "numpy"
+    with pytest.raises(ArgumentError, match=r"write load_backend\('numpy'\)"):
+        Autodiff(name)

@@ -103,7 +103,8 @@ def test_namespaces_tell_too() -> None:
         (bb, "Linear", "bb.nn.Linear"),
         (nn, "MultiheadAttention", "bb.nn.MultiHeadAttention"),
         (nn, "HuberLoss", "bb.nn.functional.huber_loss"),
-        (nn.functional, "relu_", "bb.relu"),
+        (nn.functional, "relu_", "bb.nn.functional.relu"),
+        (nn, "Relu", "bb.nn.ReLU"),
         (nn.functional, "hardswish", "bb.nn.functional.hard_swish"),
         (nn.init, "kaiming_normal_", "bb.nn.init.kaiming_normal"),
     ):
@@ -135,6 +136,9 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         bb.ones(2).to(bb.float64)  # type: ignore[arg-type]
     with pytest.raises(bb.errors.ArgumentError, match=r"Sequential: holds modules, .*; write Sequential\(\*modules\)"):
         nn.Sequential([nn.ReLU()])  # type: ignore[call-overload]
+    polygamma: Any = bb.polygamma
+    with pytest.raises(bb.errors.DTypeError, match=r"polygamma: the tensor comes first, .*: bb.polygamma\(x, 1\)"):
+        polygamma(1, bb.ones(2))
     with pytest.raises(AttributeError, match=r"'clamp_'; here: x\.clip"):
         getattr(bb.ones(2), "clamp" + "_")
 
@@ -159,6 +163,12 @@ def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
     assert [name for name in ("children", "double", "training") if name in listed] == (
         ["children", "double", "training"] if isinstance(owner, Named) else ["training"] * isinstance(owner, nn.Module)
     )
+
+
+@pytest.mark.parametrize("module", [nn, nn.functional, optim, bb.random, bb.linalg, bb.fourier, bb.data])
+def test_modules_list_what_is_for_users(module: Any) -> None:
+    """Without the helpers that stand in the same file."""
+    assert dir(module) == sorted(module.__all__)
 
 
 class Mine(nn.Conv2d):

@@ -6,11 +6,13 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import backburn as bb
+from backburn import nn
 from backburn.base.errors import DTypeError, FileFormatError
 from backburn.io import load_model, load_npz, load_state, save_model, save_npz, save_state, write_atomically
 
@@ -331,3 +333,11 @@ def test_documents_are_json(model_file: Path) -> None:
 
     with safe_open(model_file, framework="numpy") as file:
         assert json.loads(file.metadata()["backburn"])["document"] == ABOUT
+
+
+def test_a_model_in_the_place_of_its_state_is_told(tmp_path: Path) -> None:
+    model: Any = nn.Linear(2, 1)
+    with pytest.raises(DTypeError, match=r"this is a Linear: write model\.state_dict\(\)$"):
+        bb.io.save_model(tmp_path / "model.safetensors", model)
+    with pytest.raises(AttributeError, match=r"no attribute 'save'; here: bb\.io\.save_model"):
+        getattr(bb.io, "sav" + "e")

@@ -620,3 +620,11 @@ def test_what_holds_no_gradients_is_refused() -> None:
     with pytest.raises(DTypeError, match=r"step: the gradient of a\.0 is a tensor"):
         SGD(0.1).step({"a": [leaf([1.0])]}, {"a": [np.ones(1)]})
     assert model.weight is before
+
+
+def test_gradients_in_the_place_of_the_model_are_told() -> None:
+    """Swapped arguments, which look like a model without parameters."""
+    model = nn.Linear(2, 1)
+    gradients = model(bb.ones((1, 2))).sum().backward()
+    with pytest.raises(ArgumentError, match=r"the model comes first, .*: it is a Gradients"):
+        SGD(0.1).step(gradients, model)

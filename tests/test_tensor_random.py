@@ -227,3 +227,11 @@ def test_permutation_of_a_tensor_stays_where_the_tensor_lives() -> None:
         assert sorted(bb.random.permutation(x, **where).tolist()) == [1.0, 2.0, 3.0]
     with pytest.raises(BackendMismatchError, match=r"permutation: .*Write permutation\(x\.to\('numpy'\)\)"):
         bb.random.permutation(x, backend="numpy")
+
+
+def test_bounds_in_the_place_of_the_shape_are_told() -> None:
+    """NumPy's order, which would give no numbers at all without a word; and none where that is what is asked for."""
+    with pytest.raises(ArgumentError, match=r"^integers: the shape comes first, .* integers\(\(\), 0, 10\) is one"):
+        bb.random.integers(0, 10)
+    assert bb.random.integers((0,), 10).shape == bb.random.integers(0, 0, 10).shape == (0,)
+    assert bb.random.integers(3, 10).shape == (3,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
@@ -84,7 +84,12 @@ class Gradients(Generic[BK]):
         return len(self._by_node)
 
     def __repr__(self) -> str:
-        return f"<gradients of {len(self)} tensors on {self.backend.spec}>"
+        return f"<gradients of {len(self)} tensor{'s' * (len(self) != 1)} on {self.backend.spec}>"
+
+    if not TYPE_CHECKING:  # checkers refuse it as well
+
+        def __getitem__(self, x: Any) -> NoReturn:
+            raise TypeError("gradients are read by their tensors: w.grad(gradients), and not gradients[w]")
 
 
 class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]):
@@ -101,7 +106,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         >>> k.grad(x, k.backward(k.mul(x, x)))
         array([2., 4.])
 
-    Raises TypeError when ``inner`` is not a backend.
+    Raises an :class:`ArgumentError` that is a TypeError too when ``inner`` is not a backend.
     """
 
     _inner: BK

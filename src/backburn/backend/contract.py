@@ -38,7 +38,7 @@ from backburn.backend.sort import Sort
 from backburn.backend.table import OPERATIONS, missing
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, FloatDType, IntDType, float32, int64
-from backburn.base.errors import DTypeError
+from backburn.base.errors import ArgumentError
 
 #: The version of the contract. Operations that are added after 1.0 are always derived, so that a backend written for
 #: an older version of the same major number keeps working.
@@ -272,11 +272,17 @@ def is_backend(value: object) -> bool:
     return all(hasattr(kind, name) for name in _required())
 
 
-def no_backend(decorator: str, value: object) -> DTypeError:
+class NoBackendError(ArgumentError, TypeError):
+    """A decorator is given what is no backend."""
+
+
+def no_backend(decorator: str, value: object) -> NoBackendError:
     """The error of a decorator that is to wrap what is no backend."""
+    if isinstance(value, str):
+        return NoBackendError(f"{decorator} wraps a backend, not the name of one: write load_backend({value!r})")
     why = f": {lacking(value)}" if hasattr(value, "spec") and not isinstance(value, type) else ""
     example = f"Write {decorator}(NumpyBackend()), for example"
-    return DTypeError(f"{decorator} wraps a backend, not {value!r}{why}. {example}")
+    return NoBackendError(f"{decorator} wraps a backend, not {value!r}{why}. {example}")
 
 
 def lacking(value: object) -> str:

@@ -15,6 +15,8 @@ _NO_COPY = "tensors are never changed, so that none needs a copy"
 
 #: Methods and attributes of tensors.
 METHODS = {
+    "amax": "x.max(axis)",
+    "amin": "x.min(axis)",
     "bmm": "x @ y",
     "bool": "x.astype('bool')",
     "cat": "bb.concat([x, y])",
@@ -51,8 +53,10 @@ METHODS = {
     "numel": "x.size",
     "permute": "x.permute_dims((1, 0))",
     "ravel": "x.flatten()",
+    "register_hook": "y = x.retain_grad() and y.grad(gradients), or bb.custom_vjp(f), whose backward is given them",
     "requires_grad_": "x = x.require_grad(), which returns a new leaf",
     "t": "x.T",
+    "to_numpy": "x.numpy()",
     "transpose": "x.T, x.mT, x.swapaxes(0, 1) or x.permute_dims(axes)",
     "type": "x.astype(dtype)",
     "unbind": "x.unstack(axis)",
@@ -107,20 +111,25 @@ FUNCTIONS = {
     "ConstantPad1d": "bb.nn.Pad(1, value=value)",
     "ConstantPad2d": "bb.nn.Pad(1, value=value)",
     "ConstantPad3d": "bb.nn.Pad(1, value=value)",
+    "CosineAnnealingLR": "bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
     "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
     "DataLoader": "bb.data.batches(x, y, batch_size=32)",
     "Dropout1d": "bb.nn.functional.dropout(bb.ones((n, channels, 1)), p) * x",
     "Dropout2d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1)), p) * x",
     "Dropout3d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1, 1)), p) * x",
+    "ExponentialLR": "bb.optim.SGD(bb.optim.schedules.Exponential(0.1, 0.9, every=1))",
     "InstanceNorm1d": "bb.nn.InstanceNorm(channels)",
     "InstanceNorm2d": "bb.nn.InstanceNorm(channels)",
     "InstanceNorm3d": "bb.nn.InstanceNorm(channels)",
     "L1Loss": "bb.nn.functional.l1_loss(x, targets)",
+    "LambdaLR": "bb.optim.SGD(lambda steps: 0.1 / (1 + steps))",
+    "LinearLR": "bb.optim.SGD(bb.optim.schedules.Linear(0.1, 0.0, 1000))",
     "MSELoss": "bb.nn.functional.mse_loss(x, targets)",
     "MarginRankingLoss": "bb.mean(bb.relu(margin - targets * (x - y)))",
     "ModuleDict": "a dict of modules as an attribute",
     "NAdam": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
     "NLLLoss": "bb.nn.functional.nll_loss(x, targets)",
+    "OneCycleLR": "bb.optim.SGD(bb.optim.schedules.OneCycle(0.1, 1000))",
     "PairwiseDistance": "bb.linalg.vector_norm(x - y, axis=-1)",
     "Parameter": "bb.nn.parameter(tensor)",
     "ParameterDict": "a dict of parameters as an attribute",
@@ -137,6 +146,7 @@ FUNCTIONS = {
     "ReplicationPad3d": "bb.nn.Pad(1, mode='edge')",
     "SoftMarginLoss": "bb.mean(bb.nn.functional.softplus(-targets * x))",
     "Softmax2d": "bb.nn.Softmax(axis=1)",
+    "StepLR": "bb.optim.SGD(bb.optim.schedules.Step(0.1, 0.1, every=30))",
     "TransformerDecoderLayer": "a module with bb.nn.MultiHeadAttention(size, heads), called with (x, memory, memory)",
     "TransformerEncoder": "bb.nn.Sequential(*(bb.nn.TransformerEncoderLayer(size, heads) for _ in range(n)))",
     "UpsamplingBilinear2d": "bb.nn.Upsample(scale=2, mode='linear', align_corners=True)",
@@ -220,6 +230,7 @@ FUNCTIONS = {
     "le": "x <= y",
     "load": "bb.io.load_model(path)",
     "logit": "bb.log(x / (1 - x))",
+    "logspace": "base ** bb.linspace(start, stop, num)",
     "long": "bb.int64",
     "lr_scheduler": "lr may be a function of the number of steps: bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
     "lt": "x < y",
@@ -261,7 +272,7 @@ FUNCTIONS = {
     "repeat_interleave": "bb.repeat(x, n)",
     "rot90": "bb.flip(bb.swapaxes(x, 0, 1), axis=0)",
     "round_": "bb.round(x)",
-    "save": "bb.io.save_model(path, state)",
+    "save": "bb.io.save_model(path, model.state_dict()), or bb.io.save_state(path, tree) for a whole run",
     "savez": "bb.io.save_npz(path, arrays)",
     "scatter_add": "bb.scatter(x, indices, y, axis=axis, mode='add')",
     "set_default_device": "with bb.use_backend(spec)",
@@ -303,6 +314,7 @@ FUNCTIONAL = {
     "avg_pool1d": "bb.nn.functional.avg_pool(x, size)",
     "avg_pool2d": "bb.nn.functional.avg_pool(x, size)",
     "avg_pool3d": "bb.nn.functional.avg_pool(x, size)",
+    "bce": "bb.nn.functional.binary_cross_entropy(x, targets)",
     "conv1d": "bb.nn.functional.conv(x, weight, bias)",
     "conv2d": "bb.nn.functional.conv(x, weight, bias)",
     "conv3d": "bb.nn.functional.conv(x, weight, bias)",
@@ -316,6 +328,7 @@ FUNCTIONAL = {
     "max_pool1d": "bb.nn.functional.max_pool(x, size)",
     "max_pool2d": "bb.nn.functional.max_pool(x, size)",
     "max_pool3d": "bb.nn.functional.max_pool(x, size)",
+    "mse": "bb.nn.functional.mse_loss(x, targets)",
     "one_hot": "bb.one_hot(x, classes)",
     "pad": "bb.pad(x, widths)",
     "pairwise_distance": "bb.linalg.vector_norm(x - y, axis=-1)",
@@ -357,7 +370,7 @@ class ReadOnly(Elsewhere):
 #: Attributes of tensors that are set in other libraries.
 SET = {
     "data": "x.detach() for the values, model.weight = bb.nn.parameter(y) for others",
-    "requires_grad": "x.is_require_grad, or x.is_tracked; x.require_grad() returns another, model.freeze('0.*')",
+    "requires_grad": "x.is_require_grad, or x.is_tracked; x.require_grad(), x.detach(), model.freeze() set it",
 }
 
 
@@ -418,7 +431,8 @@ def _options(init: Any) -> str:
 
 def missing_name(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    hint = FUNCTIONS.get(name) or (FUNCTIONAL.get(name) if module.endswith(".functional") else None) or _ours(name)
+    layers = FUNCTIONAL if module.endswith(".functional") else {}
+    hint = FUNCTIONS.get(name) or layers.get(name) or _ours(name, module)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
 
 
@@ -435,10 +449,14 @@ _PLACES = {
 }
 
 
-def _ours(name: str) -> str | None:
-    """A public name that is the same in another namespace, or but for capitals and underscores, as ``relu_`` is."""
+def _ours(name: str, asked: str) -> str | None:
+    """A public name that is the same in another namespace, or but for capitals and underscores, as ``relu_`` is.
+
+    The module that was asked comes first: ``nn.Relu`` is ``nn.ReLU`` rather than ``relu``.
+    """
+    places = sorted(_PLACES.items(), key=lambda place: place[0] != asked)
     for same in (str, _plain):
-        for module, spoken in _PLACES.items():
+        for module, spoken in places:
             for known in getattr(sys.modules.get(module), "__all__", ()):
                 if same(known) == same(name):
                     return f"{spoken}.{known}"

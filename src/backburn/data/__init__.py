@@ -12,6 +12,11 @@ from backburn.data.loader import batches, hold_out
 
 __all__ = ["CLASSES", "Distortion", "batches", "distort", "hold_out", "load_digits"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:

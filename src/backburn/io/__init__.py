@@ -1,5 +1,8 @@
 """Models and state on disk: safetensors and npz, written whole or not at all, read without executing anything."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.elsewhere import missing_name
 from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state
@@ -15,3 +18,13 @@ __all__ = [
     "save_state",
     "write_atomically",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.io", name)

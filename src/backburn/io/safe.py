@@ -59,7 +59,8 @@ def save_model(
     """
     given: object = state
     if not isinstance(given, Mapping):
-        raise DTypeError(f"save_model: a state holds tensors by name, as state_dict() gives them, not {given!r}")
+        hint = "write model.state_dict()" if hasattr(given, "state_dict") else "save_state takes trees of any form"
+        raise DTypeError(f"save_model: a state holds tensors by name, and this is a {type(given).__name__}: {hint}")
     arrays: dict[str, NDArray[Any]] = {}
     plain = {name: x for name, x in state.items() if not isinstance(x, QuantizedTensor)}
     take_apart(plain, "", arrays)

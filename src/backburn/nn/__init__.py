@@ -90,6 +90,11 @@ __all__ = [
 tell(Module, MODELS)
 tell_options(*(globals()[name] for name in __all__))
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:

@@ -149,6 +149,10 @@ def check_probability(operation: str, p: float) -> None:
         raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:

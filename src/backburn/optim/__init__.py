@@ -28,6 +28,11 @@ __all__ = [
 
 tell_options(SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS, Groups)
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:

@@ -195,6 +195,11 @@ def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any) -> dict
         if path not in positions:
             if in_tree and not is_float_tensor(gradient):
                 continue
+            if not positions:
+                raise ArgumentError(
+                    f"{name}: the model comes first, then its gradients, and there is no parameter in the first: it "
+                    f"is a {type(model).__name__}"
+                )
             raise ArgumentError(f"{name}: the model has no parameter {path!r}. {hint_for(path, positions)}")
         i = positions[path]
         if gradient is None or leaves[i].path in buffers or (i, id(gradient)) in seen:

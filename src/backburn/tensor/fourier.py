@@ -49,6 +49,10 @@ __all__ = [
     "stft",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 #: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
 NORMS = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
 

@@ -376,8 +376,9 @@ def integers(
 ) -> IntTensor:
     """Integers from ``low`` up to and without ``high``, all equally likely; with ``low`` alone, from 0 up to it.
 
-    They are int64 unless ``dtype`` names another int dtype. Raises :class:`ArgumentError` where the range is empty or
-    the dtype does not hold it.
+    The shape comes first. They are int64 unless ``dtype`` names another int dtype. Raises :class:`ArgumentError` where
+    the range is empty or the dtype does not hold it, and for ``integers(0, n)``, which would be no integers at all:
+    ``integers((), 0, n)`` is one from 0 on, as NumPy understands that.
 
         >>> import backburn as bb
         >>> dice = bb.random.integers((5,), 1, 7)
@@ -387,6 +388,11 @@ def integers(
     found = int64 if dtype is None else as_dtype(dtype)
     if not isinstance(found, IntDType):
         raise DTypeError(f"integers: draws integers, not {found}; bb.random.uniform and normal draw floats")
+    if shape.__class__ is int and shape == 0 and high is None:
+        raise ArgumentError(
+            f"integers: the shape comes first, and this one has no elements: integers((), 0, {low!r}) is one integer, "
+            f"integers((0,), {low!r}) is none"
+        )
     lengths = shape_of("integers", shape)
     first, last = (0, low) if high is None else (low, high)
     bounds = [scalar_of(n) for n in (first, last)]
@@ -501,6 +507,10 @@ __all__ = [
     "Generator", "bernoulli", "categorical", "default_generator", "fork", "get_state", "integers", "normal",
     "permutation", "seed", "set_state", "uniform",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 if not TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backburn.tensor.dispatch import call, float_operand, unary
+from backburn.base.errors import DTypeError
+from backburn.tensor.dispatch import call, float_operand, is_tensor, unary
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -75,12 +76,14 @@ def digamma(x: Tensor, /) -> FloatTensor:
 def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     """The derivative of order ``n``, from 1 (the trigamma function) to 10, of :func:`digamma`.
 
-    Raises :class:`ArgumentError` for another ``n``.
+    The tensor comes first, where other libraries have the order. Raises :class:`ArgumentError` for another ``n``.
 
         >>> import backburn as bb
         >>> bb.polygamma(bb.asarray([1.0, 2.0], dtype="float64"))
         Tensor([1.64493407, 0.64493407], dtype=float64, backend=autodiff(numpy))
     """
+    if isinstance(x, int) and is_tensor(n):
+        raise DTypeError(f"polygamma: the tensor comes first, then the order: bb.polygamma(x, {x})")
     return call("polygamma", float_operand("polygamma", x), n=n)  # type: ignore[no-any-return]
 
 
