@@ -435,3 +435,13 @@ def test_a_list_of_tracked_tensors_is_refused_rather_than_detached() -> None:
     with pytest.raises(ArgumentError, match=r"asarray: a list of tracked tensors would lose their history; bb\.stack"):
         bb.asarray([x[0], x[1]])
     assert bb.asarray([x.detach()[0], 3.0]).tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("shape", [(1001,), (100, 100), (7, 1000), (2, 3, 500), (6, 6, 6, 7), (6, 6, 6, 6)])
+def test_large_tensors_print_as_arrays_do(shape: tuple[int, ...]) -> None:
+    """Of each axis that is long, the ends."""
+    array = np.random.default_rng(0).normal(size=shape)
+    found = repr(bb.asarray(array, backend="numpy"))
+    values = np.array2string(array, separator=", ", prefix="Tensor(", threshold=1000)
+    assert found.startswith(f"Tensor({values}, shape=")
+    assert found.endswith(f", shape={list(shape)}, dtype=float64, backend=numpy)")

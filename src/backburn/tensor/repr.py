@@ -6,7 +6,8 @@ from typing import Any
 
 from backburn.base.errors import GraphError
 from backburn.batching import NeedsValues
-from backburn.tensor.host import host_text
+from backburn.tensor.dispatch import call
+from backburn.tensor.host import asarray, host_text
 from backburn.tensor.spent import Spent
 
 #: Tensors of more elements are summarised by their edges, and only the edges are brought to the host.
@@ -40,15 +41,9 @@ def tensor_repr(x: Any) -> str:
 
 
 def _summary(x: Any) -> str:
-    """The edges of a large tensor, brought over a corner at a time."""
-    if x.ndim == 0:
-        return str(x.numpy())
-    n = x.shape[0]
-    edges = range(n) if n <= 2 * EDGE else [*range(EDGE), *range(n - EDGE, n)]
-    parts = []
-    for i in edges:
-        row = x[i]
-        parts.append(_summary(row) if row.size > 2 * EDGE or row.ndim else f"{row.numpy()}")
-    if n > 2 * EDGE:
-        parts.insert(EDGE, "...")
-    return f"[{', '.join(parts)}]"
+    """The edges of a large tensor, as NumPy prints them of an array; no more is brought to the host."""
+    for axis, n in enumerate(x.shape):
+        if n > 2 * EDGE:  # and one between them, for which the dots stand
+            edges = [*range(EDGE + 1), *range(n - EDGE, n)]
+            x = call("take", x, asarray(edges, backend=x.backend), axis=axis)
+    return host_text(x, prefix="Tensor(", edge=EDGE)
