@@ -202,6 +202,57 @@ def test_tied_weights_are_one_parameter() -> None:
     assert "again: the same as out" in repr(model)
 
 
+def test_deep_copies_have_parameters_of_their_own() -> None:
+    """Tied to one another as the model's are, and to those of the model not; what is frozen stays so."""
+    ids = tensor([0, 2], "int64")
+    model = nn.Sequential(Tied(), nn.Linear(3, 2)).freeze("1.bias")
+    for other in (copy.deepcopy(model), model.astype("float32"), model.to("autodiff(autodiff(numpy))")):
+        tied, linear = other[0], other[1]
+        assert tied.table.weight is tied.out.weight
+        assert tied.table.weight is not model[0].table.weight
+        assert not linear.bias.is_require_grad
+    target = copy.deepcopy(model)
+    grads = (model(ids) - 2.0 * target(ids)).sum().backward()
+    weight, bias = model[1].weight, model[1].bias
+    np.testing.assert_allclose(target[1].weight.grad(grads).numpy(), -2.0 * weight.grad(grads).numpy())
+    assert target[1].bias is bias  # a constant, which never changes
+    first = nn.Linear(3, 3)
+    layers = nn.ModuleList([copy.deepcopy(first) for _ in range(3)])
+    assert layers.num_parameters == 3 * first.num_parameters
+    assert copy.copy(model)[1].weight is weight  # as shallow as Python's
+
+
+def test_deep_copies_of_tensors_of_all_kinds_and_levels() -> None:
+    w = bb.ones((2,)).require_grad()
+    again = w.require_grad()  # the same leaf
+    first, second = copy.deepcopy([w, again])
+    assert len((first * second).sum().backward()) == 1
+    assert first is not w
+    for constant in (bb.ones((2,)), bb.asarray([1, 2]), bb.asarray([True]), bb.ones((4,)).quantize()):
+        assert copy.deepcopy(constant) is constant
+    twice = bb.ones((2,), backend="autodiff(autodiff(numpy))").require_grad()
+    made = copy.deepcopy(twice)
+    grads = (made * made).sum().backward()
+    assert made.grad(grads) is not None
+    assert twice.grad(grads) is None
+    for recorded in (w * 2.0, (w * 2.0).retain_grad()):
+        with pytest.raises(GraphError, match=r"deepcopy: .*float32\[2\] \(autodiff\(numpy\)\).*detach\(\)"):
+            copy.deepcopy({"loss": recorded})
+
+
+def test_gradients_flow_through_deep_copies_inside_of_transforms() -> None:
+    model, x = nn.Linear(3, 2), normal(4, 3)
+
+    def loss(model: Any) -> Any:
+        return (copy.deepcopy(model)(x) ** 2.0).sum()
+
+    expected = bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
+    np.testing.assert_array_equal(bb.grad(loss)(model).weight.numpy(), expected.weight.numpy())
+    assert bb.vmap(lambda row: copy.deepcopy(model)(copy.deepcopy(row)[None]))(x).shape == (4, 1, 2)
+    gradient = bb.grad(loss)(model)  # has a history, as the model's leaves have
+    assert gradient.to("numpy").weight.shape == gradient.astype("float64").weight.shape == (3, 2)
+
+
 def test_freezing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
     model.freeze("0").freeze("1.b*")

@@ -56,7 +56,7 @@ class Module:
     Every float tensor is a parameter unless its attribute is a buffer (:meth:`register_buffer`); int and bool tensors
     are buffers always. A parameter that requires no gradient is frozen. Attributes may be lists, dicts, tuples and
     dataclasses of tensors and modules, to any depth. One tensor in two places is one parameter, and so is that of a
-    module in two places.
+    module in two places. ``copy.deepcopy(model)`` has parameters of its own, tied to one another as the model's are.
 
         >>> from backburn.nn import Linear, Sequential
         >>> model = Sequential(Linear(3, 2), Linear(2, 1))
@@ -212,10 +212,11 @@ class Module:
         return self._copied(moved)
 
     def astype(self, dtype: FloatDType | str) -> Self:
-        """A copy with all float parameters and buffers in another float dtype; ints and bools stay as they are.
+        """A copy with all float parameters and buffers in a float dtype; ints and bools stay as they are.
 
-        What requires gradients does so in the copy, what is frozen stays frozen, and what is tied stays tied. Raises
-        :class:`DTypeError` for a dtype that is no float.
+        Its parameters are new leaves, also where they have the dtype already. What requires gradients does so in the
+        copy, what is frozen stays frozen, and what is tied stays tied. Raises :class:`DTypeError` for a dtype that is
+        no float.
 
             >>> from backburn.nn import Linear
             >>> model = Linear(3, 2).astype("float64")
@@ -228,7 +229,7 @@ class Module:
 
         def changed(x: Any) -> Any:
             if x.dtype.kind != "float" or x.dtype is target:
-                return x
+                return copy.deepcopy(x) if x.is_require_grad else x
             new = cast_to(x.detach(), target)
             return new.require_grad() if x.is_require_grad else new
 
@@ -240,10 +241,8 @@ class Module:
         return Places(self, is_tensor).leaves
 
     def _copied(self, change: Callable[[Any], Any]) -> Self:
-        made = copy.deepcopy(self)
-        for leaf in made._tensors():
-            leaf.put(change(leaf.value))
-        return made
+        """A deep copy in which ``change`` has made each tensor another."""
+        return copy.deepcopy(self, {id(leaf.value): change(leaf.value) for leaf in self._tensors()})
 
     def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
         parameters = [leaf for leaf in self._tensors() if not _is_buffer(leaf)]

@@ -351,8 +351,33 @@ class Tensor:
             return (host.quantized_from_parts, (*host.quantized_parts(self), self.dtype, self.shape, self.backend.spec))
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
 
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A new leaf for a leaf that requires gradients; all else never changes, and is shared.
+
+        The copies of one leaf in one ``deepcopy`` are one leaf. Inside of a transform tensors are shared, so that
+        gradients flow through copies. Raises :class:`GraphError` for what was computed from tracked tensors, whose
+        copy would depend on the old ones.
+
+            >>> import copy, backburn as bb
+            >>> w = bb.asarray([1.0, 2.0]).require_grad()
+            >>> first, second = copy.deepcopy([w, w])
+            >>> first is second, first is w, first.is_require_grad
+            (True, False, True)
+        """
+        if not self.is_tracked or not is_autodiff(self.backend) or ACTIVE.get() is not None:
+            return self
+        k: Any = self.backend
+        made = memo.get(id(self._primitive))  # one leaf may be in several tensors
+        if made is None:
+            try:
+                constant = k.set_require_grad(self._primitive, False)
+            except GraphError as error:
+                raise GraphError(
+                    f"deepcopy: the tensor was computed from tracked tensors, of which its copy would be computed "
+                    f"too: {describe((self,))}. Keep its detach() in what is copied"
+                ) from error
+            made = memo[id(self._primitive)] = k.set_require_grad(constant, True)
+        return type(self)(made, k, self.dtype)
 
     def __copy__(self) -> Self:
         return self
