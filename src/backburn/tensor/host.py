@@ -258,8 +258,9 @@ def to_host(x: Any) -> Any:
 
 
 def host_text(x: Any, prefix: str = "", edge: int | None = None) -> str:
-    """The values of a tensor as NumPy prints them, indented for what stands before; with ``edge`` only so many of each
-    axis at its ends, and dots for what is between.
+    """The values of a tensor as NumPy prints them, indented for what stands before.
+
+    With ``edge`` only so many at the ends of each axis, and dots for what is between.
     """
     options: dict[str, Any] = {} if edge is None else {"threshold": 0, "edgeitems": edge}
     return np.array2string(to_host(x), separator=", ", prefix=prefix, **options)
