@@ -15,7 +15,7 @@ from tests.cupy_stand_in import compiled
 from tests.cupy_stand_in.use import standing_in
 
 import backburn as bb
-from backburn.backend.registry import list_backends
+from backburn.backend.registry import list_backends, load_backend
 from backburn.base import dtypes
 from backburn.base.errors import (
     BackendMismatchError,
@@ -185,6 +185,13 @@ def fresh(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(registry, "_loaded", {})
     return cupy
+
+
+def test_memory_is_exhausted_by_what_comes_from_the_host(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, fresh.cuda.memory.OutOfMemoryError("Out of memory"))
+    monkeypatch.setattr("cupy.array", fresh.sum)
+    with pytest.raises(DeviceMemoryError, match=r"^from_numpy: the memory of cuda:0 is exhausted"):
+        load_backend("cupy").from_numpy(np.ones(3))
 
 
 def test_memory_is_exhausted(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:

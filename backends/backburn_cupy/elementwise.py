@@ -179,7 +179,21 @@ isinf = unary(cupy.isinf)
 isfinite = unary(cupy.isfinite)
 signbit = unary(cupy.signbit)
 copysign = binary(cupy.copysign)
-nextafter = binary(cupy.nextafter)
+
+# CuPy's of float16 is NaN from an infinity on.
+_NEXT_HALF = """
+const float from = static_cast<float>(x), to = static_cast<float>(y);
+z = from - from == 0.0f || from != from || to != to ? next : from == to ? x : static_cast<T>(copysignf(65504.0f, from));
+"""
+_next_half = cupy.ElementwiseKernel("T x, T y, T next", "T z", _NEXT_HALF, "backburn_next_half")
+
+
+def _nextafter(x: Array, y: Array) -> Array:
+    result = cupy.nextafter(x, y)
+    return _next_half(x, y, result) if result.dtype.char == "e" else result
+
+
+nextafter = binary(_nextafter)
 logical_and = binary(cupy.logical_and)
 logical_or = binary(cupy.logical_or)
 logical_xor = binary(cupy.logical_xor)

@@ -44,7 +44,7 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
         )
     if (refused := refusal(name, error)) is not None:
         return refused
-    if (mixed := mixture(operands, device)) is not None:
+    if name != "from_numpy" and (mixed := mixture(operands, device)) is not None:
         return BackendMismatchError(f"{name}: {mixed}")
     if isinstance(error, MemoryError):
         what = f"{name}: the memory of cuda:{device} is exhausted"

@@ -35,6 +35,8 @@ def widths(name: str) -> tuple[str, ...]:
         return ("float16", "bfloat16", "float32")
     if name.endswith("_double") or name == "backburn_order64":
         return ("float64",)
+    if name == "backburn_next_half":
+        return ("float16",)
     if "fmod_int" in name:
         return INTS
     if name in ("backburn_larger", "backburn_smaller"):

@@ -25,12 +25,13 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return np.floor(x / y)
 
 
-def _bfloat16_next(x: Any, y: Any) -> Any:
-    return np.nextafter(x.astype(BFLOAT16), y.astype(BFLOAT16))
+def _nextafter(x: Any, y: Any) -> Any:
+    following = np.nextafter(x, y)
+    return np.where(np.isfinite(x), following, x.dtype.type(np.nan)) if x.dtype == np.float16 else following
 
 
 #: Where CuPy computes something else than NumPy.
-OWN = {"remainder": _remainder, "floor_divide": _floor_divide}
+OWN = {"remainder": _remainder, "floor_divide": _floor_divide, "nextafter": _nextafter}
 
 
 class ufunc:  # noqa: N801 - CuPy's name

@@ -1,0 +1,155 @@
+"""Calls every operation of the CuPy backend through the real CuPy, and writes as JSON what went wrong.
+
+``python -m tests.cupy_on_host.walk``, in an environment where ``patched.build`` has put a driver into LD_LIBRARY_PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.cupy_on_host import patched
+
+#: The first samples of each operation, each in these dtypes (or in its first, if it has none of them).
+SAMPLES_OF_EACH, DTYPES = 6, ("float32", "bfloat16")
+
+#: What makes a shape of values, which are not computed.
+OF_VALUES = ("nonzero", "masked_select", "unique_all")
+
+
+class Walk:
+    """The calls, and what they have found."""
+
+    def __init__(self, host: Any) -> None:
+        import cupy
+        from tests.cupy_stand_in.compiled import HERE, shared
+
+        from backburn_cupy import CupyBackend, cublaslt, detect
+
+        vars(detect).update(check_compiler=lambda _: None, driver=lambda: patched.NAME)
+        version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+        products = (HERE / "prelude.h").read_text() + (HERE / "cublaslt.cpp").read_text()
+        assert "120901" in products
+        products = products.replace("120901", f"{version}0000")  # that of CuPy's CUDA
+        vars(cublaslt).update(_candidates=lambda _: iter([ctypes.CDLL(str(shared(products)))]))
+        self.host, self.cupy, self.k = host, cupy, CupyBackend()
+        self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+        self.calls = 0
+        self.failed: dict[str, str] = {}
+        self.lacking: set[str] = set()
+        self.refused: dict[str, str] = {}
+
+    def reversed(self, x: Any) -> Any:
+        """``x`` as a view with gaps, its last axis backwards in memory."""
+        if not isinstance(x, self.cupy.ndarray):
+            return x
+        wide = self.cupy.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1) if x.ndim else (3,), x.dtype)
+        view = wide[..., 1:][..., ::-2] if x.ndim else wide[1:2].reshape(())
+        view[...] = x
+        return view
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """What is called inside is recorded, and forgotten."""
+        from backburn.base.contexts import scoped
+        from backburn.base.replay import REPLAY, Recording
+
+        with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc), scoped(REPLAY, Recording()):
+            self.stream.begin_capture()
+            try:
+                yield
+            finally:
+                self.stream.end_capture()
+
+    def go(self) -> None:
+        """Call each operation with its samples: as they are, as views, and while a step is recorded."""
+        from backburn.conformance import SAMPLES
+        from backburn.conformance.checks import dtypes_of
+
+        for name, samples in SAMPLES.items():
+            for i, sample in enumerate(samples.cases[:SAMPLES_OF_EACH]):
+                possible = dtypes_of(samples, sample, self.k)
+                for dtype in [d for d in DTYPES if d in possible] or possible[:1]:
+                    where = f"{name} {i} {dtype}"
+                    if name not in OF_VALUES:
+                        self.call(where, samples, sample, dtype)
+                        self.call(f"{where} of views", samples, sample, dtype, self.reversed)
+                    if name not in self.lacking:
+                        self.record(name, sample, dtype)
+
+    def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
+        """The operands of a sample on the device, each array as ``lay`` makes it lie."""
+        from backburn.conformance.checks import arrays, each, on
+
+        return on(self.k, each(each(arrays(sample, dtype), self.k.from_numpy), lay, self.cupy.ndarray))
+
+    def call(
+        self, where: str, samples: Any, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x
+    ) -> None:  # fmt: skip
+        """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
+        from backburn.backend.table import OPERATIONS
+        from backburn.base.errors import BackendUnavailableError, NumericalInstabilityError
+        from backburn.conformance.checks import arrays, as_tuple, dtype_of, expected_of
+
+        self.calls += 1
+        name = samples.name
+        try:
+            results = as_tuple(getattr(self.k, name)(*self.inputs(sample, dtype, lay), **sample.attributes))
+        except BackendUnavailableError:
+            self.lacking.add(name)
+            return
+        except NumericalInstabilityError:  # of values that are not computed
+            return
+        except Exception as error:
+            self.failed[where] = f"{type(error).__name__}: {error}"[:300]
+            return
+        finally:
+            self.problems(where)
+        operation = OPERATIONS[name]
+        if operation.results == ("host",) or operation.shape is None:
+            return
+        operands = arrays(sample, dtype)
+        expected = expected_of(samples, sample, operands)
+        known = [dtype_of(o[0] if isinstance(o, list) and o else o) for o in operands]
+        dtypes = operation.dtypes(dict(zip(operation.operands, known, strict=False)), sample.attributes, len(expected))
+        for result, reference, wanted in zip(results, expected, dtypes, strict=True):
+            if (wanted is not None and self.k.dtype(result) is not wanted) or result.shape != reference.shape:
+                self.failed[where] = f"{self.k.dtype(result)}{result.shape} instead of {wanted}{reference.shape}"
+
+    def record(self, name: str, sample: Any, dtype: str) -> None:
+        """Call an operation while a step is recorded."""
+        from backburn.base.errors import CaptureError, NumericalInstabilityError
+
+        try:
+            inputs = self.inputs(sample, dtype)
+        except NumericalInstabilityError:  # of values that are not computed
+            return
+        with contextlib.suppress(NumericalInstabilityError), self.recording():
+            try:
+                getattr(self.k, name)(*inputs, **sample.attributes)
+            except CaptureError as error:
+                self.refused[name] = str(error)
+        self.problems(f"{name}, recorded")
+
+    def problems(self, where: str) -> None:
+        """Take down what the driver reports."""
+        if words := self.host.host_problems().decode():
+            self.failed[where] = words.strip()[:300]
+            self.host.host_forget()
+
+
+def main() -> None:
+    """Walk, and write what was found."""
+    warnings.simplefilter("error")
+    walk = Walk(patched.install())
+    walk.go()
+    found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}
+    print(json.dumps({**found, "lacking": sorted(walk.lacking), "refused": walk.refused}))
+
+
+if __name__ == "__main__":
+    main()
