@@ -1,7 +1,8 @@
 """Tensor functions: ``einsum``, sums of products in Einstein's notation.
 
 The subscripts are those of NumPy's function. Operands are multiplied two by two, the pair first that makes least work,
-each by one product of stacks of matrices.
+each by one product of stacks of matrices. What is to be done follows from subscripts and shapes, and is found once for
+them: a program, whose steps are operations.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.dispatch import call, describe, promoted, tensor_operand
 
@@ -44,15 +47,78 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
     if not isinstance(subscripts, str):
         raise ArgumentError(f"einsum: the subscripts are a string such as 'ij,jk->ik', not {type(subscripts).__name__}")
     given = tuple(tensor_operand("einsum", x) for x in operands)
-    plan = read(subscripts, given)
-    values = promoted("einsum", *given, kinds="FI")
-    terms = [_prepared(x, labels, plan) for x, labels in zip(values, plan.inputs, strict=True)]
+    try:
+        program = compiled(subscripts, tuple(x.shape for x in given))
+    except (ArgumentError, ShapeError) as error:
+        raise type(error)(f"{error}\nOperands: {describe(given)}") from None
+    values: list[Any] = promoted("einsum", *given, kinds="FI")
+    for step in program.steps:
+        values.append(call(step.name, *(values[i] for i in step.operands), **step.attributes))
+        for i in step.last:
+            values[i] = None
+    return values[program.result]  # type: ignore[no-any-return]
+
+
+# ---- programs ----
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Step:
+    """An operation on values by their numbers, some of which nothing needs afterwards."""
+
+    name: str
+    operands: tuple[int, ...]
+    attributes: dict[str, Any]
+    last: tuple[int, ...] = ()
+
+
+class Program:
+    """Steps that make values, whose numbers come after those of the operands, and the number of the result."""
+
+    def __init__(self, shapes: tuple[Shape, ...]) -> None:
+        self.shapes: list[Shape] = list(shapes)
+        self.steps: list[Step] = []
+        self.result = 0
+
+    def do(self, name: str, *operands: int, **attributes: Any) -> int:
+        """Add a step; the number of what it makes."""
+        rule = OPERATIONS[name].shape
+        assert rule is not None
+        self.shapes.append(rule(*(self.shapes[i] for i in operands), **attributes))
+        self.steps.append(Step(name, operands, attributes))
+        return len(self.shapes) - 1
+
+    def ordered(self, x: int, axes: Shape) -> int:
+        """``x`` with its axes in this order."""
+        return x if axes == tuple(range(len(axes))) else self.do("permute_dims", x, axes=axes)
+
+    def shaped(self, x: int, shape: Shape) -> int:
+        """``x`` in this shape."""
+        return x if self.shapes[x] == shape else self.do("reshape", x, shape=shape)
+
+    def finish(self, result: int) -> None:
+        """Name the result, and let every other value go after its last use."""
+        self.result = result
+        used = {result}
+        for step in reversed(self.steps):
+            step.last = tuple({*step.operands} - used)
+            used.update(step.operands)
+
+
+@lru_cache(512)
+def compiled(subscripts: str, shapes: tuple[Shape, ...]) -> Program:
+    """The program for subscripts and operands of these shapes. Raises as :func:`einsum` does."""
+    plan, program = read(subscripts, shapes), Program(shapes)
+    terms = [_prepared(program, x, labels, plan) for x, labels in enumerate(plan.inputs)]
     while len(terms) > 1:
         first, second = min(itertools.combinations(range(len(terms)), 2), key=lambda pair: _work(terms, pair, plan))
         others = [term for i, term in enumerate(terms) if i not in (first, second)]
-        terms = [*others, _product(terms[first], terms[second], _needed(others, plan), plan.lengths)]
-    x, labels = _summed(*terms[0], set(plan.output))
-    return call("permute_dims", x, axes=tuple(labels.index(label) for label in plan.output))  # type: ignore[no-any-return]
+        terms = [*others, _product(program, terms[first], terms[second], _needed(others, plan), plan.lengths)]
+    x, labels = _summed(program, *terms[0], set(plan.output))
+    program.finish(program.ordered(x, tuple(labels.index(label) for label in plan.output)))
+    return program
 
 
 # ---- reading ----
@@ -70,15 +136,13 @@ class Plan:
 class _Text:
     """The subscripts, and the error that marks a place in them."""
 
-    def __init__(self, subscripts: str, operands: tuple[Any, ...]) -> None:
+    def __init__(self, subscripts: str) -> None:
         self.text = subscripts
-        self.operands = operands
 
     def refuse(self, place: int, why: str, error: type[ArgumentError | ShapeError] = ArgumentError) -> NoReturn:
         """Raise, with a mark under the place."""
         mark = " " * place + "^"
-        operands = describe(self.operands)
-        raise error(f"einsum: {why}, at position {place}:\n    {self.text}\n    {mark}\nOperands: {operands}")
+        raise error(f"einsum: {why}, at position {place}:\n    {self.text}\n    {mark}")
 
     def symbols(self) -> Iterator[tuple[int, str]]:
         """Letters, ``...``, ``,`` and ``->``, each with its place."""
@@ -94,9 +158,9 @@ class _Text:
             place += len(found)
 
 
-def read(subscripts: str, operands: tuple[Any, ...]) -> Plan:
-    """The plan of the subscripts for ``operands``; errors mark the place."""
-    text = _Text(subscripts, operands)
+def read(subscripts: str, shapes: tuple[Shape, ...]) -> Plan:
+    """The plan of the subscripts for operands of these shapes; errors mark the place."""
+    text = _Text(subscripts)
     parts: list[list[tuple[int, str]]] = [[]]
     arrow: int | None = None
     for place, symbol in text.symbols():
@@ -108,18 +172,18 @@ def read(subscripts: str, operands: tuple[Any, ...]) -> Plan:
         elif symbol == ",":
             if arrow is not None:
                 text.refuse(place, "there is one result")
-            if len(parts) >= len(operands):
-                text.refuse(place, f"the subscripts name more operands than the {len(operands)} that are given")
+            if len(parts) >= len(shapes):
+                text.refuse(place, f"the subscripts name more operands than the {len(shapes)} that are given")
             parts.append([])
         else:
             if symbol == ELLIPSIS and any(s == ELLIPSIS for _, s in parts[-1]):
                 text.refuse(place, "there is one ellipsis at most for an operand")
             parts[-1].append((place, symbol))
     inputs = parts if arrow is None else parts[:-1]
-    if len(inputs) != len(operands):
-        text.refuse(len(text.text), f"the subscripts name {len(inputs)} operands, and {len(operands)} are given")
+    if len(inputs) != len(shapes):
+        text.refuse(len(text.text), f"the subscripts name {len(inputs)} operands, and {len(shapes)} are given")
     lengths: dict[Label, int] = {}
-    labels = [_axes(text, part, i, lengths) for i, part in enumerate(inputs)]
+    labels = [_axes(text, part, i, shapes[i], lengths) for i, part in enumerate(inputs)]
     beyond = sorted(label for label in lengths if isinstance(label, int))
     if arrow is None:
         seen = Counter(label for one in labels for label in one if isinstance(label, str))
@@ -127,9 +191,10 @@ def read(subscripts: str, operands: tuple[Any, ...]) -> Plan:
     return Plan(labels, _result(text, parts[-1], arrow, beyond, lengths), lengths)
 
 
-def _axes(text: _Text, part: list[tuple[int, str]], number: int, lengths: dict[Label, int]) -> list[Label]:
+def _axes(
+    text: _Text, part: list[tuple[int, str]], number: int, shape: Shape, lengths: dict[Label, int]
+) -> list[Label]:
     """The labels of an operand's axes; their lengths are entered."""
-    shape = text.operands[number].shape
     letters = sum(symbol != ELLIPSIS for _, symbol in part)
     end = part[-1][0] if part else 0
     if letters > len(shape) or (letters < len(shape) and letters == len(part)):
@@ -174,22 +239,22 @@ def _result(
 
 # ---- computing ----
 
-Term = tuple[Any, list[Label]]
+#: The number of a value, and the labels of its axes.
+Term = tuple[int, list[Label]]
 
 
-def _prepared(x: Any, labels: list[Label], plan: Plan) -> Term:
+def _prepared(program: Program, x: int, labels: list[Label], plan: Plan) -> Term:
     """An operand on the diagonals of repeated labels, and without axes of length 1 that are longer in others."""
     labels = list(labels)
     for label, times in Counter(labels).items():
         for _ in range(times - 1):
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            x = call("diagonal", x, offset=0, axis1=first, axis2=second)
+            x = program.do("diagonal", x, offset=0, axis1=first, axis2=second)
             labels = [*(one for i, one in enumerate(labels) if i not in (first, second)), label]
-    kept = [i for i, label in enumerate(labels) if x.shape[i] == plan.lengths[label]]
-    if len(kept) < len(labels):
-        x = call("reshape", x, shape=tuple(x.shape[i] for i in kept))
-    return x, [labels[i] for i in kept]
+    shape = program.shapes[x]
+    kept = [i for i, label in enumerate(labels) if shape[i] == plan.lengths[label]]
+    return program.shaped(x, tuple(shape[i] for i in kept)), [labels[i] for i in kept]
 
 
 def _needed(terms: list[Term], plan: Plan) -> set[Label]:
@@ -204,18 +269,18 @@ def _work(terms: list[Term], pair: tuple[int, int], plan: Plan) -> int:
     return math.prod(plan.lengths[label] for label in labels) - sizes
 
 
-def _summed(x: Any, labels: list[Label], needed: set[Label]) -> Term:
+def _summed(program: Program, x: int, labels: list[Label], needed: set[Label]) -> Term:
     """A term summed over the labels that nothing else needs."""
     axes = tuple(i for i, label in enumerate(labels) if label not in needed)
     if not axes:
         return x, labels
-    return call("sum", x, axis=axes), [label for label in labels if label in needed]
+    return program.do("sum", x, axis=axes), [label for label in labels if label in needed]
 
 
-def _product(first: Term, second: Term, needed: set[Label], lengths: dict[Label, int]) -> Term:
+def _product(program: Program, first: Term, second: Term, needed: set[Label], lengths: dict[Label, int]) -> Term:
     """The product of two terms, summed over the labels that nothing else needs."""
-    x, left = _summed(*first, {*needed, *second[1]})
-    y, right = _summed(*second, {*needed, *left})
+    x, left = _summed(program, *first, {*needed, *second[1]})
+    y, right = _summed(program, *second, {*needed, *left})
     both = [label for label in left if label in right and label in needed]
     inner = [label for label in left if label in right and label not in needed]
     rows = [label for label in left if label not in right]
@@ -224,13 +289,14 @@ def _product(first: Term, second: Term, needed: set[Label], lengths: dict[Label,
     def size(labels: list[Label]) -> int:
         return math.prod(lengths[label] for label in labels)
 
-    def arranged(t: Any, labels: list[Label], *groups: list[Label]) -> Any:
+    def arranged(t: int, labels: list[Label], *groups: list[Label]) -> int:
         order = tuple(labels.index(label) for group in groups for label in group)
-        return call("reshape", call("permute_dims", t, axes=order), shape=tuple(map(size, groups)))
+        together = groups if both else groups[1:]  # a stack of one matrix is a matrix
+        return program.shaped(program.ordered(t, order), tuple(map(size, together)))
 
     if inner:
-        product = call("matmul", arranged(x, left, both, rows, inner), arranged(y, right, both, inner, columns))
+        product = program.do("matmul", arranged(x, left, both, rows, inner), arranged(y, right, both, inner, columns))
     else:
-        product = call("mul", arranged(x, left, both, rows, []), arranged(y, right, both, [], columns))
+        product = program.do("mul", arranged(x, left, both, rows, []), arranged(y, right, both, [], columns))
     labels = [*both, *rows, *columns]
-    return call("reshape", product, shape=tuple(lengths[label] for label in labels)), labels
+    return program.shaped(product, tuple(lengths[label] for label in labels)), labels
