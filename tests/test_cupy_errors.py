@@ -170,7 +170,8 @@ needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="there is 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
     """A tensor whose sum fails so."""
-    def fail(*_: Any) -> Any:
+
+    def fail(*_: Any, **__: Any) -> Any:
         raise error
 
     x = bb.ones((2, 3), backend="cupy")
