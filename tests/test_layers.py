@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -586,3 +587,30 @@ def test_a_layer_trains_after_dropout_and_keeps_its_parameters() -> None:
     assert paths[:2] == ["attention.query.weight", "attention.query.bias"]
     gradients = layer(bb.asarray(normal(2, 4, 8).astype(np.float32))).square().sum().backward()
     assert all(x.grad(gradients) is not None for x in layer.parameters())
+
+
+class Deep(nn.Module):
+    """Layers in a list."""
+
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(4, 2))]
+
+    def forward(self, x: bb.Tensor) -> bb.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_an_error_deep_inside_tells_its_place() -> None:
+    """By the path from the outermost module, once; the outermost needs none."""
+    for model, place in (
+        (Deep(), "In 'layers.1.1', a Linear, of this Deep."),
+        (nn.Sequential(nn.ReLU(), Deep()), "In '1.layers.1.1', a Linear, of this Sequential."),
+    ):
+        with pytest.raises(ShapeError, match="axis -1 of the input is 3") as error:
+            model(bb.ones((2, 3)))
+        assert error.value.__notes__ == [place]
+        assert pickle.loads(pickle.dumps(error.value)).__notes__ == [place]
+    with pytest.raises(ShapeError) as error:
+        nn.Linear(2, 2)(bb.ones(3))
+    assert not hasattr(error.value, "__notes__")

@@ -21,10 +21,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError, Unsupported, hint_for
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError, Unsupported, hint_for
 from backburn.base.places import Places, Shared, path_matches
 from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
@@ -75,8 +76,15 @@ class Module:
         raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
 
     def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """``forward``, with its types: to be overridden there, not here."""
-        return self.forward(*args, **kwargs)
+        """``forward``, with its types: to be overridden there, not here.
+
+        An error of ours that a module inside raises has a note of where that stands in this one.
+        """
+        try:
+            return self.forward(*args, **kwargs)
+        except BackburnError as error:
+            _note_place(error, cast(Module, self))
+            raise
 
     def __repr__(self) -> str:
         buffers = [path for leaf in self._tensors() if _is_buffer(leaf) for path in leaf.paths]
@@ -201,7 +209,11 @@ class Module:
         return self._copied(lambda x: x.inner())
 
     def to(self, backend: AnyBackend | str) -> Self:
-        """A copy on another backend. What requires gradients does so there, where the backend differentiates."""
+        """A copy on another backend. What requires gradients does so there, where the backend differentiates.
+
+        The parameters of the copy are leaves of their own: no gradient flows back to those of this module, as one does
+        through :meth:`Tensor.to <backburn.Tensor.to>`.
+        """
         target = as_backend(backend)
         differentiates = is_autodiff(target)
 
@@ -265,6 +277,22 @@ def parameter(x: Tensor) -> FloatTensor:
     False
     """
     return x.require_grad() if is_autodiff(x.backend) else cast(FloatTensor, x)
+
+
+#: The module in which an error arose and the note that tells its path, while the error passes through modules around.
+_PLACES: WeakKeyDictionary[BackburnError, tuple[Module, str]] = WeakKeyDictionary()
+
+
+def _note_place(error: BackburnError, module: Module) -> None:
+    """Let an error tell by which path ``module`` has the module in which it arose; the outermost has the last word."""
+    source, note = _PLACES.setdefault(error, (module, ""))
+    path = None if source is module else next((p for p, inside in module.named_modules() if inside is source), None)
+    if path is not None:
+        if note:
+            error.__notes__.remove(note)
+        note = f"In {path!r}, a {type(source).__name__}, of this {type(module).__name__}."
+        error.add_note(note)
+        _PLACES[error] = source, note
 
 
 # ---- modules as nodes of trees ----
