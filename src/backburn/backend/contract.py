@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -266,10 +267,12 @@ AUTODIFF_METHODS = (
 
 def is_backend(value: object) -> bool:
     """Whether ``value`` satisfies the contract: by subclassing :class:`Backend`, or by having its required members."""
-    kind = type(value)
-    if Backend in kind.__mro__:
-        return True
-    return all(hasattr(kind, name) for name in _required())
+    return is_class_of_backends(type(value))
+
+
+def is_class_of_backends(kind: type) -> bool:
+    """Whether the objects of a class satisfy the contract."""
+    return Backend in kind.__mro__ or all(hasattr(kind, name) for name in _required())
 
 
 class NoBackendError(ArgumentError, TypeError):
@@ -305,4 +308,10 @@ def _required() -> tuple[str, ...]:
 
 def is_autodiff(value: object) -> bool:
     """Whether ``value`` is a backend that differentiates, ours or somebody else's."""
-    return is_backend(value) and all(hasattr(type(value), name) for name in AUTODIFF_METHODS)
+    return _differentiates(type(value))
+
+
+@lru_cache(256)
+def _differentiates(kind: type) -> bool:
+    """The answer for the objects of a class; every tensor that is made asks."""
+    return is_class_of_backends(kind) and all(hasattr(kind, name) for name in AUTODIFF_METHODS)
