@@ -23,6 +23,9 @@ from backburn.conformance.target import name_of, sendable
 #: Seconds within which a worker must have loaded the backend; longer where checks may take longer.
 LOADING = 120.0
 
+#: Checks compute with small tensors, and threads of BLAS that wait would only take processors from other workers.
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
+
 
 class WorkerError(Exception):
     """The worker died, or did not answer in time."""
@@ -37,7 +40,7 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "backburn.conformance.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )  # fmt: skip
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
