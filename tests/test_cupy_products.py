@@ -220,7 +220,7 @@ def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None
     from backburn_cupy import cublaslt
 
     x, weight, bias = (k.from_numpy(np.ones(shape, np.float32)) for shape in ((2, 7), (7, 3), (3,)))
-    for refused, by_lt, by_cublas in ((1, 1, 0), (2, 0, 1)):
+    for refused, by_lt, by_cublas in ((1, 1, 0), (2, 0, 1), (3, 0, 1)):
         cublaslt.plan.cache_clear()
         lt.library().fake_refuse(refused)
         lt.CALLS.clear()
@@ -301,7 +301,8 @@ def test_the_examples_are_true(cupy: Any) -> None:
 
 #: What the numbers of ``cublaslt`` are called in NVIDIA's headers.
 NAMES = {
-    "SUCCESS": "CUBLAS_STATUS_SUCCESS", "NOT_SUPPORTED": "CUBLAS_STATUS_NOT_SUPPORTED",
+    "SUCCESS": "CUBLAS_STATUS_SUCCESS", "INVALID_VALUE": "CUBLAS_STATUS_INVALID_VALUE",
+    "ARCH_MISMATCH": "CUBLAS_STATUS_ARCH_MISMATCH", "NOT_SUPPORTED": "CUBLAS_STATUS_NOT_SUPPORTED",
     "COMPUTE_FLOAT": "CUBLAS_COMPUTE_32F", "COMPUTE_FLOAT_BY_TF32": "CUBLAS_COMPUTE_32F_FAST_TF32",
     "COMPUTE_DOUBLE": "CUBLAS_COMPUTE_64F", "TRANSPOSE_A": "CUBLASLT_MATMUL_DESC_TRANSA",
     "TRANSPOSE_B": "CUBLASLT_MATMUL_DESC_TRANSB", "EPILOGUE": "CUBLASLT_MATMUL_DESC_EPILOGUE",

@@ -24,7 +24,9 @@ ALIGNMENT = 256
 #: The versions of CUDA whose interface this is.
 VERSIONS = (12, 13)
 
-SUCCESS, NOT_SUPPORTED = 0, 15
+SUCCESS, INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED = 0, 7, 8, 15
+#: What it may answer where it has no algorithm. Which of them, its versions do not agree on.
+NONE_KNOWN = (INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED)
 #: cudaDataType_t and cublasComputeType_t.
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
 COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
@@ -259,7 +261,7 @@ class Plan:
             )  # fmt: skip
         finally:
             call("cublasLtMatmulPreferenceDestroy", wishes)
-        if status not in (SUCCESS, NOT_SUPPORTED):
+        if status not in (SUCCESS, *NONE_KNOWN):
             raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 

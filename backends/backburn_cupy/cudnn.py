@@ -63,7 +63,7 @@ def found() -> Found:
         number = int(module.backend_version())
     except ModuleNotFoundError:
         return Found(None, f"the frontend of cuDNN is not installed: {install}")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+    except (ImportError, OSError, RuntimeError, AttributeError, AssertionError) as error:
         return Found(None, f"cuDNN does not load ({first_line(error)}): {install}")
     if number < OLDEST:
         return Found(None, f"cuDNN is too old ({number}, where {OLDEST} is needed): {install}")

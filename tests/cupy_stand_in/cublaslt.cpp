@@ -8,7 +8,7 @@
 
 namespace {
 
-enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
+enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, INTERNAL_ERROR = 14, NOT_SUPPORTED = 15 };
 enum Type { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT = 14 };
 enum Compute { BY_FLOAT = 68, BY_DOUBLE = 70, BY_TF32 = 77 };
 constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4;
@@ -237,10 +237,12 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* desc, void* a, void* b, v
   Desc* what = as<Desc>(desc);
   Layout *la = as<Layout>(a), *lb = as<Layout>(b), *lc = as<Layout>(c), *ld = as<Layout>(d);
   Preference* wishes = as<Preference>(preference);
-  if (!what || !la || !lb || !lc || !ld || !wishes || wanted < 1 || !results || !count) return INVALID_VALUE;
-  if (lc != ld || !fit(*what, *la, *lb, *ld)) return INVALID_VALUE;
-  if (size_of(ld->type) == 2 && wishes->schemes != 2) return INVALID_VALUE;  // 16-bit partial sums
+  // The real one answers INVALID_VALUE here, which is taken for having no algorithm: these are errors of ours.
+  if (!what || !la || !lb || !lc || !ld || !wishes || wanted < 1 || !results || !count) return INTERNAL_ERROR;
+  if (lc != ld || !fit(*what, *la, *lb, *ld)) return INTERNAL_ERROR;
+  if (size_of(ld->type) == 2 && wishes->schemes != 2) return INTERNAL_ERROR;  // 16-bit partial sums
   *count = 0;
+  if (refused == 3) return INVALID_VALUE;
   if (refused == 2 || (refused == 1 && what->epilogue == EPILOGUE_BIAS)) return NOT_SUPPORTED;
   Result& best = results[0];
   best = Result();
