@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 from collections.abc import Callable
 from inspect import signature
@@ -228,3 +229,14 @@ def test_what_is_told_exists(hint: str) -> None:
         assert hasattr(nn.Linear(1, 1), name)
     for name in re.findall(r"\bx\.(\w+)", hint):
         assert hasattr(bb.ones((2, 3)), name)
+
+
+def test_classes_list_what_is_there() -> None:
+    """To completion and to ``help``, which is made of ``dir``."""
+    listed = dir(bb.FloatTensor)
+    assert not {"sum_", "cuda", "requires_grad"} & set(listed)
+    assert {"sum", "shape", "primitive", "_primitive", "__add__"} <= set(listed)
+    assert all(hasattr(bb.FloatTensor, name) for name in listed if name != "__abstractmethods__")
+    text = pydoc.render_doc(bb.Tensor)
+    assert "matmul(" in text
+    assert "numel" not in text

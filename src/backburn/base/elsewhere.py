@@ -342,7 +342,8 @@ FUNCTIONAL = {
 class Elsewhere:
     """An attribute that is not there, and says what is.
 
-    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time.
+    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time. The class of the
+    class may be :class:`Listing`, so that nobody is shown it.
     """
 
     __slots__ = ("_hint", "_name")
@@ -365,6 +366,13 @@ class ReadOnly(Elsewhere):
         raise AttributeError(
             f"{self._name!r} of a {type(owner).__name__} cannot be set: tensors are never changed; here: {self._hint}"
         )
+
+
+class Listing(type):
+    """The class of classes whose ``dir`` and ``help`` are without what only tells."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not isinstance(getattr_static(cls, name, None), Elsewhere)]
 
 
 #: Attributes of tensors that are set in other libraries.

@@ -15,7 +15,7 @@ from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
-from backburn.base.elsewhere import tell_methods
+from backburn.base.elsewhere import Listing, tell_methods
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from backburn.tensor.kinds import BoolKind, FloatKind, IntKind, QuantizedKind
 
 
-class Tensor:
+class Tensor(metaclass=Listing):
     """An immutable array of one dtype on one backend.
 
     Made by :func:`asarray` and the other creation functions. It knows its :attr:`backend`, is never changed
