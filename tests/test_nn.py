@@ -533,6 +533,7 @@ def test_orthogonal_and_truncated_first_values() -> None:
         (lambda: nn.PReLU(slope="a"), "PReLU: slope is a number"),  # type: ignore[arg-type]
         (lambda: nn.ModuleList(5), "ModuleList: takes a list of modules"),  # type: ignore[arg-type]
         (lambda: nn.Function(5), "Function: takes a function"),
+        (lambda: nn.Pad(1.5)(bb.ones((1, 1, 3))), "Pad: widths is an integer"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_another_kind_are_refused(call: Callable[[], Any], words: str) -> None:

@@ -52,6 +52,7 @@ ONE: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("repeat", (2,), {"axis": 1}, lambda a: np.repeat(a, 2, 1)),
     ("repeat", ([1, 0, 3],), {"axis": -2}, lambda a: np.repeat(a, [1, 0, 3], 1)),
     ("repeat", (bb.asarray([2, 1]),), {"axis": 0}, lambda a: np.repeat(a, [2, 1], 0)),
+    ("repeat", (bb.asarray([2, 1], dtype="uint64"),), {"axis": 0}, lambda a: np.repeat(a, [2, 1], 0)),
     ("pad", (1,), {}, lambda a: np.pad(a, 1)),
     ("pad", ((1, 2),), {"value": 1}, lambda a: np.pad(a, (1, 2), constant_values=1)),
     ("pad", (((0, 1), (2, 0), (1, 1)),), {"mode": "edge"}, lambda a: np.pad(a, ((0, 1), (2, 0), (1, 1)), "edge")),
@@ -269,6 +270,7 @@ X = bb.zeros((2, 3))
         (lambda: X.repeat([1, -2], axis=0), ArgumentError, "repeat: "),
         (lambda: X.repeat(1.5), ArgumentError, "repeat: "),  # type: ignore[arg-type]
         (lambda: bb.diag(bb.ones(3), offset="a"), ArgumentError, "diag: offset"),  # type: ignore[arg-type]
+        (lambda: X.repeat(bb.asarray([2**63], dtype="uint64")), ArgumentError, "repeat: one integer or several of 0"),
         (lambda: X.pad((1, 2, 3)), ArgumentError, "pad: widths"),
         (lambda: X.pad(-1), ArgumentError, "pad: .*0 or more"),
         (lambda: X.pad(1, mode="mirror"), ArgumentError, "pad: .*'mirror'"),

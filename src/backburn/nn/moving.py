@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from backburn.base.errors import ShapeError
@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.tensor import moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, describe, integers_of, one_of
+from backburn.tensor.dispatch import axis_of, describe, integer, integers_of, one_of
 
 
 class Dropout(Module):
@@ -88,6 +88,8 @@ class Pad(Module):
         given, places = self.widths, x.ndim - 2
         if places < 1:
             raise ShapeError(f"Pad: the input has the shape (examples, channels, *places), not {describe((x,))}")
-        pair: list[Any] = [given, given] if isinstance(given, int) else list(given)
+        if not isinstance(given, Iterable):
+            given = (integer("Pad", "widths", given),) * 2
+        pair: list[Any] = list(given)
         pairs = [pair] * places if len(pair) == 2 and all(isinstance(n, int) for n in pair) else pair
         return moving.pad(x, [(0, 0), (0, 0), *pairs], mode=self.mode, value=self.value)

@@ -269,9 +269,9 @@ def host_text(x: Any, prefix: str = "", edge: int | None = None) -> str:
 def counts(name: str, values: Any) -> Any:
     """Numbers of 0 or more, given as one integer, several, or an int tensor, as a one-dimensional host array."""
     array = np.atleast_1d(to_host(values) if is_tensor(values) else np.asarray(values))
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 0).any():
+    if array.size == 0 or array.dtype.kind in "iu":
+        array = array.astype(np.int64)  # also what is unsigned, which NumPy does not take for numbers of repeats
+    if array.dtype.kind != "i" or array.ndim != 1 or (array < 0).any():
         raise ArgumentError(f"{name}: one integer or several of 0 or more are needed, not {values!r}")
     return array
 
