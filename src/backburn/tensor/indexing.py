@@ -41,6 +41,8 @@ def getitem(x: T, key: Any, /) -> T:
     """
     if x.dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
         return _viewed(x, *basic)
+    if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
+        return call("take", x, cast(key, int64), axis=0)  # type: ignore[no-any-return]
     kind_operand("x[...]", x, "FIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
