@@ -130,7 +130,10 @@ def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
         assert k.to_numpy(k.equal(tenth, 0.1)).all()  # both are rounded
         assert k.to_numpy(k.cast(k.mul(x, -1e300), dtypes.float64)).tolist() == [-np.inf] * 2
         assert k.to_numpy(k.cast(k.where(k.less(x, 1e300), 1e300, x), dtypes.float64)).tolist() == [np.inf] * 2
+        assert k.to_numpy(k.cast(k.mul(-(10**400), x), dtypes.float64)).tolist() == [-np.inf] * 2
         assert np.isnan(k.to_numpy(k.cast(k.mul(x, float("nan")), dtypes.float64))).all()
+    whole = k.full((2,), 3, dtypes.int64)
+    assert k.to_numpy(k.mul(whole, 2**61)).tolist() == [3 * 2**61] * 2
 
 
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")

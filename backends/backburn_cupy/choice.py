@@ -6,7 +6,7 @@ from typing import Any
 
 import cupy
 
-from backburn_cupy.create import fitted
+from backburn_cupy.create import NUMBERS, fitted
 
 Array = Any
 
@@ -15,9 +15,9 @@ _where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = conditio
 
 
 def where(k: Any, condition: Array, x: Array, y: Array, /) -> Array:
-    if x.__class__ is float:
+    if x.__class__ in NUMBERS:
         return _where(condition, fitted(x, y.dtype), y)
-    return _where(condition, x, fitted(y, x.dtype) if y.__class__ is float else y)
+    return _where(condition, x, fitted(y, x.dtype) if y.__class__ in NUMBERS else y)
 
 
 def masked_select(k: Any, x: Array, mask: Array, /) -> Array:

@@ -62,8 +62,12 @@ def is_bfloat16(dtype: Any) -> bool:
 _ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119}
 
 
+#: Python's numbers, which CuPy takes beside arrays; its truth values are no numbers.
+NUMBERS = (float, int)
+
+
 def fitted(number: float, dtype: Any) -> Any:
-    """A float as a call of CuPy gets it beside arrays of ``dtype``: infinite if beyond, rounded if CuPy would not.
+    """A number as a call of CuPy gets it beside arrays of ``dtype``: infinite if beyond, rounded if CuPy would not.
 
     CuPy warns of an overflow, and takes bfloat16 beside a float to float32.
 
@@ -74,7 +78,7 @@ def fitted(number: float, dtype: Any) -> Any:
     if end is None:
         return number
     if not -end < number < end and number == number:
-        number = math.copysign(math.inf, number)
+        number = math.inf if number > 0 else -math.inf
     return dtype.type(number) if dtype.char == "E" else number
 
 

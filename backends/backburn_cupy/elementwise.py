@@ -11,7 +11,7 @@ from typing import Any
 
 import cupy
 
-from backburn_cupy.create import converted, fitted, is_bfloat16
+from backburn_cupy.create import NUMBERS, converted, fitted, is_bfloat16
 
 Array = Any
 
@@ -29,9 +29,9 @@ def binary(function: Callable[..., Array]) -> Callable[..., Array]:
     """A function of two operands, one of which may be a Python number, as an operation."""
 
     def operation(k: Any, x: Array, y: Array, /) -> Array:
-        if y.__class__ is float:
+        if y.__class__ in NUMBERS:
             return function(x, fitted(y, x.dtype))
-        if x.__class__ is float:
+        if x.__class__ in NUMBERS:
             return function(fitted(x, y.dtype), y)
         return function(x, y)
 
