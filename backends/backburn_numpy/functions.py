@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.reduce import narrowed, widened
 from backburn_numpy.ufuncs import binary, unary
 
 Array = Any
@@ -15,12 +16,18 @@ sqrt = unary(np.sqrt)
 hypot = binary(np.hypot)
 exp = unary(np.exp)
 exp2 = unary(np.exp2)
-expm1 = unary(np.expm1)
 log = unary(np.log)
 log2 = unary(np.log2)
 log10 = unary(np.log10)
 log1p = unary(np.log1p)
 logaddexp = binary(np.logaddexp)
+
+
+_expm1 = unary(np.expm1)
+
+
+def expm1(x: Array, /) -> Array:
+    return narrowed(_expm1(widened(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
 
 
 def rsqrt(x: Array, /) -> Array:
