@@ -314,6 +314,18 @@ def test_what_is_forgotten_meanwhile_is_given_back_afterwards(k: Any, cupy: Any)
     assert len(cupy._device.Pool.FREED) >= freed + 2
 
 
+def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:
+    x, places = k.zeros((3, 2), dtypes.float32), k.from_numpy(np.array([[0, 1], [0, 1]]))
+
+    def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        return state, [k.scatter(inputs[0], inputs[1], 2.5, 0, "add"), k.scatter(inputs[0], inputs[1], 1e300, 0)]
+
+    with scoped(REPLAY, Recording()):
+        added, assigned = k.capture(program, [], [x, places])([x, places], [])
+    assert k.to_numpy(added).tolist() == [[5.0, 0.0], [0.0, 5.0], [0.0, 0.0]]
+    assert k.to_numpy(assigned).tolist() == [[np.inf, 0.0], [0.0, np.inf], [0.0, 0.0]]
+
+
 def test_many_arrays_are_joined_without_the_host(k: Any) -> None:
     """CuPy brings the addresses of more than eight from the host, which no recording may."""
     arrays = [k.full((2, i % 3), float(i), dtypes.float32) for i in range(12)]

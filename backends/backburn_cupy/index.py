@@ -15,7 +15,7 @@ import numpy as np
 
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
-from backburn_cupy.create import converted
+from backburn_cupy.create import NUMBERS, converted, fitted
 from backburn_cupy.faults import NUMBER, REPORT
 from backburn_cupy.reduce import is_narrow
 
@@ -40,7 +40,7 @@ def slice(k: Any, x: Array, /, key: Any) -> Array:
 def slice_assign(k: Any, x: Array, value: Any, /, key: Any) -> Array:
     _check("slice_assign", x, value, key=key)
     out = x.copy(order="C")
-    out[(*key, ...)] = value
+    out[(*key, ...)] = fitted(value, x.dtype) if value.__class__ in NUMBERS else value
     return out
 
 
@@ -151,7 +151,9 @@ def _values(values: Any, index: Array, dtype: Any) -> Array:
     """What is to be written, in the shape of ``index``; one number is written everywhere."""
     if isinstance(values, cupy.ndarray):
         return converted(values, dtype).reshape(index.shape)
-    return cupy.broadcast_to(cupy.asarray(np.asarray(values).astype(dtype)), index.shape)
+    number = cupy.empty((), dtype)
+    number.fill(np.asarray(fitted(values, dtype)).astype(dtype).item())  # an array from the host could not be recorded
+    return cupy.broadcast_to(number, index.shape)
 
 
 def _added(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:

@@ -155,4 +155,6 @@ def _cell(argument: Any) -> Any:
         return ctypes.c_void_p(argument.ctypes.data)
     if isinstance(argument, np.uint64):
         return ctypes.c_uint64(int(argument))
+    # CuPy passes a truth value in one byte, and knows no subclass of a number.
+    assert type(argument) in (int, float), f"a kernel got a {type(argument).__name__}"
     return ctypes.c_double(argument) if isinstance(argument, float) else ctypes.c_int64(argument)

@@ -11,12 +11,12 @@ import numpy as np
 from cupy import _functions, _ufuncs
 from cupy._arrays import ndarray
 from cupy._device import cuda, get_default_memory_pool, get_default_pinned_memory_pool, show_config
-from cupy._functions import argwhere, asarray, ascontiguousarray, broadcast_arrays, fft, lib, linalg, matmul
+from cupy._functions import argwhere, ascontiguousarray, broadcast_arrays, fft, lib, linalg, matmul
 from cupy._kernels import ElementwiseKernel, RawModule, ReductionKernel
 from cupy._recording import Tape
 
 __all__ = [
-    "argwhere", "asarray", "ascontiguousarray", "broadcast_arrays", "cuda", "dtype", "fft", "get_default_memory_pool",
+    "argwhere", "ascontiguousarray", "broadcast_arrays", "cuda", "dtype", "fft", "get_default_memory_pool",
     "get_default_pinned_memory_pool", "lib", "linalg", "matmul", "ndarray", "show_config", "ElementwiseKernel",
     "RawModule", "ReductionKernel", "Tape",
 ]  # fmt: skip

@@ -114,6 +114,9 @@ class ndarray:  # noqa: N801 - CuPy's name
 
     def __setitem__(self, key: Any, value: Any) -> None:
         target, place, given = self._host, host_key(key), host(value)
+        if not isinstance(given, np.ndarray):
+            known_number(given)
+            np.empty((), target.dtype)[()] = given  # warns where it does not fit
         Tape.writing(target)
 
         def write() -> None:
@@ -151,6 +154,12 @@ def host(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         raise TypeError(f"Unsupported type {type(value)}")
     return value
+
+
+def known_number(value: Any) -> None:
+    """Refuse what CuPy takes for no number: its own are of exactly these classes."""
+    if type(value) not in (bool, int, float) and not isinstance(value, np.generic):
+        raise TypeError(f"Unsupported type {type(value)}")
 
 
 def wrapped(result: Any) -> Any:

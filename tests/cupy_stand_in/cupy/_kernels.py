@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cupy._arrays import host, ndarray
+from cupy._arrays import host, known_number, ndarray
 from cupy._recording import Tape
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -29,6 +29,9 @@ class ElementwiseKernel:
 
     def __call__(self, *args: Any, size: int | None = None) -> Any:
         operands = [host(a) for a in args]
+        for operand in operands:
+            if not isinstance(operand, np.ndarray):
+                known_number(operand)
         for out in operands[len(self.ins) :]:
             Tape.writing(out)
         parts = (self.name, self.ins, self.outs, self.body, self.preamble)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cupy._arrays import BFLOAT16, host, ndarray
+from cupy._arrays import BFLOAT16, host, known_number, ndarray
 from cupy._recording import Tape
 
 SURFACE = json.loads((Path(__file__).parents[1] / "surface.json").read_text())
@@ -101,8 +101,7 @@ def score(operand: Any) -> int:
     """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
     if isinstance(operand, (np.ndarray, np.generic)):
         return {"b": 0, "i": 1, "u": 1, "f": 2}.get(operand.dtype.kind, 3)
-    if type(operand) not in (bool, *WEAK):
-        raise TypeError(f"Unsupported type {type(operand)}")
+    known_number(operand)
     return (bool, int, float).index(type(operand))
 
 
