@@ -11,7 +11,7 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
-from backburn_numpy import blocks, compiled, threads
+from backburn_numpy import blocks, compiled, rows, threads
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
@@ -117,6 +117,14 @@ def test_normalizations_of_rows_far_from_zero(offset: float, dtype: str) -> None
     expected = body("layer_norm_backward", grad, x, scale, axis=(1,), eps=1e-5)
     np.testing.assert_allclose(of_x[rest], expected[0][rest], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(of_scale, expected[1], rtol=1e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("width", [COLUMNS, 4096])
+def test_sums_of_expanded_rows_round_no_more_than_others(width: int) -> None:
+    x = np.broadcast_to(np.float32(4.876494), (3, width))
+    np.testing.assert_allclose(rows.sums(x), np.sum(x, axis=-1, keepdims=True, dtype=np.float64), rtol=1e-6)
+    squares = np.sum(np.square(x, dtype=np.float64), axis=-1, keepdims=True)
+    np.testing.assert_allclose(rows.products(x, x), squares, rtol=1e-6)
 
 
 def test_the_slope_of_gelu_far_from_zero() -> None:

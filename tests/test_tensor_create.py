@@ -445,3 +445,16 @@ def test_large_tensors_print_as_arrays_do(shape: tuple[int, ...]) -> None:
     values = np.array2string(array, separator=", ", prefix="Tensor(", threshold=1000)
     assert found.startswith(f"Tensor({values}, shape=")
     assert found.endswith(f", shape={list(shape)}, dtype=float64, backend=numpy)")
+
+
+class Reluctant:
+    """As a tensor of PyTorch that requires a gradient."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise RuntimeError("Use tensor.detach().numpy() instead.")
+
+
+@pytest.mark.parametrize("data", [Reluctant(), [Reluctant(), 1.0]])
+def test_what_does_not_become_an_array_is_told_why(data: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"asarray: \w+ does not become a NumPy array \(Use tensor.detach"):
+        bb.asarray(data)

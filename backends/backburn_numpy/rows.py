@@ -48,15 +48,18 @@ def _ones(length: int, dtype: np.dtype[Any]) -> Array:
 
 
 def sums(x: Array, axis: int = -1) -> Array:
-    """The sums over an axis, which is kept; over the last as products with ones, at which the processor is faster."""
-    if axis != -1 or x.shape[-1] > LONG:
+    """The sums over an axis, which is kept; over the last as products with ones, at which the processor is faster.
+
+    Where the stride is 0, NumPy would add up one term after the other, and rounding with them.
+    """
+    if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(x, axis=axis, keepdims=True)
     return products(x, _ones(x.shape[-1], x.dtype))
 
 
 def products(x: Array, y: Array, axis: int = -1) -> Array:
     """The sums of ``x * y`` over an axis, which is kept."""
-    if axis != -1 or x.shape[-1] > LONG:
+    if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(np.multiply(x, y, out=scratch(x, 2)), axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 

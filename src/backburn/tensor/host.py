@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 import numpy as np
 
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
@@ -65,8 +66,16 @@ def asarray(
 def asarray(
     obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
 ) -> Tensor: ...
+@told
 def asarray(
-    obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: Any,
+    /,
+    *surplus: Never,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+    copy: bool | None = None,
+    **wrong: Never,
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
@@ -82,6 +91,8 @@ def asarray(
         Tensor([[1., 2.],
                 [3., 4.]], dtype=float32, backend=numpy)
     """
+    if surplus or wrong:
+        refuse(asarray, surplus, wrong)
     wanted = None if dtype is None else as_dtype(dtype)
     where = place_of(backend, device)
     if is_tensor(obj):
@@ -134,6 +145,8 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         raise ArgumentError(f"asarray: {natural}, the dtype of the arrays, does not hold a number ({cause})") from cause
     except ValueError as cause:
         raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
+    except (TypeError, RuntimeError) as cause:  # of another library's __array__
+        raise ArgumentError(f"asarray: {type(obj).__name__} does not become a NumPy array ({cause})") from cause
     if array.dtype.kind == "O" and _integers(array):
         raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
     if array.dtype.kind == "f" and dtype is None and not dtypes and numbers and float not in numbers:
