@@ -200,7 +200,32 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "words"), CALLS)
+X: Any = bb.ones((2, 3)).require_grad()
+F: Any = nn.functional
+B: Any = bb
+FOREIGN: list[tuple[Callable[[], Any], str]] = [
+    (lambda: X.sum(dim=0), "'dim'; here: axis; it takes sum(x, /, axis=None, *, dtype=None, keepdims=False)"),
+    (lambda: B.mean(X, 0, keepdim=True), "mean() got an unexpected keyword argument 'keepdim'; here: keepdims;"),
+    (lambda: X.std(ddof=1), "'ddof'; here: correction; it takes std("),
+    (lambda: X.var(unbiased=True), "here: correction=1 divides by n - 1, correction=0 by n;"),
+    (lambda: X.sum(0, True), "sum() takes True by no position; it takes sum(x, /, axis=None, *,"),
+    (lambda: X.mean(colour=1), "mean() got an unexpected keyword argument 'colour'; it takes mean("),
+    (lambda: F.softmax(X, dim=1), "softmax() got an unexpected keyword argument 'dim'; here: axis;"),
+    (lambda: F.scaled_dot_product_attention(X, X, X, is_causal=True), "'is_causal'; here: causal;"),
+    (lambda: B.zeros(2, 3), "zeros() takes 3 by no position; a shape is one argument: zeros((2, 3)); it takes"),
+    (lambda: B.random.normal(3, 4), "a shape is one argument: normal((2, 3))"),
+    (lambda: B.random.normal(size=3), "'size'; here: shape; it takes normal(shape=(), *, mean=0.0, std=1.0,"),
+    (lambda: B.asarray([1.0], requires_grad=True), "'requires_grad'; here: asarray(...).require_grad(); it takes"),
+    (lambda: B.histogram(X, 10), "histogram() takes 10 by no position; it takes histogram(x, /, *, bins=10,"),
+    (lambda: B.vmap(B.exp, in_dims=0), "'in_dims'; here: in_axes; it takes vmap("),
+    (lambda: X.sum().backward(create_graph=True), "unexpected keyword argument 'create_graph'; here: tensors on another level"),
+    (lambda: X.sum().backward(gradient=X), "'gradient'; here: cotangent; it takes backward(cotangent=None, *, retain"),
+    (lambda: np.mean(X), "for np.mean(x) of a tensor write bb.mean(x);"),
+    (lambda: np.sum(X, axis=0), "for np.sum(x) of a tensor write bb.sum(x);"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), [*CALLS, *FOREIGN])
 def test_wrong_arguments_are_told_the_right_ones(call: Callable[[], Any], words: str) -> None:
     """By the class that was called, also where it inherits how it is made."""
     with pytest.raises(TypeError, match=re.escape(words)):
@@ -240,3 +265,10 @@ def test_classes_list_what_is_there() -> None:
     text = pydoc.render_doc(bb.Tensor)
     assert "matmul(" in text
     assert "numel" not in text
+
+
+def test_signatures_are_without_what_is_refused() -> None:
+    """For help and completion, and for libraries that look at them."""
+    for function in (bb.sum, bb.Tensor.sum, bb.asarray, bb.vmap, bb.Tensor.backward):
+        assert {"surplus", "wrong"}.isdisjoint(signature(function).parameters)
+    assert str(signature(nn.functional.softmax)) == "(x: 'Tensor', /, axis: 'int' = -1) -> 'FloatTensor'"

@@ -202,3 +202,18 @@ def modules(model: Model, x: bb.FloatTensor) -> None:
     model(x, size=2.0)  # error
     takes(f=model(x))  # error
     takes(i=model.first(x))  # error
+
+
+def foreign(x: bb.FloatTensor, t: bb.Tensor) -> None:
+    bb.sum(x, dim=0)  # error
+    bb.mean(x, keepdim=True)  # error
+    bb.softmax(x, dim=1)  # error
+    bb.zeros(2, 3)  # error
+    bb.asarray([1.0], requires_grad=True)  # error
+    bb.random.normal((2,), 3.0)  # error
+    bb.vmap(bb.exp, in_dims=0)  # error
+    t.sum(0, True)  # error
+    x.mean(0, True)  # error
+    x.argmax(dim=0)  # error
+    x.backward(create_graph=True)  # error
+    x.squeeze(dim=0)  # error

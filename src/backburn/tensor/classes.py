@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
 from backburn.base.elsewhere import Listing, tell_methods
@@ -214,13 +215,18 @@ class Tensor(metaclass=Listing):
                 f"astype('float32') makes a float tensor"
             )
 
-    def backward(self, cotangent: Tensor | None = None, *, retain_graph: bool = False) -> Gradients[Any]:
+    @told
+    def backward(
+        self, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
+    ) -> Gradients[Any]:
         """The gradients of this tensor for every leaf it was computed from, in a container.
 
         ``cotangent``, a tensor of this shape on the inner backend, weights the elements; without one, all count once.
         The graph is consumed unless ``retain_graph``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads.
         Raises :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
         """
+        if surplus or wrong:
+            refuse(Tensor.backward, surplus, wrong)
         self._check_float("backward")
         k = self._autodiff("backward")
         self._check_outside("backward")

@@ -7,9 +7,10 @@ the default backend. What cannot be done raises :class:`ArgumentError` (numbers 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from backburn.backend.contract import AnyBackend
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
@@ -69,8 +70,15 @@ def full(
 def full(
     shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
 ) -> Tensor: ...
+@told
 def full(
-    shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+    shape: Shape,
+    fill_value: Any,
+    *surplus: Never,
+    dtype: Any = None,
+    backend: Place = None,
+    device: Place = None,
+    **wrong: Never,
 ) -> Tensor:
     """``fill_value`` in every place.
 
@@ -81,6 +89,8 @@ def full(
         >>> bb.full((2, 2), 0.5).tolist(), bb.full(3, 7).dtype
         ([[0.5, 0.5], [0.5, 0.5]], int64)
     """
+    if surplus or wrong:
+        refuse(full, surplus, wrong)
     if is_tensor(fill_value):
         value = fill_value if dtype is None else astype(fill_value, dtype)
         if value.ndim:
@@ -110,7 +120,10 @@ def zeros(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place
 def zeros(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def zeros(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-def zeros(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+@told
+def zeros(
+    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
+) -> Tensor:
     """0 (or False) in every place; the default float dtype unless ``dtype`` says otherwise.
 
     >>> import backburn as bb
@@ -118,6 +131,8 @@ def zeros(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Pla
     Tensor([[0., 0., 0.],
             [0., 0., 0.]], dtype=float32, backend=autodiff(numpy))
     """
+    if surplus or wrong:
+        refuse(zeros, surplus, wrong)
     return _filled("zeros", shape, dtype, backend, device)  # type: ignore[no-any-return]
 
 
@@ -131,13 +146,18 @@ def ones(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place 
 def ones(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def ones(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-def ones(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+@told
+def ones(
+    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
+) -> Tensor:
     """1 (or True) in every place; the default float dtype unless ``dtype`` says otherwise.
 
     >>> import backburn as bb
     >>> bb.ones(2, dtype=bb.int64).tolist()
     [1, 1]
     """
+    if surplus or wrong:
+        refuse(ones, surplus, wrong)
     return _filled("ones", shape, dtype, backend, device)  # type: ignore[no-any-return]
 
 
@@ -151,13 +171,18 @@ def empty(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place
 def empty(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def empty(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-def empty(shape: Shape, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+@told
+def empty(
+    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
+) -> Tensor:
     """Whatever values the memory happens to hold; the default float dtype unless ``dtype`` says otherwise.
 
     >>> import backburn as bb
     >>> bb.empty((2, 3)).shape
     (2, 3)
     """
+    if surplus or wrong:
+        refuse(empty, surplus, wrong)
     return _filled("empty", shape, dtype, backend, device)  # type: ignore[no-any-return]
 
 
@@ -168,24 +193,34 @@ def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple
     return x, plain_dtype(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+@told
+def zeros_like(
+    x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
+) -> Tensor:
     """0 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
 
     >>> import backburn as bb
     >>> bb.zeros_like(bb.asarray([1, 2])).tolist()
     [0, 0]
     """
+    if surplus or wrong:
+        refuse(zeros_like, surplus, wrong)
     x, chosen, k = _like("zeros_like", x, dtype, backend, device)
     return made("zeros", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+@told
+def ones_like(
+    x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
+) -> Tensor:
     """1 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
 
     >>> import backburn as bb
     >>> bb.ones_like(bb.asarray([1.5, 2.5])).tolist()
     [1.0, 1.0]
     """
+    if surplus or wrong:
+        refuse(ones_like, surplus, wrong)
     x, chosen, k = _like("ones_like", x, dtype, backend, device)
     return made("ones", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
 
@@ -273,15 +308,17 @@ def linspace(
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)  # type: ignore[no-any-return]
 
 
+@told
 def eye(
     n_rows: int,
     n_cols: int | None = None,
     /,
-    *,
+    *surplus: Never,
     k: int = 0,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
+    **wrong: Never,
 ) -> Tensor:
     """Zeros with ones on a diagonal, ``k`` above the main one (below, if negative).
 
@@ -289,6 +326,8 @@ def eye(
     >>> bb.eye(2, 3, k=1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    if surplus or wrong:
+        refuse(eye, surplus, wrong)
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     place = as_backend(place_of(backend, device))

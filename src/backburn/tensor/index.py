@@ -8,8 +8,9 @@ flows to what was written and to what was kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.base.calls import refuse, told
 from backburn.base.dtypes import DType, as_dtype, int64, promote
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from backburn.tensor.dispatch import (
@@ -75,7 +76,8 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 # ---- along one axis, whole entries ----
 
 
-def take(x: T, indices: Indices, /, axis: int | None = None) -> T:
+@told
+def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **wrong: Never) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
     ``axis`` may be left out for a tensor of one axis.
@@ -87,6 +89,8 @@ def take(x: T, indices: Indices, /, axis: int | None = None) -> T:
         >>> bb.take(x, bb.asarray([[0], [1]]), axis=0).shape
         (2, 1, 3)
     """
+    if surplus or wrong:
+        refuse(take, surplus, wrong)
     kind_operand("take", x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
@@ -127,7 +131,8 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
 # ---- along one axis, an index for each element ----
 
 
-def take_along_axis(x: T, indices: Indices, /, axis: int = -1) -> T:
+@told
+def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, **wrong: Never) -> T:
     """The element of ``x`` that ``indices`` name along ``axis``, for each of them; the other axes broadcast.
 
     With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
@@ -137,6 +142,8 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1) -> T:
         >>> bb.take_along_axis(x, bb.argsort(x, axis=1), axis=1).tolist()
         [[10, 20, 30], [40, 50, 60]]
     """
+    if surplus or wrong:
+        refuse(take_along_axis, surplus, wrong)
     kind_operand("take_along_axis", x, "FIBQ")
     chosen = indices_operand("take_along_axis", indices)
     place = axis_of("take_along_axis", x, axis)
@@ -233,9 +240,7 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
         raise ShapeError(f"nonzero: a 0-d tensor has no axis. Operand: {describe((x,))}")
     positions = call("nonzero", x)
     count = positions.shape[0]
-    columns = (
-        call("slice", positions, key=(slice(0, count, 1), slice(axis, axis + 1, 1))) for axis in range(x.ndim)
-    )
+    columns = (call("slice", positions, key=(slice(0, count, 1), slice(axis, axis + 1, 1))) for axis in range(x.ndim))
     return tuple(call("reshape", column, shape=(count,)) for column in columns)
 
 

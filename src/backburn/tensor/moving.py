@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
@@ -38,18 +39,24 @@ Shape = tuple[int, ...]
 # ---- moving and repeating ----
 
 
-def flip(x: T, /, axis: int | Sequence[int] | None = None) -> T:
+@told
+def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
     """``x`` with its elements in reverse order along ``axis``, or along all axes.
 
     >>> import backburn as bb
     >>> bb.flip(bb.asarray([[1, 2], [3, 4]]), axis=1).tolist()
     [[2, 1], [4, 3]]
     """
+    if surplus or wrong:
+        refuse(flip, surplus, wrong)
     x = kind_operand("flip", x)
     return call("flip", x, axis=axes_of("flip", x, axis))  # type: ignore[no-any-return]
 
 
-def roll(x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> T:
+@told
+def roll(
+    x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never
+) -> T:
     """``x`` with its elements moved by ``shift`` places along ``axis``; what leaves at one end comes in at the other.
 
     Several axes take one shift each, or the same. Without an axis the elements move in row-major order.
@@ -58,6 +65,8 @@ def roll(x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None =
         >>> bb.roll(bb.arange(5), 2).tolist(), bb.roll(bb.asarray([[1, 2], [3, 4]]), 1, axis=0).tolist()
         ([3, 4, 0, 1, 2], [[3, 4], [1, 2]])
     """
+    if surplus or wrong:
+        refuse(roll, surplus, wrong)
     return exact_or_float(lambda y: _rolled(y, shift, axis), kind_operand("roll", x))  # type: ignore[no-any-return]
 
 

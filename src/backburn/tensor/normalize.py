@@ -8,8 +8,9 @@ tensors, :class:`AxisError` for an axis that does not exist and :class:`ShapeErr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
+from backburn.base.calls import refuse, told
 from backburn.tensor.dispatch import (
     axes_of,
     axis_of,
@@ -32,7 +33,8 @@ __all__ = [
 # ---- softmax ----
 
 
-def softmax(x: Tensor, /, axis: int = -1) -> FloatTensor:
+@told
+def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """``exp(x) / sum(exp(x))`` along ``axis``, without overflow: positive numbers that add up to 1.
 
     NaN where every element is -inf.
@@ -41,17 +43,22 @@ def softmax(x: Tensor, /, axis: int = -1) -> FloatTensor:
         >>> bb.softmax(bb.asarray([0.0, 0.0])).tolist(), bb.softmax(bb.asarray([1000.0, 0.0])).tolist()
         ([0.5, 0.5], [1.0, 0.0])
     """
+    if surplus or wrong:
+        refuse(softmax, surplus, wrong)
     x = float_operand("softmax", x)
     return call("softmax", x, axis=axis_of("softmax", x, axis))  # type: ignore[no-any-return]
 
 
-def log_softmax(x: Tensor, /, axis: int = -1) -> FloatTensor:
+@told
+def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """The logarithm of :func:`softmax`, exact where that is small.
 
     >>> import backburn as bb
     >>> bb.log_softmax(bb.asarray([1000.0, 0.0])).tolist()
     [0.0, -1000.0]
     """
+    if surplus or wrong:
+        refuse(log_softmax, surplus, wrong)
     x = float_operand("log_softmax", x)
     return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))  # type: ignore[no-any-return]
 

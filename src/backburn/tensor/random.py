@@ -25,10 +25,11 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.elsewhere import missing_name
@@ -292,15 +293,17 @@ def _float(name: str, dtype: Any) -> DType:
     return found
 
 
+@told
 def uniform(
     shape: Shape = (),
-    *,
+    *surplus: Never,
     low: Tensor | float = 0.0,
     high: Tensor | float = 1.0,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
     generator: Generator | None = None,
+    **wrong: Never,
 ) -> FloatTensor:
     """Uniform numbers from ``low`` up to and without ``high`` (which rounding may reach unless they are 0 and 1).
 
@@ -312,6 +315,8 @@ def uniform(
         >>> ((x >= -1.0) & (x <= 2.0)).all().item()
         True
     """
+    if surplus or wrong:
+        refuse(uniform, surplus, wrong)
     found, lengths = _float("uniform", dtype), shape_of("uniform", shape)
     where = place_of(backend, device)
     x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
@@ -325,15 +330,17 @@ def uniform(
     return x  # type: ignore[no-any-return]
 
 
+@told
 def normal(
     shape: Shape = (),
-    *,
+    *surplus: Never,
     mean: Tensor | float = 0.0,
     std: Tensor | float = 1.0,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
     generator: Generator | None = None,
+    **wrong: Never,
 ) -> FloatTensor:
     """Normally distributed numbers with a mean and a standard deviation.
 
@@ -344,6 +351,8 @@ def normal(
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
         float64
     """
+    if surplus or wrong:
+        refuse(normal, surplus, wrong)
     found, lengths = _float("normal", dtype), shape_of("normal", shape)
     where = place_of(backend, device)
     x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
@@ -364,15 +373,17 @@ def _number(name: str, value: Any) -> float:
     return float(scalar)
 
 
+@told
 def integers(
     shape: Shape = (),
     low: int = 0,
     high: int | None = None,
-    *,
+    *surplus: Never,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
     generator: Generator | None = None,
+    **wrong: Never,
 ) -> IntTensor:
     """Integers from ``low`` up to and without ``high``, all equally likely; with ``low`` alone, from 0 up to it.
 
@@ -385,6 +396,8 @@ def integers(
         >>> ((dice >= 1) & (dice <= 6)).all().item()
         True
     """
+    if surplus or wrong:
+        refuse(integers, surplus, wrong)
     found = int64 if dtype is None else as_dtype(dtype)
     if not isinstance(found, IntDType):
         raise DTypeError(f"integers: draws integers, not {found}; bb.random.uniform and normal draw floats")

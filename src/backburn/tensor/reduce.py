@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
+from backburn.base.calls import refuse, told
 from backburn.base.dtypes import as_dtype, int64, uint64
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import (
@@ -62,7 +63,10 @@ def sum(
 ) -> IntTensor: ...
 @overload
 def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
+@told
+def sum(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
+) -> Tensor:
     """The sum of the elements over ``axis``; 0 where there is nothing to add.
 
     Floats keep their dtype (16-bit ones are added up in float32), integers become int64 or uint64, truth values are
@@ -74,6 +78,8 @@ def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = 
         >>> x.sum().item(), bb.sum(x, axis=0).tolist(), bb.sum(x, axis=-1, keepdims=True).shape
         (21, [5, 7, 9], (2, 1))
     """
+    if surplus or wrong:
+        refuse(sum, surplus, wrong)
     y = accumulated("sum", x, dtype)
     return call("sum", y, axis=axes_of("sum", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -86,7 +92,10 @@ def prod(
 ) -> IntTensor: ...
 @overload
 def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
+@told
+def prod(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
+) -> Tensor:
     """The product of the elements over ``axis``; 1 where there is nothing to multiply.
 
     The dtype is that of :func:`sum`. The gradient is right at zeros too, at every order. Raises :class:`DTypeError`
@@ -97,17 +106,24 @@ def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool =
         >>> x.grad(x.prod().backward()).tolist()
         [0.0, 6.0, 0.0]
     """
+    if surplus or wrong:
+        refuse(prod, surplus, wrong)
     y = accumulated("prod", x, dtype)
     return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> IntTensor:
+@told
+def count_nonzero(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> IntTensor:
     """How many elements over ``axis`` are not 0 (or are true), in int64; NaN is not 0.
 
     >>> import backburn as bb
     >>> bb.count_nonzero(bb.asarray([[0.0, 2.0], [0.0, 0.0]]), axis=1).tolist()
     [1, 0]
     """
+    if surplus or wrong:
+        refuse(count_nonzero, surplus, wrong)
     x = of_kinds("count_nonzero", x, "FIB")
     return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -115,7 +131,8 @@ def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) ->
 # ---- extrema ----
 
 
-def max(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
+@told
+def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
@@ -126,11 +143,14 @@ def max(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
         >>> x.max().item(), x.grad(x.max().backward()).tolist()
         (5.0, [0.0, 0.5, 0.5])
     """
+    if surplus or wrong:
+        refuse(max, surplus, wrong)
     y = of_kinds("max", x, "FI")
     return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def min(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
+@told
+def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     Elements that tie share the gradient equally. Raises :class:`ShapeError` where there is no element to choose from
@@ -140,6 +160,8 @@ def min(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
         >>> bb.min(bb.asarray([[3, 1], [2, 4]]), axis=1).tolist()
         [1, 2]
     """
+    if surplus or wrong:
+        refuse(min, surplus, wrong)
     y = of_kinds("min", x, "FI")
     return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -158,7 +180,8 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
+@told
+def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
 
     NaN counts as larger than every number. Raises :class:`ShapeError` where there is no element to choose from and
@@ -169,10 +192,13 @@ def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> 
         >>> bb.argmax(x, axis=1).tolist(), x.argmax().item()
         ([1, 2], 1)
     """
+    if surplus or wrong:
+        refuse(argmax, surplus, wrong)
     return _index("argmax", x, axis, keepdims)
 
 
-def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
+@told
+def argmin(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
 
     NaN counts as smaller than every number. Raises :class:`ShapeError` where there is no element to choose from and
@@ -182,6 +208,8 @@ def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> 
         >>> bb.argmin(bb.asarray([[1, 9, 0], [7, 0, 0]]), axis=1).tolist()
         [2, 1]
     """
+    if surplus or wrong:
+        refuse(argmin, surplus, wrong)
     return _index("argmin", x, axis, keepdims)
 
 
@@ -194,7 +222,10 @@ def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index  # type: ignore[no-any-return]
 
 
-def max_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
+@told
+def max_with_indices(
+    x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> tuple[T, IntTensor]:
     """The first largest element along ``axis`` and its index; the element gets the whole gradient.
 
     NaN counts as larger than every number. Raises as :func:`max`.
@@ -204,11 +235,16 @@ def max_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tupl
         >>> values.tolist(), indices.tolist()
         ([9.0, 8.0], [1, 2])
     """
+    if surplus or wrong:
+        refuse(max_with_indices, surplus, wrong)
     y = of_kinds("max_with_indices", x, "FI")
     return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def min_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
+@told
+def min_with_indices(
+    x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> tuple[T, IntTensor]:
     """The first smallest element along ``axis`` and its index; the element gets the whole gradient.
 
     NaN counts as smaller than every number. Raises as :func:`min`.
@@ -218,6 +254,8 @@ def min_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tupl
         >>> values.tolist(), indices.tolist()
         ([[2]], [[1]])
     """
+    if surplus or wrong:
+        refuse(min_with_indices, surplus, wrong)
     y = of_kinds("min_with_indices", x, "FI")
     return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -225,24 +263,30 @@ def min_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tupl
 # ---- truth values ----
 
 
-def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> BoolTensor:
+@told
+def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether an element over ``axis`` is true; False where there is none. A number is true unless it is 0.
 
     >>> import backburn as bb
     >>> bb.any(bb.asarray([[0, 3], [0, 0]]), axis=1).tolist()
     [True, False]
     """
+    if surplus or wrong:
+        refuse(any, surplus, wrong)
     y = _truth("any", x)
     return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> BoolTensor:
+@told
+def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether every element over ``axis`` is true; True where there is none. A number is true unless it is 0.
 
     >>> import backburn as bb
     >>> bb.all(bb.asarray([[0, 3], [1, 2]]), axis=1).tolist()
     [False, True]
     """
+    if surplus or wrong:
+        refuse(all, surplus, wrong)
     y = _truth("all", x)
     return call("all", y, axis=axes_of("all", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -250,7 +294,8 @@ def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> BoolTenso
 # ---- statistics ----
 
 
-def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
+@told
+def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The arithmetic mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN of nothing.
 
     Raises :class:`DTypeError` for bool and quantized tensors.
@@ -259,11 +304,16 @@ def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTen
         >>> bb.mean(bb.asarray([[1.0, 2.0], [3.0, 6.0]]), axis=0).tolist(), bb.asarray([1, 2]).mean().item()
         ([2.0, 4.0], 1.5)
     """
+    if surplus or wrong:
+        refuse(mean, surplus, wrong)
     y = float_operand("mean", x)
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def var(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+@told
+def var(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
+) -> FloatTensor:
     """The variance over ``axis``: the squared distances from the mean, added up and divided by ``n - correction``.
 
     ``correction=1`` estimates the variance of what ``x`` is a sample of. Infinite or NaN where ``n`` is not above
@@ -274,25 +324,33 @@ def var(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: b
         >>> bb.var(x).item(), x.var(correction=1).item() == 14 / 3
         (3.5, False)
     """
+    if surplus or wrong:
+        refuse(var, surplus, wrong)
     y = float_operand("var", x)
     axes = axes_of("var", x, axis)
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def std(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> FloatTensor:
+@told
+def std(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
+) -> FloatTensor:
     """The standard deviation over ``axis``: the square root of :func:`var`. The gradient where it is 0 is 0.
 
     >>> import backburn as bb
     >>> bb.std(bb.asarray([1.0, 3.0, 1.0, 3.0])).item()
     1.0
     """
+    if surplus or wrong:
+        refuse(std, surplus, wrong)
     y = float_operand("std", x)
     axes = axes_of("std", x, axis)
     return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
+@told
 def quantile(
-    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *, keepdims: bool = False
+    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
     """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
 
@@ -304,6 +362,8 @@ def quantile(
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
         [1.0, 2.5, 4.0]
     """
+    if surplus or wrong:
+        refuse(quantile, surplus, wrong)
     y = float_operand("quantile", x)
     try:
         wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
@@ -312,7 +372,8 @@ def quantile(
     return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
+@told
+def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
     Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
@@ -321,6 +382,8 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatT
         >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
         3.0
     """
+    if surplus or wrong:
+        refuse(median, surplus, wrong)
     y = float_operand("median", x)
     return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -328,7 +391,10 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatT
 # ---- norms ----
 
 
-def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> FloatTensor:
+@told
+def vector_norm(
+    x: Tensor, /, *surplus: Never, axis: Axis = None, keepdims: bool = False, ord: float = 2, **wrong: Never
+) -> FloatTensor:
     """``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
 
     ``ord`` is any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the smallest
@@ -340,6 +406,8 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
         >>> float(f"{x.norm().item():.6g}"), bb.vector_norm(x, ord=float("inf")).item() == x.max().item()
         (5e+30, True)
     """
+    if surplus or wrong:
+        refuse(vector_norm, surplus, wrong)
     y = float_operand("vector_norm", x)
     power = scalar_of(ord)
     if power is None or math.isnan(power):
@@ -348,7 +416,8 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def logsumexp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatTensor:
+@told
+def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf of nothing.
 
     Raises :class:`DTypeError` for bool and quantized tensors.
@@ -357,6 +426,8 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Flo
         >>> bb.logsumexp(bb.asarray([1000.0, 1000.0])).item() - 1000.0 < 0.7
         True
     """
+    if surplus or wrong:
+        refuse(logsumexp, surplus, wrong)
     y = float_operand("logsumexp", x)
     return call("logsumexp", y, axis=axes_of("logsumexp", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
 

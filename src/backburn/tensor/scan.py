@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
+from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, tensor_operand, wrap
 from backburn.tensor.reduce import accumulated, of_kinds
@@ -26,8 +27,15 @@ def cumulative_sum(
 def cumulative_sum(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
+@told
 def cumulative_sum(
-    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
+    x: Tensor,
+    /,
+    axis: int | None = None,
+    *surplus: Never,
+    dtype: Any = None,
+    include_initial: bool = False,
+    **wrong: Never,
 ) -> Tensor:
     """The sum of each element and all before it along ``axis``, which a tensor of one axis may leave out.
 
@@ -42,6 +50,8 @@ def cumulative_sum(
         >>> bb.cumulative_sum(bb.asarray([1.5, 2.0]), include_initial=True).tolist()
         [0.0, 1.5, 3.5]
     """
+    if surplus or wrong:
+        refuse(cumulative_sum, surplus, wrong)
     return _cumulative("cumulative_sum", "cumsum", x, axis, dtype, include_initial, 0)
 
 
@@ -57,8 +67,15 @@ def cumulative_prod(
 def cumulative_prod(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
+@told
 def cumulative_prod(
-    x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
+    x: Tensor,
+    /,
+    axis: int | None = None,
+    *surplus: Never,
+    dtype: Any = None,
+    include_initial: bool = False,
+    **wrong: Never,
 ) -> Tensor:
     """The product of each element and all before it along ``axis``, which a tensor of one axis may leave out.
 
@@ -69,6 +86,8 @@ def cumulative_prod(
         >>> bb.cumulative_prod(bb.asarray([1, 2, 3, 4])).tolist()
         [1, 2, 6, 24]
     """
+    if surplus or wrong:
+        refuse(cumulative_prod, surplus, wrong)
     return _cumulative("cumulative_prod", "cumprod", x, axis, dtype, include_initial, 1)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
+from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError
 from backburn.tensor import random
 from backburn.tensor.dispatch import (
@@ -104,16 +105,18 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
     return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]  # type: ignore[no-any-return]
 
 
+@told
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: Tensor | None = None,
-    *,
+    *surplus: Never,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
     generator: Any = None,
+    **wrong: Never,
 ) -> FloatTensor:
     """``softmax(scale * query @ key.T + mask) @ value`` over the last two axes, without the matrix of all scores.
 
@@ -130,6 +133,8 @@ def scaled_dot_product_attention(
         >>> scaled_dot_product_attention(query, key, bb.asarray([[0.0], [8.0]]), causal=True).tolist()
         [[0.0], [4.0]]
     """
+    if surplus or wrong:
+        refuse(scaled_dot_product_attention, surplus, wrong)
     name = "scaled_dot_product_attention"
     for x in (query, key, value):
         tensor_operand(name, x)

@@ -7,8 +7,9 @@ How many distinct elements there are depends on data, and so do the shapes of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
+from backburn.base.calls import refuse, told
 from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import (
@@ -171,14 +172,16 @@ def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
     return call("index_add", zeros, places, values, axis=0)
 
 
+@told
 def histogram(
     x: Tensor,
     /,
-    *,
+    *surplus: Never,
     bins: int | Tensor = 10,
     range: Sequence[float] | None = None,
     weights: Tensor | None = None,
     density: bool = False,
+    **wrong: Never,
 ) -> HistogramResult:
     """How many elements lie in each of several intervals.
 
@@ -193,6 +196,8 @@ def histogram(
         >>> counts.tolist(), edges.tolist()
         ([3, 1], [0.0, 2.0, 4.0])
     """
+    if surplus or wrong:
+        refuse(histogram, surplus, wrong)
     y: Any = float_operand("histogram", x)
     y = call("reshape", y, shape=(y.size,))
     if weights is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.shapes import broadcast, check_axis
+from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import (
     axes_of,
@@ -77,13 +78,16 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
     return (*before, x.size // known, *after)
 
 
-def flatten(x: T, /, start: int = 0, end: int = -1) -> T:
+@told
+def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Never) -> T:
     """The axes from ``start`` to ``end``, both included, as one; a 0-d tensor becomes one of one element.
 
     >>> import backburn as bb
     >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start=1).shape
     ((24,), (2, 12))
     """
+    if surplus or wrong:
+        refuse(flatten, surplus, wrong)
     x = tensor_operand("flatten", x)
     if x.ndim == 0:
         return reshape(x, (1,))
@@ -94,13 +98,16 @@ def flatten(x: T, /, start: int = 0, end: int = -1) -> T:
     return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))  # type: ignore[no-any-return]
 
 
-def squeeze(x: T, /, axis: int | Sequence[int] | None = None) -> T:
+@told
+def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
     """``x`` without ``axis``, whose length must be 1; without ``axis``, without all axes of length 1.
 
     >>> import backburn as bb
     >>> bb.zeros((1, 3, 1)).squeeze().shape, bb.squeeze(bb.zeros((1, 3, 1)), 0).shape
     ((3,), (3, 1))
     """
+    if surplus or wrong:
+        refuse(squeeze, surplus, wrong)
     x = tensor_operand("squeeze", x)
     shape = x.shape
     axes = axes_of("squeeze", x, axis) if axis is not None else tuple(a for a, n in enumerate(shape) if n == 1)
@@ -110,13 +117,16 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None) -> T:
     return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))  # type: ignore[no-any-return]
 
 
-def expand_dims(x: T, /, axis: int | Sequence[int] = 0) -> T:
+@told
+def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong: Never) -> T:
     """``x`` with new axes of length 1 that have the numbers ``axis`` in the result.
 
     >>> import backburn as bb
     >>> bb.zeros((3,)).expand_dims(axis=-1).shape, bb.expand_dims(bb.zeros((3,)), axis=(0, 2)).shape
     ((3, 1), (1, 3, 1))
     """
+    if surplus or wrong:
+        refuse(expand_dims, surplus, wrong)
     x = tensor_operand("expand_dims", x)
     new = integers_of("expand_dims", "axis", axis)
     rank = x.ndim + len(new)
@@ -167,13 +177,16 @@ def atleast_3d(x: T, /) -> T:
 # ---- the order of axes ----
 
 
-def permute_dims(x: T, /, axes: Sequence[int]) -> T:
+@told
+def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) -> T:
     """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
 
     >>> import backburn as bb
     >>> bb.zeros((2, 3, 4)).permute_dims((2, 0, 1)).shape
     (4, 2, 3)
     """
+    if surplus or wrong:
+        refuse(permute_dims, surplus, wrong)
     x = tensor_operand("permute_dims", x)
     order = tuple(axis_of("permute_dims", x, a) for a in integers_of("permute_dims", "axes", axes))
     return call("permute_dims", x, axes=order)  # type: ignore[no-any-return]
@@ -275,7 +288,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> lis
 # ---- joining ----
 
 
-def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
+@told
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, **wrong: Never) -> Tensor:
     """Tensors one after the other along ``axis``, in their promoted dtype; without an axis, flattened first.
 
     They are equal in all other axes, or :class:`ShapeError` names the one in which they differ.
@@ -284,19 +298,24 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
         >>> bb.concat([bb.zeros((2, 1)), bb.ones((2, 2))], axis=1).tolist()
         [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
     """
+    if surplus or wrong:
+        refuse(concat, surplus, wrong)
     tensors = _several("concat", arrays)
     if axis is None:
         tensors, axis = [reshape(x, (-1,)) if x.size else reshape(x, (0,)) for x in tensors], 0
     return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))  # type: ignore[no-any-return]
 
 
-def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
+@told
+def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: Never) -> Tensor:
     """Tensors of one shape along a new axis, in their promoted dtype.
 
     >>> import backburn as bb
     >>> bb.stack([bb.arange(2), bb.arange(2)], axis=1).tolist()
     [[0, 0], [1, 1]]
     """
+    if surplus or wrong:
+        refuse(stack, surplus, wrong)
     tensors = _listed("stack", arrays)
     if not all(is_quantized(x) and x.dtype is tensors[0].dtype for x in tensors):
         return _stacked(promoted("stack", *tensors), axis)  # type: ignore[no-any-return]
@@ -333,7 +352,8 @@ def _listed(name: str, arrays: Any) -> list[Any]:
 # ---- cutting ----
 
 
-def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
+@told
+def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """``x`` cut along ``axis`` into pieces of ``size`` entries, the last perhaps shorter, or of the given sizes.
 
     Several sizes must add up to the length of the axis, or :class:`ShapeError` is raised.
@@ -342,6 +362,8 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0) -> tuple[T, ...]:
         >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
         ([[0, 1], [2, 3], [4]], [[0], [1, 2, 3, 4]])
     """
+    if surplus or wrong:
+        refuse(split, surplus, wrong)
     return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))  # type: ignore[no-any-return]
 
 
@@ -363,7 +385,8 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     return tuple(pieces)
 
 
-def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
+@told
+def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """``x`` cut along ``axis`` into ``chunks`` pieces of one length, rounded up: the last may be shorter.
 
     There are fewer pieces where those are enough; an axis of length 0 gives all of them, empty.
@@ -372,6 +395,8 @@ def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
         >>> [p.tolist() for p in bb.arange(5).chunk(2)], len(bb.arange(6).chunk(4))
         ([[0, 1, 2], [3, 4]], 3)
     """
+    if surplus or wrong:
+        refuse(chunk, surplus, wrong)
     x = kind_operand("chunk", x, "FIBQ")
     axis = axis_of("chunk", x, axis)
     count = integer("chunk", "chunks", chunks)
@@ -381,13 +406,16 @@ def chunk(x: T, chunks: int, /, axis: int = 0) -> tuple[T, ...]:
     return split(x, -(-length // count) if length else [0] * count, axis=axis)
 
 
-def unstack(x: T, /, axis: int = 0) -> tuple[T, ...]:
+@told
+def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """The entries along ``axis``, which they lack: the opposite of :func:`stack`.
 
     >>> import backburn as bb
     >>> [p.tolist() for p in bb.unstack(bb.asarray([[1, 2], [3, 4]]), axis=1)]
     [[1, 3], [2, 4]]
     """
+    if surplus or wrong:
+        refuse(unstack, surplus, wrong)
     x = kind_operand("unstack", x, "FIBQ")
     axis = axis_of("unstack", x, axis)
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])

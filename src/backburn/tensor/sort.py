@@ -6,8 +6,9 @@ axis that does not exist raises :class:`AxisError`, a quantized tensor :class:`D
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Never, TypeVar
 
+from backburn.base.calls import refuse, told
 from backburn.base.errors import DTypeError
 from backburn.tensor.dispatch import axis_of, call, describe, integer, one_of, promoted, tensor_operand
 from backburn.tensor.reduce import of_kinds
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 
-def sort(x: T, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> T:
+@told
+def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never) -> T:
     """The elements of ``x`` in rising (or with ``descending`` in falling) order along ``axis``.
 
     ``stable=False`` would allow another order of equal elements; it is not made use of. The gradient of an element
@@ -29,11 +31,16 @@ def sort(x: T, /, axis: int = -1, *, descending: bool = False, stable: bool = Tr
         >>> bb.sort(x).tolist(), x.sort(axis=0, descending=True).tolist()
         ([[1, 2, 3], [7, 8, 9]], [[9, 7, 8], [3, 1, 2]])
     """
+    if surplus or wrong:
+        refuse(sort, surplus, wrong)
     y = of_kinds("sort", x, "FIB")
     return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)  # type: ignore[no-any-return]
 
 
-def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> IntTensor:
+@told
+def argsort(
+    x: Tensor, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never
+) -> IntTensor:
     """The indices, in int64, that put ``x`` in order along ``axis`` as :func:`sort` does.
 
     >>> import backburn as bb
@@ -41,6 +48,8 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
     >>> bb.argsort(x).tolist(), bb.argsort(x, descending=True).tolist()
     ([3, 1, 0, 2], [0, 2, 1, 3])
     """
+    if surplus or wrong:
+        refuse(argsort, surplus, wrong)
     x = of_kinds("argsort", x, "FIB")
     return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)  # type: ignore[no-any-return]
 
@@ -58,7 +67,8 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
     return call("sort_with_indices", y, axis=along, descending=descending)  # type: ignore[no-any-return]
 
 
-def topk(x: T, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[T, IntTensor]:
+@told
+def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True, **wrong: Never) -> tuple[T, IntTensor]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
     Of equal elements those with the lowest indices are taken; NaN is taken last. Raises :class:`ArgumentError` when
@@ -69,6 +79,8 @@ def topk(x: T, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[T, I
         >>> values.tolist(), indices.tolist()
         ([9, 9, 5], [1, 3, 0])
     """
+    if surplus or wrong:
+        refuse(topk, surplus, wrong)
     y = of_kinds("topk", x, "FI")
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
 
@@ -88,9 +100,7 @@ def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tupl
     return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def searchsorted(
-    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
-) -> IntTensor:
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
     """For each value of ``x2``, the index before which it would be put to keep ``x1`` in rising order, in int64.
 
     With ``side="left"`` before elements that equal it, with ``"right"`` after them. ``sorter`` holds the indices that

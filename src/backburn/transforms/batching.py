@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.shapes import check_axis
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
 from backburn.base.trees import flatten, joined, node_type, paths, unflatten
@@ -23,14 +24,16 @@ RANDOMNESS = ("error", "different", "same")
 ON_FALLBACK = ("warn", "error", "allow")
 
 
+@told
 def vmap(
     f: Function | None = None,
     in_axes: Any = 0,
     out_axes: Any = 0,
-    *,
+    *surplus: Never,
     axis_size: int | None = None,
     randomness: str = "error",
     on_fallback: str = "warn",
+    **wrong: Never,
 ) -> Function:
     """``f``, which is written for one example, as a function of many: each operation computes all of them at once.
 
@@ -60,6 +63,8 @@ def vmap(
         >>> vmap(bb.grad(lambda w, x: (x @ w) ** 2.0), in_axes=(None, 0))(w, x).tolist()
         [[42.0, 84.0], [258.0, 344.0]]
     """
+    if surplus or wrong:
+        refuse(vmap, surplus, wrong)
     one_of("vmap", "randomness", randomness, RANDOMNESS)
     one_of("vmap", "on_fallback", on_fallback, ON_FALLBACK)
     if axis_size is not None and (not _is_axis(axis_size) or axis_size < 0):

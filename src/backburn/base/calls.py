@@ -1,0 +1,82 @@
+"""Calls with arguments that a function does not take, told what it takes.
+
+Python says of ``x.sum(dim=0)`` that there is no ``dim``, and not that it is ``axis``. A function that users
+of other libraries often call so ends its parameters in ``*surplus: Never`` and ``**wrong: Never``, which type checkers
+refuse, and hands both to :func:`refuse`. That costs a call two empty containers, less than a hundredth of the smallest
+operation, where a wrapper would cost it a call. Functions without this have Python's own errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any, NoReturn, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What others call parameters, and what they are called here, in functions that have them.
+RENAMED = {
+    "a": "x",
+    "attn_mask": "mask",
+    "axes": "axis",
+    "ddof": "correction",
+    "dim": "axis",
+    "dims": "axis",
+    "dropout_p": "dropout",
+    "end_dim": "end",
+    "gradient": "cotangent",
+    "in_dims": "in_axes",
+    "input": "x",
+    "is_causal": "causal",
+    "keepdim": "keepdims",
+    "loc": "mean",
+    "out_dims": "out_axes",
+    "scale": "std",
+    "shifts": "shift",
+    "size": "shape",
+    "start_dim": "start",
+    "tensors": "arrays",
+}
+
+#: Options of others that are none here, and what does the same; the first of them in a call is told.
+OTHERWISE = {
+    "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
+    "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
+    "dtype": "x.astype(dtype)",
+    "requires_grad": "{name}(...).require_grad()",
+    "unbiased": "correction=1 divides by n - 1, correction=0 by n",
+}
+
+
+def told(function: F) -> F:
+    """``function``, whose signature is shown without the parameters for what it does not take."""
+    found = signature(function)
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    kept = [p for p in found.parameters.values() if p.kind not in variable]
+    vars(function)["__signature__"] = found.replace(parameters=kept)
+    return function
+
+
+def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[str, Any]) -> NoReturn:
+    """Raise the TypeError for arguments that ``function`` does not take, by position or by name."""
+    name, takes = function.__name__, signature(function)
+    hint = ""
+    if surplus:
+        fault = f"takes {surplus[0]!r} by no position"
+        if next(iter(takes.parameters)) == "shape":
+            hint = f"; a shape is one argument: {name}((2, 3))"
+    else:
+        word = next((word for word in OTHERWISE if word in wrong), next(iter(wrong)))
+        fault = f"got an unexpected keyword argument {word!r}"
+        ours = RENAMED.get(word)
+        if ours in takes.parameters:
+            hint = f"; here: {ours}"
+        elif word in OTHERWISE:
+            hint = f"; here: {OTHERWISE[word].format(name=name)}"
+    raise TypeError(f"{name}() {fault}{hint}; it takes {name}{plain(takes)}")
+
+
+def plain(found: Signature) -> str:
+    """A signature as calls are written: names and defaults."""
+    kept = [p.replace(annotation=Parameter.empty) for p in found.parameters.values() if p.name != "self"]
+    return str(found.replace(parameters=kept, return_annotation=Signature.empty))
