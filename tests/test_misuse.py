@@ -109,3 +109,25 @@ def test_bad_operand_of_an_operator_gets_our_error(name: str, x: Any) -> None:
                 if not str(error).startswith(f"{name}: "):
                     problems.append(str(error))
     assert problems == []
+
+
+@pytest.mark.parametrize("name", ["backend", "dtype", "primitive", "shape", "device", "T", "data", "requires_grad"])
+def test_attributes_of_tensors_are_neither_set_nor_deleted(name: str) -> None:
+    x: Any = bb.ones((2, 2))
+    before = x.dtype, x.backend
+    with pytest.raises(AttributeError):
+        setattr(x, name, bb.int64)
+    with pytest.raises(AttributeError):
+        delattr(x, name)
+    assert (x.dtype, x.backend) == before
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 2, 3)])
+def test_what_has_no_transpose_lacks_the_attribute(shape: tuple[int, ...]) -> None:
+    """As it must be for tools that go through all attributes."""
+    for x in (bb.ones(shape), bb.ones(shape, dtype=bb.int64), bb.ones(shape) > 0.0, bb.ones((4,)).quantize()):
+        found = dict(inspect.getmembers(x))
+        assert ("T" in found, "mT" in found) == (x.ndim == 2, x.ndim >= 2)
+    if len(shape) < 2:
+        with pytest.raises(bb.errors.ShapeError, match=r"Operand: float32"):
+            _ = bb.ones(shape).T

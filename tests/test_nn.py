@@ -205,7 +205,8 @@ def test_tied_weights_are_one_parameter() -> None:
 def test_deep_copies_have_parameters_of_their_own() -> None:
     """Tied to one another as the model's are, and to those of the model not; what is frozen stays so."""
     ids = tensor([0, 2], "int64")
-    model = nn.Sequential(Tied(), nn.Linear(3, 2)).freeze("1.bias")
+    model: Any = nn.Sequential(Tied(), nn.Linear(3, 2)).freeze("1.bias")
+    other: Any
     for other in (copy.deepcopy(model), model.astype("float32"), model.to("autodiff(autodiff(numpy))")):
         tied, linear = other[0], other[1]
         assert tied.table.weight is tied.out.weight

@@ -19,6 +19,7 @@ from backburn.backend.contract import Backend
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
+from backburn.base.trees import tree_map
 from backburn.conformance.samples_optimize import adam, sgd
 from backburn.optim import SGD, Adam, AdamW
 from backburn_numpy import threads
@@ -628,3 +629,105 @@ def test_gradients_in_the_place_of_the_model_are_told() -> None:
     gradients = model(bb.ones((1, 2))).sum().backward()
     with pytest.raises(ArgumentError, match=r"the model comes first, .*: it is a Gradients"):
         SGD(0.1).step(gradients, model)
+
+
+# ---- what is easily mistaken ----
+
+
+@pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: optim.Groups({"*": Adam()}), optim.LBFGS])
+def test_a_list_of_a_models_parameters_is_no_model(make: Any) -> None:
+    """It is a list of its own, into which new parameters would be put for nobody."""
+    model = nn.Linear(2, 1)
+    x = bb.ones((3, 2))
+    optimizer = make()
+    for listed in (model.parameters(), model.named_parameters()):
+        with pytest.raises(ArgumentError, match=r"takes the model, into which .*: step\(model, gradients\)"):
+            optimizer.step(listed, model(x).sum().backward())
+    assert optimizer.steps == 0
+    own = [model.weight, model.bias]
+    SGD(0.1).step(own, model(x).sum().backward())
+    assert own[0] is not model.weight
+
+
+def test_a_list_of_parameters_is_a_list() -> None:
+    model = nn.Linear(2, 1)
+    listed = model.parameters()
+    assert isinstance(listed, list)
+    doubled = tree_map(lambda x, y: x + y, listed, [model.weight, model.bias])
+    assert type(doubled) is list
+    for again in (copy.copy(listed), copy.deepcopy(listed), pickle.loads(pickle.dumps(listed))):
+        assert type(again) is list
+        assert type(again[0]) is type(model.weight)
+
+
+def test_a_pattern_that_matches_no_parameter() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = optim.Groups({"0.biias": SGD(0.1), "*": SGD(0.1)})
+    with pytest.raises(ArgumentError, match=r"no parameter's path matches '0.biias'. Did you mean '0.bias'\?"):
+        optimizer.step(model, model(bb.ones((1, 2))).sum().backward())
+    assert optimizer.steps == 0
+
+
+def test_options_are_checked_when_they_are_set() -> None:
+    optimizer: Any = SGD(0.1, momentum=0.5)
+    with pytest.raises(AttributeError, match=r"'SGD' object has no attribute 'lrr'. Did you mean 'lr'\?"):
+        optimizer.lrr = 3
+    for name, value in (("lr", "x"), ("lr", -1.0), ("momentum", 1.0), ("weight_decay", None)):
+        with pytest.raises(ArgumentError, match=f"SGD: {name} is a number"):
+            setattr(optimizer, name, value)
+    with pytest.raises(ArgumentError, match="SGD: momentum decides what is remembered, and cannot become 0"):
+        optimizer.momentum = 0.0
+    optimizer.lr, optimizer.momentum, optimizer.nesterov = 0.5 * optimizer.lr, 0.75, True
+    assert repr(optimizer) == "SGD(lr=0.05, momentum=0.75, nesterov=True, weight_decay=0.0)"
+    for made, name, new in (
+        (Adam(), "betas", 0.9),
+        (Adam(), "betas", (0.9, 1.0)),
+        (Adam(), "amsgrad", True),
+        (optim.RMSprop(), "centered", True),
+        (optim.RMSprop(), "alpha", 2.0),
+        (optim.Adagrad(), "eps", "x"),
+        (optim.LBFGS(), "history", 3),
+        (SGD(0.1), "nesterov", True),
+    ):
+        before = getattr(made, name)
+        with pytest.raises(ArgumentError, match=type(made).__name__):
+            setattr(made, name, new)
+        assert getattr(made, name) == before
+    groups: Any = optim.Groups({"*": SGD(0.1)})
+    with pytest.raises(AttributeError, match="'Groups' object has no attribute 'lr'"):
+        groups.lr = 0.5
+    for again in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        with pytest.raises(AttributeError, match="lrr"):
+            again.lrr = 3
+
+
+class Signs(optim.Optimizer):
+    """One of a user's own, with attributes of its own."""
+
+    def __init__(self, lr: float, remembered: bool) -> None:
+        super().__init__(lr)
+        self.seen: list[int] = []
+        self.remembers = ("sign",) if remembered else ()
+
+    def _update(self, k: Any, params: Any, grads: Any, remembered: Any, lr: float, step: int, donate: bool) -> Any:
+        self.seen.append(len(params))
+        signs = [k.sign(g) for g in grads]
+        return (*(k.sub(x, k.mul(s, lr)) for x, s in zip(params, signs, strict=True)), *(signs if remembered else ()))
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_an_optimizer_of_ones_own(remembered: bool) -> None:
+    model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+    optimizer = Signs(0.5, remembered)
+    optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+    assert model["w"].tolist() == [2.5, -1.5]
+    assert optimizer.seen == [1]
+
+
+def test_lbfgs_returns_the_loss_of_a_function() -> None:
+    model = {"w": bb.asarray([3.0]).require_grad()}
+    optimizer = optim.LBFGS()
+    losses = [optimizer.step(model, lambda model: (model["w"] ** 2.0).sum()) for _ in range(3)]
+    assert losses[0] == 9.0
+    assert losses[0] > losses[1] > losses[2]  # type: ignore[operator]
+    assert optimizer.step(model, (model["w"] ** 2.0).sum().backward()) is None

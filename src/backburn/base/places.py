@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type
+
+T = TypeVar("T")
 
 
 class Holder:
@@ -63,6 +65,21 @@ class Shared:
         self.value = value
         for holder, key in self.places:
             holder.put(key, value)
+
+
+class Listing(list[T]):
+    """Leaves of a tree in a list of their own, into which to put others would not change the tree.
+
+    It is a list to all that works on trees, and to what asks for its ``__class__``; ``type`` tells.
+    """
+
+    @property
+    def __class__(self) -> Any:
+        return list
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is a list like any other."""
+        return list, (list(self),)
 
 
 class Places:

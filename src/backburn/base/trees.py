@@ -400,7 +400,7 @@ def _put_item(node: Any, key: Any, child: Any) -> None:
 
 
 def _flatten_sequence(node: Sequence[Any]) -> Parts:
-    return node, range(len(node)), type(node)
+    return node, range(len(node)), node.__class__
 
 
 def _field_parts(node: Any, names: Sequence[str], static: Sequence[str]) -> Parts:

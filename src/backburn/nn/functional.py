@@ -110,9 +110,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
     """
     operands = (x, weight) if bias is None else (x, weight, bias)
     k: Any = getattr(x, "backend", None)
-    if all(t.__class__ is FloatTensor and t.backend is k and t.dtype is x.dtype for t in operands):
+    if all(t.__class__ is FloatTensor and t._backend is k and t._dtype is x._dtype for t in operands):
         try:
-            return FloatTensor(k.linear(*(t.primitive for t in operands)), k, x.dtype)
+            return FloatTensor(k.linear(*(t._primitive for t in operands)), k, x._dtype)
         except Exception as error:
             explain("linear", operands, {}, error)
     return call("linear", *promoted_present("linear", *operands))  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import FloatDType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError, Unsupported, hint_for
-from backburn.base.places import Places, Shared, path_matches
+from backburn.base.places import Listing, Places, Shared, path_matches
 from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -99,11 +99,11 @@ class Module:
 
     def named_parameters(self) -> list[tuple[str, FloatTensor]]:
         """Each parameter with its path, such as ``"layers.0.weight"``; one in several places under its first path."""
-        return [(leaf.path, leaf.value) for leaf in self._tensors() if not _is_buffer(leaf)]
+        return Listing((leaf.path, leaf.value) for leaf in self._tensors() if not _is_buffer(leaf))
 
     def parameters(self) -> list[FloatTensor]:
-        """The parameters, each once."""
-        return [tensor for _, tensor in self.named_parameters()]
+        """The parameters, each once. An optimizer's ``step`` takes the model itself, into which it puts new ones."""
+        return Listing(tensor for _, tensor in self.named_parameters())
 
     def named_buffers(self) -> list[tuple[str, Tensor]]:
         """Each tensor that is part of the state and no parameter, with its path."""

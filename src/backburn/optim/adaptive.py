@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from backburn.optim.optimizer import Optimizer, Rate, checked
+from backburn.optim.optimizer import Optimizer, Rate
 
 
 class RMSprop(Optimizer):
@@ -24,6 +25,8 @@ class RMSprop(Optimizer):
         [2.5, -1.5]
     """
 
+    _numbers: ClassVar[Mapping[str, float | None]] = {"alpha": 1.0, "eps": None, "weight_decay": None, "momentum": 1.0}
+
     def __init__(
         self,
         lr: Rate = 1e-2,
@@ -34,12 +37,16 @@ class RMSprop(Optimizer):
         centered: bool = False,
     ) -> None:
         super().__init__(lr)
-        self.alpha = checked("RMSprop", "alpha", alpha, below=1.0)
-        self.eps = checked("RMSprop", "eps", eps)
-        self.weight_decay = checked("RMSprop", "weight_decay", weight_decay)
-        self.momentum = checked("RMSprop", "momentum", momentum, below=1.0)
+        self.alpha = alpha
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.momentum = momentum
         self.centered = centered
-        self.remembers = (*(("velocity",) if momentum else ()), "square", *(("mean",) if centered else ()))
+
+    @property
+    def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
+        """The mean square, with momentum the velocity, and if centered the mean."""
+        return (*(("velocity",) if self.momentum else ()), "square", *(("mean",) if self.centered else ()))
 
     def __repr__(self) -> str:
         options = f"weight_decay={self.weight_decay}, momentum={self.momentum}, centered={self.centered}"
@@ -82,11 +89,12 @@ class Adagrad(Optimizer):
     """
 
     remembers = ("sum",)
+    _numbers: ClassVar[Mapping[str, float | None]] = {"eps": None, "weight_decay": None}
 
     def __init__(self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
-        self.eps = checked("Adagrad", "eps", eps)
-        self.weight_decay = checked("Adagrad", "weight_decay", weight_decay)
+        self.eps = eps
+        self.weight_decay = weight_decay
 
     def __repr__(self) -> str:
         return f"Adagrad(lr={self.lr}, eps={self.eps}, weight_decay={self.weight_decay})"

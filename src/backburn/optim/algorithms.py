@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError
@@ -28,15 +29,23 @@ class SGD(Optimizer):
     """
 
     _is_operation = True
+    _numbers: ClassVar[Mapping[str, float | None]] = {"momentum": 1.0, "weight_decay": None}
 
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
-        self.momentum = checked("SGD", "momentum", momentum, below=1.0)
-        self.weight_decay = checked("SGD", "weight_decay", weight_decay)
-        if nesterov:
-            checked("SGD", "momentum with nesterov", momentum, low=1e-12)
+        self.momentum = momentum
+        self.weight_decay = weight_decay
         self.nesterov = nesterov
-        self.remembers = ("velocity",) if momentum else ()
+
+    @property
+    def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
+        """The velocity, if there is momentum."""
+        return ("velocity",) if self.momentum else ()
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "nesterov" and value:
+            checked("SGD", "momentum with nesterov", self.momentum, low=1e-12)
+        return super()._checked(name, value)
 
     def __repr__(self) -> str:
         options = f"momentum={self.momentum}, nesterov={self.nesterov}, weight_decay={self.weight_decay}"
@@ -72,9 +81,9 @@ class Adam(Optimizer):
         [2.5, -1.5]
     """
 
-    remembers: tuple[str, ...] = ("m", "v")
     _corrects = _is_operation = True
     _decoupled = False
+    _numbers: ClassVar[Mapping[str, float | None]] = {"eps": None, "weight_decay": None}
 
     def __init__(
         self,
@@ -85,20 +94,28 @@ class Adam(Optimizer):
         amsgrad: bool = False,
     ) -> None:
         super().__init__(lr)
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.amsgrad = amsgrad
+        self._is_operation = not amsgrad
+
+    @property
+    def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
+        """Both moments, and with ``amsgrad`` the largest second one so far."""
+        return ("m", "v", "peak") if self.amsgrad else ("m", "v")
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "betas":
+            return self._two(value)
+        return bool(value) if name == "amsgrad" else super()._checked(name, value)
+
+    def _two(self, betas: Any) -> tuple[float, float]:
+        """Both decays."""
         name = type(self).__name__
-        given: Any = betas
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
-        try:
-            first, second = betas
-        except (TypeError, ValueError):
-            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}") from None
-        self.betas = checked(name, "betas[0]", first, below=1.0), checked(name, "betas[1]", second, below=1.0)
-        self.eps = checked(name, "eps", eps)
-        self.weight_decay = checked(name, "weight_decay", weight_decay)
-        self.amsgrad = bool(amsgrad)
-        if self.amsgrad:
-            self.remembers, self._is_operation = ("m", "v", "peak"), False
+        return checked(name, "betas[0]", betas[0], below=1.0), checked(name, "betas[1]", betas[1], below=1.0)
 
     def __repr__(self) -> str:
         options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"

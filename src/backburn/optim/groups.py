@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from backburn.base.elsewhere import OPTIMIZERS, tell
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.places import Places, path_matches
-from backburn.base.replay import Carrier
 from backburn.optim.gradients import is_float_tensor, named_gradients
 from backburn.optim.optimizer import Optimizer
+from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 
 T = TypeVar("T")
 
 
-class Groups(Carrier):
+class Groups(Settled):
     """Optimizers by patterns of paths: each parameter is that of the first pattern that its path matches.
 
     A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
-    :class:`ArgumentError` for what is no optimizer, and at a step for a parameter that has a gradient and that no
-    pattern matches (``"*"`` matches all).
+    :class:`ArgumentError` for what is no optimizer, and at a step for a pattern that matches no parameter, and for a
+    parameter that has a gradient and that no pattern matches (``"*"`` matches all).
 
         >>> import backburn as bb
         >>> from backburn.optim import SGD
@@ -52,14 +52,19 @@ class Groups(Carrier):
         """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
         parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
         named = named_gradients(model, gradients)
-        for leaf in Places(model, is_float_tensor).leaves:
+        leaves = Places(model, is_float_tensor).leaves
+        every = [path for leaf in leaves for path in leaf.paths]
+        for pattern in parts:
+            if not any(path_matches(path, pattern) for path in every):
+                raise ArgumentError(f"step: no parameter's path matches {pattern!r}. {hint_for(pattern, every)}")
+        for leaf in leaves:
             if leaf.path not in named:
                 continue
-            pattern = next((p for p in parts if any(path_matches(path, p) for path in leaf.paths)), None)
-            if pattern is None:
+            chosen = next((p for p in parts if any(path_matches(path, p) for path in leaf.paths)), None)
+            if chosen is None:
                 known = ", ".join(map(repr, parts))
                 raise ArgumentError(f'step: no pattern matches the parameter {leaf.path!r}: {known}. "*" matches all')
-            parts[pattern][leaf.path] = named[leaf.path]
+            parts[chosen][leaf.path] = named[leaf.path]
         if not named:
             next(iter(self.optimizers.values())).step(model, gradients)  # which says what is wrong
         for pattern, part in parts.items():

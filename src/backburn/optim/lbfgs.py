@@ -39,26 +39,38 @@ class LBFGS(Optimizer):
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
         >>> optimizer, scales = LBFGS(), bb.asarray([1.0, 25.0])
         >>> for _ in range(9):
-        ...     optimizer.step(model, lambda model: (scales * model["w"] ** 2.0).sum())
+        ...     loss = optimizer.step(model, lambda model: (scales * model["w"] ** 2.0).sum())
         >>> bool(bb.max(bb.abs(model["w"])).item() < 1e-3)
         True
     """
 
     def __init__(self, lr: Rate = 1.0, history: int = 10) -> None:
         super().__init__(lr)
-        self.history = integer("LBFGS", "history", history)
-        checked("LBFGS", "history", history, low=1.0)
-        moves, changes = (f"move{i}" for i in range(history)), (f"change{i}" for i in range(1, history))
-        self.remembers = ("gradient", *moves, *changes)  # the newest first
+        self.history = history
+
+    @property
+    def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
+        """The gradient, and the moves and changes of the gradient, the newest first."""
+        n = self.history
+        return ("gradient", *(f"move{i}" for i in range(n)), *(f"change{i}" for i in range(1, n)))
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "history":
+            checked("LBFGS", "history", integer("LBFGS", "history", value), low=1.0)
+            return integer("LBFGS", "history", value)
+        return super()._checked(name, value)
 
     def __repr__(self) -> str:
         return f"LBFGS(lr={self.lr}, history={self.history})"
 
-    def step(self, model: Any, gradients: Any) -> None:
-        """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss."""
+    def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
+        """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss.
+
+        Of a function the loss before the step is returned.
+        """
         if not callable(gradients):
             super().step(model, gradients)
-            return
+            return None
         value, slopes = _evaluated(gradients, model)
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
         super().step(model, slopes)
@@ -88,6 +100,7 @@ class LBFGS(Optimizer):
         for leaf in leaves if times else ():
             memory = self._memory(leaf, self._memories[leaf.path].backend)
             memory.values[1] = memory.backend.mul(memory.values[1], times)
+        return value
 
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf, prod
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import float32
 from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
-from backburn.base.places import Places, Shared
-from backburn.base.replay import REPLAY, Carrier, Recording
+from backburn.base.places import Listing, Places, Shared
+from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
+from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
@@ -60,15 +61,20 @@ class Part(NamedTuple):
     memory: Memory
 
 
-class Optimizer(Carrier):
+class Optimizer(Settled):
     """The base of all optimizers: parameters are found by walking over the model, their state is kept by path.
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
     backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
+
+    Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are checked then as they are at
+    first; those that decide what is remembered stay. A subclass sets all of its attributes in ``__init__``.
     """
 
     #: The names of the tensors that are remembered for each parameter.
     remembers: tuple[str, ...] = ()
+    #: The options that are numbers from 0 on, each with what it stays below, or None.
+    _numbers: ClassVar[Mapping[str, float | None]] = {}
     #: Whether the operation of a step is given its number.
     _corrects = False
     #: Whether a step is an operation of the contract, which some backends have for parameters of 16 bits as they are.
@@ -83,12 +89,32 @@ class Optimizer(Carrier):
 
     def __init__(self, lr: Rate) -> None:
         """``lr`` is a number, or a function of the number of steps done before."""
-        self.lr: Rate = lr if callable(lr) else checked(type(self).__name__, "lr", lr)
+        self.lr: Rate = lr
         #: The number of steps done.
         self.steps = 0
         self._memories: dict[str, Memory] = {}
         self._places: Places | None = None
         self._foreign = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an option, if its value is one, or anything else that is there."""
+        if "_settled" not in vars(self) or name.startswith("_"):
+            super().__setattr__(name, self._checked(name, value))
+            return
+        before, old = self.remembers, getattr(self, name, None)
+        super().__setattr__(name, self._checked(name, value))
+        if self.remembers != before:
+            super().__setattr__(name, old)
+            kind = type(self).__name__
+            raise ArgumentError(
+                f"{kind}: {name} decides what is remembered, and cannot become {value!r} now: make another {kind}"
+            )
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """The value of an option as it is kept. Raises :class:`ArgumentError` for one that it cannot have."""
+        if name in self._numbers:
+            return checked(type(self).__name__, name, value, below=self._numbers[name])
+        return checked(type(self).__name__, name, value) if name == "lr" and not callable(value) else value
 
     @abstractmethod
     def _update(
@@ -234,6 +260,11 @@ class Optimizer(Carrier):
         """The float tensors of ``model``; it is walked over again only when something in it has changed."""
         places = self._places
         if places is None or places.tree is not model or not places.unchanged():
+            if type(model) is Listing:
+                raise ArgumentError(
+                    "step: takes the model, into which the new parameters are put: step(model, gradients). A list of "
+                    "its parameters is another list, and the model would stay as it is"
+                )
             places = self._places = Places(model, is_float_tensor)
             if self._foreign:
                 self._check_paths(places)

@@ -76,17 +76,18 @@ class Tensor(metaclass=Listing):
         ((2, 2), float32)
     """
 
-    __slots__ = ("__weakref__", "_primitive", "backend", "dtype")
+    # A ``__setattr__`` would cost every construction some time, and properties every access: what computes reads slots.
+    __slots__ = ("__weakref__", "_backend", "_dtype", "_primitive")
     __array_ufunc__ = None  # so that ``array * tensor`` asks the tensor
     _primitive: Any
-    backend: AnyBackend
-    dtype: DType
+    _backend: AnyBackend
+    _dtype: DType
 
     def __init__(self, primitive: Any, backend: AnyBackend, dtype: DType) -> None:
         """A tensor over a primitive; use :func:`asarray` for data."""
         self._primitive = primitive
-        self.backend = backend
-        self.dtype = dtype
+        self._backend = backend
+        self._dtype = dtype
 
     # ---- what it is ----
 
@@ -94,6 +95,16 @@ class Tensor(metaclass=Listing):
     def primitive(self) -> Any:
         """The backend's own primitive."""
         return self._primitive
+
+    @property
+    def backend(self) -> AnyBackend:
+        """The backend that made the primitive and computes with it."""
+        return self._backend
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,7 +142,7 @@ class Tensor(metaclass=Listing):
     @property
     def device(self) -> AnyBackend:
         """The Array API's name for :attr:`backend`: one backend object is one device."""
-        return self.backend
+        return self._backend
 
     @property
     def is_autodiff(self) -> bool:
@@ -141,12 +152,12 @@ class Tensor(metaclass=Listing):
     @property
     def is_tracked(self) -> bool:
         """Whether operations on the tensor are recorded."""
-        return self.dtype.kind == "float" and self.backend.is_tracked(self._primitive)
+        return self._dtype.kind == "float" and self._backend.is_tracked(self._primitive)
 
     @property
     def is_require_grad(self) -> bool:
         """Whether ``backward`` answers with a gradient for this tensor."""
-        return self.dtype.kind == "float" and self.backend.is_require_grad(self._primitive)
+        return self._dtype.kind == "float" and self._backend.is_require_grad(self._primitive)
 
     def __repr__(self) -> str:
         return tensor_repr(self)
@@ -440,10 +451,10 @@ class Tensor(metaclass=Listing):
     # ---- operators ----
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
-        k = self.backend
-        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        k = self._backend
+        if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
-                return FloatTensor(k.add(self._primitive, other._primitive), k, self.dtype)
+                return FloatTensor(k.add(self._primitive, other._primitive), k, self._dtype)
             except RuntimeWarning:  # seen to on the long way
                 pass
             except Exception as error:
@@ -451,10 +462,10 @@ class Tensor(metaclass=Listing):
         return _operator("add", self, other)
 
     def __sub__(self, other: Tensor | Scalar) -> Tensor:
-        k = self.backend
-        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        k = self._backend
+        if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
-                return FloatTensor(k.sub(self._primitive, other._primitive), k, self.dtype)
+                return FloatTensor(k.sub(self._primitive, other._primitive), k, self._dtype)
             except RuntimeWarning:  # seen to on the long way
                 pass
             except Exception as error:
@@ -462,10 +473,10 @@ class Tensor(metaclass=Listing):
         return _operator("sub", self, other)
 
     def __mul__(self, other: Tensor | Scalar) -> Tensor:
-        k = self.backend
-        if type(other) is FloatTensor and other.backend is k and other.dtype is self.dtype:
+        k = self._backend
+        if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
-                return FloatTensor(k.mul(self._primitive, other._primitive), k, self.dtype)
+                return FloatTensor(k.mul(self._primitive, other._primitive), k, self._dtype)
             except RuntimeWarning:  # seen to on the long way
                 pass
             except Exception as error:

@@ -99,9 +99,9 @@ _FROM_INNER = {
 def lift(x: Any, backend: AnyBackend) -> Any:
     """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
     primitive = x._primitive
-    if x.backend is backend:
+    if x._backend is backend:
         return primitive
-    return as_constant(primitive, x.dtype.kind, levels_between(x.backend, backend) or ())
+    return as_constant(primitive, x._dtype.kind, levels_between(x._backend, backend) or ())
 
 
 def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
@@ -116,11 +116,11 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
     tensors = list(tensors)
     if not tensors:
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
-    backend: AnyBackend = tensors[0].backend
+    backend: AnyBackend = tensors[0]._backend
     for x in tensors[1:]:
-        if x.backend is backend:
+        if x._backend is backend:
             continue
-        if levels_between(x.backend, backend) is None:
+        if levels_between(x._backend, backend) is None:
             if levels_between(backend, x.backend) is None:
                 if _base(x.backend) == _base(backend):
                     raise BackendMismatchError(
@@ -134,7 +134,7 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
                     f"{name}: the operands live on different backends: {describe(tensors)}. "
                     f"Nothing is moved by itself: write .to({spec!r}) on what lives elsewhere"
                 )
-            backend = x.backend
+            backend = x._backend
     return backend
 
 
@@ -181,7 +181,7 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
 
 def common_dtype(name: str, operands: Sequence[Any]) -> DType:
     """The dtype of an operation on tensors and (weak) Python scalars."""
-    dtypes = [x.dtype for x in operands if is_tensor(x)]
+    dtypes = [x._dtype for x in operands if is_tensor(x)]
     try:
         result: DType = dtypes[0]
         for dtype in dtypes[1:]:
@@ -196,10 +196,10 @@ def common_dtype(name: str, operands: Sequence[Any]) -> DType:
 
 def cast(x: Any, dtype: DType) -> Any:
     """Tensor ``x`` in another dtype; ``x`` itself when it has it already."""
-    if x.dtype is dtype:
+    if x._dtype is dtype:
         return x
-    k = x.backend
-    if x.dtype.kind == "quantized":  # the result of another operation, on a backend that propagates
+    k = x._backend
+    if x._dtype.kind == "quantized":  # the result of another operation, on a backend that propagates
         chosen = dtype if dtype.kind == "float" else DEFAULT_FLOAT.get()
         return cast(CLASSES["float"](k.dequantize(x._primitive, chosen), k, chosen), dtype)
     try:
@@ -297,7 +297,7 @@ PROPAGATED: list[Callable[[str, Sequence[Any], dict[str, Any]], Any]] = []
 
 def is_quantized(x: Any) -> bool:
     """Whether ``x`` is a quantized tensor."""
-    return is_tensor(x) and x.dtype.kind == "quantized"
+    return is_tensor(x) and x._dtype.kind == "quantized"
 
 
 def dequantized(x: Any, dtype: DType | None = None) -> Any:
@@ -344,7 +344,7 @@ def call(name: str, *operands: Any, **attributes: Any) -> Any:
 def unary(name: str, x: Any) -> Any:
     """An operation of one tensor which keeps its dtype; integers become floats where only floats are taken."""
     try:
-        k, dtype = x.backend, x.dtype
+        k, dtype = x._backend, x._dtype
         if dtype.__class__ is FloatDType:
             return x.__class__(getattr(k, name)(x._primitive), k, dtype)
     except RuntimeWarning:  # seen to by ``call``
@@ -364,15 +364,15 @@ def binary(name: str, x: Any, y: Any) -> Any:
     if "F" in entry.kinds:
         try:
             if is_plain_float(x):
-                k, dtype, first = x.backend, x.dtype, x._primitive
+                k, dtype, first = x._backend, x._dtype, x._primitive
                 if is_plain_float(y):
-                    if y.dtype is dtype and y.backend is k:
+                    if y._dtype is dtype and y._backend is k:
                         return of_floats(entry, getattr(k, name)(first, y._primitive), k, dtype)
                 elif y.__class__ is float or y.__class__ is int:
                     return of_floats(entry, getattr(k, name)(first, float(y)), k, dtype)
             elif is_plain_float(y) and (x.__class__ is float or x.__class__ is int):
-                k = y.backend
-                return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y.dtype)
+                k = y._backend
+                return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y._dtype)
         except RuntimeWarning:  # seen to by ``call``
             pass
         except Exception as error:
@@ -382,7 +382,7 @@ def binary(name: str, x: Any, y: Any) -> Any:
 
 def is_plain_float(x: Any) -> bool:
     """Whether ``x`` is a float tensor."""
-    return x.__class__ in _TENSORS and x.dtype.__class__ is FloatDType
+    return x.__class__ in _TENSORS and x._dtype.__class__ is FloatDType
 
 
 def of_floats(entry: Operation, primitive: Any, backend: AnyBackend, dtype: DType) -> Any:
@@ -418,9 +418,9 @@ def tensor_operand(name: str, value: Any) -> Any:
 def float_operand(name: str, value: Any) -> FloatTensor:
     """``value`` as a float tensor; integers become the default float, other kinds are refused."""
     x = tensor_operand(name, value)
-    if x.dtype.kind == "quantized":
+    if x._dtype.kind == "quantized":
         x = dequantized(x)
-    return cast(x, accepted(name, x.dtype, "F", (x,)))  # type: ignore[no-any-return]
+    return cast(x, accepted(name, x._dtype, "F", (x,)))  # type: ignore[no-any-return]
 
 
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:

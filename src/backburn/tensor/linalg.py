@@ -55,6 +55,10 @@ def product(x: Any, y: Any) -> Tensor:
     return binary("matmul", x, y)  # type: ignore[no-any-return]
 
 
+class NoMatrixError(ShapeError, AttributeError):
+    """What is no matrix has no transpose: ``hasattr(x, "T")`` is False."""
+
+
 def matrix_transpose(x: T, /) -> T:
     """``x`` with its last two axes exchanged. Raises :class:`ShapeError` for less than two.
 
@@ -64,7 +68,7 @@ def matrix_transpose(x: T, /) -> T:
     """
     rank = tensor_operand("matrix_transpose", x).ndim
     if rank < 2:
-        raise ShapeError(f"matrix_transpose: a matrix has two axes at least. Operand: {describe((x,))}")
+        raise NoMatrixError(f"matrix_transpose: a matrix has two axes at least. Operand: {describe((x,))}")
     return call("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))  # type: ignore[no-any-return]
 
 
@@ -78,7 +82,7 @@ def transpose(x: T, /) -> T:
         (3, 1)
     """
     if tensor_operand("T", x).ndim != 2:
-        raise ShapeError(
+        raise NoMatrixError(
             f"T: only a matrix is transposed so; write x.mT for stacks of matrices, permute_dims(x, axes) for "
             f"others. Operand: {describe((x,))}"
         )
