@@ -537,3 +537,11 @@ def test_the_name_of_a_backend_is_told_how_to_load_it() -> None:
     name: Any = "numpy"
     with pytest.raises(ArgumentError, match=r"write load_backend\('numpy'\)"):
         Autodiff(name)
+
+
+def test_a_graph_is_that_of_a_level() -> None:
+    """The gradient of a tensor that is marked on the outer level alone has no graph on the inner one."""
+    x = bb.asarray([1.0, 2.0], backend="autodiff(autodiff(numpy))").require_grad()
+    slope: Any = x.grad((x**3.0).sum().backward())
+    with pytest.raises(GraphError, match=r"not on the graph of autodiff\(numpy\), where it .* bb.from_inner\(x"):
+        slope.sum().backward()

@@ -57,7 +57,7 @@ def test_a_name_alone(text: str) -> None:
         ("autodiff(numpy))", r"nothing may follow, and '\)' does"),
         ("numpy numpy", "nothing may follow, and 'numpy' does"),
         ("numpy:", "expected the number of a device and found the end"),
-        ("numpy:x", "expected the number of a device and found 'x'"),
+        ("mine:Mine", "expected the number of a device and found 'Mine'; a class of one's own gets a name by"),
         ("numpy:-1", "a device is a number from 0 on"),
         ("numpy:1.5", "a device is a number from 0 on"),
         ("numpy(a=)", r"expected a value and found '\)'"),

@@ -208,8 +208,9 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         root = _float(self, "backward", tensor).node
         if root is None:
             raise GraphError(
-                "backward: the tensor is not on the graph. Mark what you differentiate for with require_grad(), and "
-                "compute the tensor from it outside of no_grad()"
+                f"backward: the tensor is not on the graph of {self.spec}, where it lives. Mark what you differentiate "
+                f"for with require_grad() on this level, and compute the tensor from it outside of no_grad(); for "
+                f"another level bb.from_inner(x, backend=outer).require_grad() marks it too"
             )
         k: Any = self._inner
         if cotangent is None:

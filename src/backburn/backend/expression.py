@@ -83,6 +83,10 @@ def parse(text: object) -> Expression:
     return expression
 
 
+#: For the name of a class after a colon, which ``backburn conformance`` takes and an expression does not.
+_OWN = "; a class of one's own gets a name by register_backend or register_decorator, or by a package's entry points"
+
+
 class _Parser:
     """A recursive-descent reader."""
 
@@ -96,13 +100,14 @@ class _Parser:
         position = self.position + ahead
         return self.tokens[position][self.tokens[position].lastgroup or 0] if position < len(self.tokens) else ""
 
-    def take(self, kind: str, expected: str) -> str:
-        """The next token, which must be of a kind (or, as a sign, the one expected)."""
+    def take(self, kind: str, expected: str, hint: str = "") -> str:
+        """The next token, which must be of a kind (or, as a sign, the one expected); ``hint`` is for one that is not."""
         token = self.peek()
         fits = bool(token) and self.tokens[self.position].lastgroup == kind and (kind != "sign" or token == expected)
         if not fits:
             what = repr(expected) if kind == "sign" else expected
-            raise unreadable(self.text, f"expected {what} and found {repr(token) if token else 'the end'}")
+            found = f"{token!r}{hint}" if token else "the end"
+            raise unreadable(self.text, f"expected {what} and found {found}")
         self.position += 1
         return token
 
@@ -112,7 +117,7 @@ class _Parser:
         device = None
         if self.peek() == ":":
             self.take("sign", ":")
-            number = self.take("number", "the number of a device")
+            number = self.take("number", "the number of a device", _OWN)
             if not number.isdigit():
                 raise unreadable(self.text, f"a device is a number from 0 on, not {number}")
             device = int(number)

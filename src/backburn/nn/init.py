@@ -130,6 +130,10 @@ def _float(x: Any) -> FloatTensor:
     return x  # type: ignore[no-any-return]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
