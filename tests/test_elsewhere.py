@@ -218,7 +218,7 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: B.asarray([1.0], requires_grad=True), "'requires_grad'; here: asarray(...).require_grad(); it takes"),
     (lambda: B.histogram(X, 10), "histogram() takes 10 by no position; it takes histogram(x, /, *, bins=10,"),
     (lambda: B.vmap(B.exp, in_dims=0), "'in_dims'; here: in_axes; it takes vmap("),
-    (lambda: X.sum().backward(create_graph=True), "unexpected keyword argument 'create_graph'; here: tensors on another level"),
+    (lambda: X.sum().backward(create_graph=True), "'create_graph'; here: tensors on another level"),
     (lambda: X.sum().backward(gradient=X), "'gradient'; here: cotangent; it takes backward(cotangent=None, *, retain"),
     (lambda: np.mean(X), "for np.mean(x) of a tensor write bb.mean(x);"),
     (lambda: np.sum(X, axis=0), "for np.sum(x) of a tensor write bb.sum(x);"),

@@ -101,7 +101,7 @@ class _Parser:
         return self.tokens[position][self.tokens[position].lastgroup or 0] if position < len(self.tokens) else ""
 
     def take(self, kind: str, expected: str, hint: str = "") -> str:
-        """The next token, which must be of a kind (or, as a sign, the one expected); ``hint`` is for one that is not."""
+        """The next token, which must be of a kind (or, as a sign, the one expected); ``hint`` is for others."""
         token = self.peek()
         fits = bool(token) and self.tokens[self.position].lastgroup == kind and (kind != "sign" or token == expected)
         if not fits:
