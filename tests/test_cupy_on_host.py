@@ -40,7 +40,7 @@ def test_every_operation_is_called_as_cupy_wants(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["failed"] == {}
-    assert set(found["lacking"]) <= OF_LIBRARIES
+    assert set(found["lacking"]) <= OF_LIBRARIES, found["lacking"]
     assert set(found["refused"]) <= READING | OF_LIBRARIES, found["refused"]
     assert found["calls"] > 2000
     assert found["launches"] > 10_000

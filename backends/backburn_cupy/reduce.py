@@ -74,6 +74,7 @@ template <typename T> __device__ Chosen<T> smaller(const Chosen<T>& a, const Cho
 
 
 def _extremum(choose: str) -> Callable[[Array, Axes, bool], Array]:
+    # For CUB, CuPy puts other names in the place of x and y, wherever these letters stand in the expressions.
     kernel = cupy.ReductionKernel(
         "T x", "T y", "Chosen<T>(x)", f"{choose}(a, b)", "y = a.value", None, f"backburn_{choose}", "Chosen<T>",
         preamble=_PREAMBLE,

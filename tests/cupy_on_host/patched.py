@@ -55,7 +55,8 @@ def patch(library: str, ours: ctypes.CDLL, name_of: Callable[[str], str | None])
 
 def install() -> Any:
     """Patch CuPy in this process; returns our library."""
-    os.environ.update(CUPY_CACHE_IN_MEMORY="1")  # nothing is compiled, and nothing is kept
+    # Nothing is compiled, and nothing is kept; the sources that use CUB ask NVRTC itself for its version.
+    os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_ACCELERATORS="")
     ours = ctypes.CDLL(NAME, ctypes.RTLD_GLOBAL)
     ours.host_launches.restype, ours.host_problems.restype = ctypes.c_long, ctypes.c_char_p
 

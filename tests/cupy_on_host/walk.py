@@ -21,6 +21,13 @@ SAMPLES_OF_EACH, DTYPES = 6, ("float32", "bfloat16")
 OF_VALUES = ("nonzero", "masked_select", "unique_all")
 
 
+def is_of_values(name: str, error: Exception) -> bool:
+    """Whether an operation refuses values, which are not computed."""
+    from backburn.base.errors import ArgumentError, NumericalInstabilityError
+
+    return isinstance(error, NumericalInstabilityError) or ("quantize" in name and isinstance(error, ArgumentError))
+
+
 class Walk:
     """The calls, and what they have found."""
 
@@ -40,7 +47,7 @@ class Walk:
         self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
         self.calls = 0
         self.failed: dict[str, str] = {}
-        self.lacking: set[str] = set()
+        self.lacking: dict[str, str] = {}
         self.refused: dict[str, str] = {}
 
     def reversed(self, x: Any) -> Any:
@@ -92,20 +99,19 @@ class Walk:
     ) -> None:  # fmt: skip
         """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
         from backburn.backend.table import OPERATIONS
-        from backburn.base.errors import BackendUnavailableError, NumericalInstabilityError
+        from backburn.base.errors import BackendUnavailableError
         from backburn.conformance.checks import arrays, as_tuple, dtype_of, expected_of
 
         self.calls += 1
         name = samples.name
         try:
             results = as_tuple(getattr(self.k, name)(*self.inputs(sample, dtype, lay), **sample.attributes))
-        except BackendUnavailableError:
-            self.lacking.add(name)
-            return
-        except NumericalInstabilityError:  # of values that are not computed
+        except BackendUnavailableError as error:
+            self.lacking.setdefault(name, str(error))
             return
         except Exception as error:
-            self.failed[where] = f"{type(error).__name__}: {error}"[:300]
+            if not is_of_values(name, error):
+                self.failed[where] = f"{type(error).__name__}: {error}"[:300]
             return
         finally:
             self.problems(where)
@@ -122,17 +128,17 @@ class Walk:
 
     def record(self, name: str, sample: Any, dtype: str) -> None:
         """Call an operation while a step is recorded."""
-        from backburn.base.errors import CaptureError, NumericalInstabilityError
+        from backburn.base.errors import CaptureError
 
         try:
             inputs = self.inputs(sample, dtype)
-        except NumericalInstabilityError:  # of values that are not computed
-            return
-        with contextlib.suppress(NumericalInstabilityError), self.recording():
-            try:
+            with self.recording():
                 getattr(self.k, name)(*inputs, **sample.attributes)
-            except CaptureError as error:
-                self.refused[name] = str(error)
+        except CaptureError as error:
+            self.refused[name] = str(error)
+        except Exception as error:
+            if not is_of_values(name, error):
+                self.failed[f"{name}, recorded"] = f"{type(error).__name__}: {error}"[:300]
         self.problems(f"{name}, recorded")
 
     def problems(self, where: str) -> None:
@@ -148,7 +154,7 @@ def main() -> None:
     walk = Walk(patched.install())
     walk.go()
     found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}
-    print(json.dumps({**found, "lacking": sorted(walk.lacking), "refused": walk.refused}))
+    print(json.dumps({**found, "lacking": walk.lacking, "refused": walk.refused}))
 
 
 if __name__ == "__main__":
