@@ -254,6 +254,74 @@ def test_gradients_flow_through_deep_copies_inside_of_transforms() -> None:
     assert gradient.to("numpy").weight.shape == gradient.astype("float64").weight.shape == (3, 2)
 
 
+class Remembering(nn.Module):
+    """A module that keeps what it has computed."""
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(3, 2)
+        self.all: Any = []
+        self.last: Any = None
+
+    def forward(self, x: Any) -> Any:
+        self.hidden = self.layer(x)
+        self.all = [self.hidden, self.hidden * 2.0]
+        self.last = (self.hidden.retain_grad(),)
+        return self.hidden
+
+
+def test_what_was_computed_is_no_part_of_the_state() -> None:
+    model = Remembering()
+    before = model.state_dict()
+    model(normal(4, 3))
+    assert [path for path, _ in model.named_parameters()] == ["layer.weight", "layer.bias"]
+    assert model.num_parameters == 8
+    assert model.named_buffers() == []
+    assert list(model.state_dict()) == list(before)
+    model.load_state_dict(before)
+    assert repr(model).count("f32[4,2] computed") == 3
+    optim.SGD(0.1).step(model, model(normal(4, 3)).sum().backward())
+    assert model.to("numpy").hidden.tolist() == model.hidden.tolist()
+    model.astype("float64").inner()
+    with pytest.raises(GraphError, match=r"deepcopy: .*detach"):
+        copy.deepcopy(model)
+    with bb.no_grad():
+        model(normal(4, 3))
+    assert "hidden" not in model.state_dict()
+    gradients = bb.grad(lambda model: model(normal(4, 3)).sum())(model)
+    assert [path for path, _ in gradients.named_parameters()] == ["layer.weight", "layer.bias"]
+    model.hidden = nn.parameter(bb.ones((2,)))
+    assert "hidden" in model.state_dict()
+
+
+def test_what_was_computed_does_not_take_a_parameters_place() -> None:
+    model: Any = nn.Sequential(nn.Linear(3, 2))
+    weight = model[0].weight
+    with pytest.raises(GraphError, match=r"Linear.weight: .*float32\[3,2\].* Write .detach\(\).require_grad\(\)"):
+        model[0].weight = weight - 0.5 * weight.detach()
+    assert model[0].weight is weight
+    model[0].weight = (weight - 0.5 * weight.detach()).detach().require_grad()
+    with bb.no_grad():
+        model[0].weight = weight * 0.5  # a frozen one, as any constant
+    assert len(model.parameters()) == 2
+    model[0].register_buffer("average", bb.zeros(()))
+    model[0].average = model[0].bias.mean()
+    assert "0.average" in model.state_dict()
+
+
+def test_parameters_are_replaced_inside_of_transforms() -> None:
+    """There they are values of the transform."""
+    x = normal(4, 3)
+
+    def after_a_step(model: Any) -> Any:
+        gradient = bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
+        model.weight = model.weight - 0.1 * gradient.weight
+        return (model(x) ** 2.0).sum()
+
+    model = nn.Linear(3, 2)
+    assert bb.grad(after_a_step)(model).weight.shape == (3, 2)
+    assert model.weight.is_require_grad  # changed in the model, too, as all that a function changes
+
+
 def test_freezing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
     model.freeze("0").freeze("1.b*")

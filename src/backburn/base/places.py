@@ -73,7 +73,7 @@ class Listing(list[T]):
     It is a list to all that works on trees, and to what asks for its ``__class__``; ``type`` tells.
     """
 
-    @property
+    @property  # type: ignore[misc]  # it stands for an attribute that may be set
     def __class__(self) -> Any:
         return list
 

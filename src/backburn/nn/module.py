@@ -24,15 +24,24 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import FloatDType, as_dtype
-from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError, Unsupported, hint_for
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    DTypeError,
+    GraphError,
+    ShapeError,
+    Unsupported,
+    hint_for,
+)
 from backburn.base.places import Listing, Places, Shared, path_matches
 from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import cast as cast_to
-from backburn.tensor.dispatch import is_tensor
+from backburn.tensor.dispatch import describe, is_tensor
 from backburn.tensor.host import asarray
 
 if TYPE_CHECKING:
@@ -59,6 +68,10 @@ class Module:
     dataclasses of tensors and modules, to any depth. One tensor in two places is one parameter, and so is that of a
     module in two places. ``copy.deepcopy(model)`` has parameters of its own, tied to one another as the model's are.
 
+    A tensor that was computed from tracked ones is no parameter: an attribute that is set to one (or to a list, tuple
+    or dict of such), as in ``self.hidden = self.layer(x)``, is no part of the state. In the place of a parameter that
+    requires gradients it is refused with :class:`GraphError`, outside of transforms.
+
         >>> from backburn.nn import Linear, Sequential
         >>> model = Sequential(Linear(3, 2), Linear(2, 1))
         >>> [path for path, tensor in model.named_parameters()]
@@ -70,6 +83,7 @@ class Module:
     #: Whether the model is being trained; layers such as Dropout compute something else then. Set by :meth:`train`.
     training: bool = True
     _buffers: frozenset[str] = frozenset()
+    _results: frozenset[str] = frozenset()  # the attributes that hold what was computed
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; to be overridden."""
@@ -86,20 +100,40 @@ class Module:
             _note_place(error, cast(Module, self))
             raise
 
+    if not TYPE_CHECKING:  # checkers know the attributes
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set an attribute. Raises :class:`GraphError` for a computed tensor in the place of a parameter."""
+            if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers and ACTIVE.get() is None:
+                if _was_computed(value):
+                    held = vars(self).get(name)
+                    if held.__class__ is FloatTensor and held.is_require_grad:
+                        raise GraphError(
+                            f"{type(self).__name__}.{name}: a parameter is a leaf, and this was computed from tracked "
+                            f"tensors: {describe((value,))}. Write .detach().require_grad()"
+                        )
+                    if not is_tensor(held) or _was_computed(held):
+                        object.__setattr__(self, "_results", self._results | {name})
+                elif name in self._results and getattr(value, "is_require_grad", False):
+                    object.__setattr__(self, "_results", self._results - {name})
+            object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
-        buffers = [path for leaf in self._tensors() if _is_buffer(leaf) for path in leaf.paths]
-        return summary(self, frozenset(buffers))
+        leaves = Places(self, is_tensor).leaves
+        roles = {path: "computed" if _is_result(leaf) else "buffer" for leaf in leaves for path in leaf.paths}
+        parameters = [path for leaf in self._parameters() for path in leaf.paths]
+        return summary(self, {path: role for path, role in roles.items() if path not in parameters})
 
     # ---- what it is made of ----
 
     def register_buffer(self, name: str, value: Any) -> None:
         """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained."""
-        self._buffers = self._buffers | {name}
+        self._buffers, self._results = self._buffers | {name}, self._results - {name}
         setattr(self, name, value)
 
     def named_parameters(self) -> list[tuple[str, FloatTensor]]:
         """Each parameter with its path, such as ``"layers.0.weight"``; one in several places under its first path."""
-        return Listing((leaf.path, leaf.value) for leaf in self._tensors() if not _is_buffer(leaf))
+        return Listing((leaf.path, leaf.value) for leaf in self._parameters())
 
     def parameters(self) -> list[FloatTensor]:
         """The parameters, each once. An optimizer's ``step`` takes the model itself, into which it puts new ones."""
@@ -129,7 +163,8 @@ class Module:
 
         Tensors never change, so this is a snapshot and stays one while training goes on.
         """
-        return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if is_tensor(leaf)}
+        known = {path for leaf in self._tensors() for path in leaf.paths}
+        return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if path in known}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
@@ -250,14 +285,18 @@ class Module:
     # ---- helpers ----
 
     def _tensors(self) -> list[Shared]:
-        return Places(self, is_tensor).leaves
+        """The state: parameters and buffers."""
+        return [leaf for leaf in Places(self, is_tensor).leaves if not _is_result(leaf)]
+
+    def _parameters(self) -> list[Shared]:
+        return [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
 
     def _copied(self, change: Callable[[Any], Any]) -> Self:
         """A deep copy in which ``change`` has made each tensor another."""
-        return copy.deepcopy(self, {id(leaf.value): change(leaf.value) for leaf in self._tensors()})
+        return copy.deepcopy(self, {id(leaf.value): change(leaf.value) for leaf in Places(self, is_tensor).leaves})
 
     def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
-        parameters = [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
+        parameters = self._parameters()
         chosen = [leaf for leaf in parameters if any(path_matches(path, pattern) for path in leaf.paths)]
         if parameters and not chosen:
             hint = hint_for(pattern, [path for leaf in parameters for path in leaf.paths])
@@ -348,13 +387,39 @@ register_node(
 # ---- helpers of state and paths ----
 
 
-def _is_buffer(leaf: Shared) -> bool:
-    """Whether a tensor is no parameter: of another kind than float, or in a buffer of the module that holds it."""
+def _attribute(leaf: Shared) -> tuple[Module, str]:
+    """The module that holds a tensor, and the attribute in which it does."""
     holder, key = leaf.places[0]
     while not isinstance(holder.node, Module):
         assert holder.parent is not None
         holder, key = holder.parent, holder.key
-    return leaf.value.dtype.kind != "float" or key in holder.node._buffers
+    return holder.node, key
+
+
+def _is_buffer(leaf: Shared) -> bool:
+    """Whether a tensor is no parameter: of another kind than float, or in a buffer of the module that holds it."""
+    module, name = _attribute(leaf)
+    return leaf.value.dtype.kind != "float" or name in module._buffers
+
+
+def _is_result(leaf: Shared) -> bool:
+    """Whether a tensor is no part of the state: in an attribute that was set to what was computed."""
+    module, name = _attribute(leaf)
+    return name in module._results
+
+
+def _was_computed(value: Any) -> bool:
+    """Whether a tensor was computed from tracked ones, or all that a container holds."""
+    if value.__class__ in (list, tuple, dict):
+        parts = value.values() if value.__class__ is dict else value
+        return bool(value) and all(x.__class__ is FloatTensor and _was_computed(x) for x in parts)
+    if value.__class__ is not FloatTensor or not value.is_tracked:
+        return False
+    try:
+        value.backend.set_require_grad(value.primitive, True)  # refuses what is no leaf
+    except GraphError:
+        return True
+    return False
 
 
 def _value(x: Any) -> Tensor:

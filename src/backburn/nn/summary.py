@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from backburn.backend.contract import is_autodiff
@@ -23,8 +24,8 @@ def short_type(x: Any) -> str:
     return f"{_SHORT.get(letters, letters)}{name[len(letters) :]}[{','.join(map(str, x.shape))}]"
 
 
-def summary(module: Any, buffers: frozenset[str]) -> str:
-    """One line for each module, container and tensor; ``buffers`` are the paths of those that are no parameters."""
+def summary(module: Any, roles: Mapping[str, str]) -> str:
+    """One line for each module, container and tensor; ``roles`` has words for no parameters, by path."""
     lines: list[str] = []
     first_paths: dict[int, str] = {}
 
@@ -37,8 +38,8 @@ def summary(module: Any, buffers: frozenset[str]) -> str:
             lines.append(f"{start}the same as {known or 'the whole'}")
             return 0
         if is_tensor(value):
-            lines.append(f"{start}{short_type(value)}{_role(value, path in buffers)}")
-            return 0 if path in buffers or value is None else int(value.size)
+            lines.append(f"{start}{short_type(value)}{_role(value, roles.get(path))}")
+            return 0 if path in roles else int(value.size)
         if kind is None:
             lines.append(f"{start}{value!r}")
             return 0
@@ -55,9 +56,9 @@ def summary(module: Any, buffers: frozenset[str]) -> str:
     return "\n".join(lines)
 
 
-def _role(x: Any, buffer: bool) -> str:
-    if buffer:
-        return " buffer"
+def _role(x: Any, role: str | None) -> str:
+    if role is not None:
+        return f" {role}"
     return " frozen" if is_autodiff(x.backend) and not x.is_require_grad else ""
 
 
