@@ -614,3 +614,14 @@ def test_an_error_deep_inside_tells_its_place() -> None:
     with pytest.raises(ShapeError) as error:
         nn.Linear(2, 2)(bb.ones(3))
     assert not hasattr(error.value, "__notes__")
+
+
+def test_sizes_may_be_integers_of_numpy() -> None:
+    """As products and maxima of NumPy are."""
+    three: Any = np.int64(3)
+    assert nn.Linear(2 * three, three).weight.shape == (6, 3)
+    assert repr(nn.LSTM(three, three)) == repr(nn.LSTM(3, 3))
+    refused: list[Any] = [np.float32(3), np.int64(0), True, "3"]
+    for wrong in refused:
+        with pytest.raises(ArgumentError, match="Linear: inputs is a whole number from 1 on"):
+            nn.Linear(wrong, 2)

@@ -308,7 +308,8 @@ def _required() -> tuple[str, ...]:
 
 def is_autodiff(value: object) -> bool:
     """Whether ``value`` is a backend that differentiates, ours or somebody else's."""
-    return _differentiates(type(value))
+    kind: Any = type(value)
+    return _differentiates(kind)
 
 
 @lru_cache(256)

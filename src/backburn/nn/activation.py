@@ -117,7 +117,7 @@ class PReLU(Module):
     """
 
     def __init__(self, channels: int = 1, slope: float = 0.25) -> None:
-        sizes("PReLU", channels=channels)
+        (channels,) = sizes("PReLU", channels=channels)
         self.slope = parameter(create.full((channels,), float(number("PReLU", "slope", slope))))
 
     def forward(self, x: Tensor) -> FloatTensor:

@@ -30,7 +30,7 @@ class MultiHeadAttention(Module):
     """
 
     def __init__(self, size: int, heads: int, bias: bool = True, dropout: float = 0.0) -> None:
-        sizes("MultiHeadAttention", size=size, heads=heads)
+        size, heads = sizes("MultiHeadAttention", size=size, heads=heads)
         given: object = bias
         if not isinstance(given, bool):
             raise ArgumentError(f"MultiHeadAttention: bias is True or False, not {bias!r}; dropout=... comes by name")

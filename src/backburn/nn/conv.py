@@ -34,7 +34,7 @@ class Convolution(Module):
         bias: bool = True,
     ) -> None:
         name = type(self).__name__
-        sizes(name, inputs=inputs, outputs=outputs, groups=groups)
+        inputs, outputs, groups = sizes(name, inputs=inputs, outputs=outputs, groups=groups)
         if inputs % groups or outputs % groups:
             raise ArgumentError(f"{name}: {inputs} inputs and {outputs} outputs do not form {groups} equal groups")
         window = each(name, "size", size, self.RANK)

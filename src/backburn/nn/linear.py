@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from backburn.base.errors import ArgumentError
@@ -11,11 +12,13 @@ from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
 
 
-def sizes(layer: str, **given: Any) -> None:
-    """Refuse sizes that are no numbers from 1 on."""
+def sizes(layer: str, **given: Any) -> tuple[int, ...]:
+    """The sizes as Python's integers, NumPy's among them; refuses what is no whole number from 1 on."""
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        whole = hasattr(value, "__index__") and not isinstance(value, bool)
+        if not whole or value < 1:
             raise ArgumentError(f"{layer}: {name} is a whole number from 1 on, not {value!r}")
+    return tuple(map(operator.index, given.values()))
 
 
 class Linear(Module):
@@ -34,7 +37,7 @@ class Linear(Module):
     bias: FloatTensor | None
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
-        sizes("Linear", inputs=inputs, outputs=outputs)
+        inputs, outputs = sizes("Linear", inputs=inputs, outputs=outputs)
         bound = 1.0 / math.sqrt(inputs)
         self.weight = parameter(init.uniform((inputs, outputs), bound))
         self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
@@ -58,7 +61,7 @@ class Embedding(Module):
     weight: FloatTensor
 
     def __init__(self, count: int, size: int, padding_idx: int | None = None) -> None:
-        sizes("Embedding", count=count, size=size)
+        count, size = sizes("Embedding", count=count, size=size)
         first = init.normal((count, size))
         if padding_idx is not None:
             if not -count <= padding_idx < count:

@@ -79,7 +79,7 @@ class BatchNorm(Module):
     running_var: FloatTensor
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1) -> None:
-        sizes("BatchNorm", channels=channels)
+        (channels,) = sizes("BatchNorm", channels=channels)
         if not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
             raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1, not {momentum!r}")
         self.eps = eps
@@ -142,7 +142,7 @@ class GroupNorm(Module):
     bias: FloatTensor | None
 
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True) -> None:
-        sizes("GroupNorm", groups=groups, channels=channels)
+        groups, channels = sizes("GroupNorm", groups=groups, channels=channels)
         if channels % groups:
             raise ArgumentError(f"GroupNorm: {channels} channels do not form {groups} groups of equal size")
         self.groups = groups
@@ -172,7 +172,7 @@ class InstanceNorm(Module):
     bias: FloatTensor | None
 
     def __init__(self, channels: int, eps: float = 1e-5, affine: bool = False) -> None:
-        sizes("InstanceNorm", channels=channels)
+        (channels,) = sizes("InstanceNorm", channels=channels)
         self.channels = channels
         self.eps = eps
         self.weight = parameter(init.ones((channels,))) if affine else None

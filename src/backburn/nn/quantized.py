@@ -284,7 +284,7 @@ class LoRALinear(Module):
     up: FloatTensor
 
     def __init__(self, base: QuantizedLinear | Linear, rank: int = 4, alpha: float | None = None) -> None:
-        sizes("LoRALinear", rank=rank)
+        (rank,) = sizes("LoRALinear", rank=rank)
         self.base = copy.deepcopy(base).freeze()
         shape = base.weight.shape
         outputs, inputs = shape if isinstance(base, QuantizedLinear) else shape[::-1]

@@ -42,7 +42,7 @@ class _Recurrent(Module):
         bidirectional: bool = False,
     ) -> None:
         name = type(self).__name__
-        sizes(name, inputs=inputs, size=size, layers=layers)
+        inputs, size, layers = sizes(name, inputs=inputs, size=size, layers=layers)
         functional.check_probability(name, dropout)
         self.inputs = inputs
         self.size = size
