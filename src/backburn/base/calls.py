@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
+from reprlib import repr as shortened
 from typing import Any, NoReturn, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,6 +49,13 @@ OTHERWISE = {
 }
 
 
+#: Parameters that take several numbers as one argument.
+TOGETHER = {
+    "shape": "a shape is one argument: {name}((2, 3))",
+    "axes": "several axes are one argument: {name}((1, 0))",
+}
+
+
 def told(function: F) -> F:
     """``function``, whose signature is shown without the parameters for what it does not take."""
     found = signature(function)
@@ -62,18 +70,22 @@ def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[s
     name, takes = function.__name__, signature(function)
     hint = ""
     if surplus:
-        fault = f"takes {surplus[0]!r} by no position"
-        if next(iter(takes.parameters)) == "shape":
-            hint = f"; a shape is one argument: {name}((2, 3))"
+        most = sum(p.kind is not Parameter.KEYWORD_ONLY for p in takes.parameters.values())
+        fault = f"takes {most} positional argument{'s' * (most > 1)} at most, and {shortened(surplus[0])} is one more"
+        hint = next((f"; {TOGETHER[word].format(name=name)}" for word in takes.parameters if word in TOGETHER), "")
     else:
         word = next((word for word in OTHERWISE if word in wrong), next(iter(wrong)))
         fault = f"got an unexpected keyword argument {word!r}"
-        ours = RENAMED.get(word)
-        if ours in takes.parameters:
-            hint = f"; here: {ours}"
-        elif word in OTHERWISE:
+        hint = renamed(word, takes)
+        if not hint and word in OTHERWISE:
             hint = f"; here: {OTHERWISE[word].format(name=name)}"
     raise TypeError(f"{name}() {fault}{hint}; it takes {name}{plain(takes)}")
+
+
+def renamed(word: str, takes: Signature) -> str:
+    """What an argument of others is called in a signature, for an error; nothing if it is not there."""
+    ours = RENAMED.get(word)
+    return f"; here: {ours}" if ours in takes.parameters else ""
 
 
 def plain(found: Signature) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import wraps
 from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
 
+from backburn.base.calls import renamed
 from backburn.base.from_burn import BURN
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
@@ -426,7 +428,9 @@ def _tell_options(cls: type) -> None:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from within
             fault = str(error).partition("() ")[2]
-            raise TypeError(f"{cls.__name__}() {fault}; it takes {cls.__name__}({_options(init)})") from None
+            quoted = re.search(r"keyword argument '(\w+)'", fault)
+            hint = renamed(quoted[1], signature(init)) if quoted else ""
+            raise TypeError(f"{cls.__name__}() {fault}{hint}; it takes {cls.__name__}({_options(init)})") from None
 
     type.__setattr__(cls, "__init__", checked)
 

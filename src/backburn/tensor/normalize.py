@@ -63,13 +63,16 @@ def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -
     return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))  # type: ignore[no-any-return]
 
 
-def softmin(x: Tensor, /, axis: int = -1) -> FloatTensor:
+@told
+def softmin(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """:func:`softmax` of ``-x``: the smallest element gets the largest share.
 
     >>> import backburn as bb
     >>> softmin(bb.asarray([0.0, 1000.0])).tolist()
     [1.0, 0.0]
     """
+    if surplus or wrong:
+        refuse(softmin, surplus, wrong)
     x = float_operand("softmin", x)
     return call("softmin", x, axis=axis_of("softmin", x, axis))  # type: ignore[no-any-return]
 
@@ -192,8 +195,15 @@ def batch_norm_training(
 # ---- to length 1 ----
 
 
+@told
 def normalize(
-    x: Tensor, /, *, axis: int | Sequence[int] | None = -1, ord: float = 2.0, eps: float = 1e-12
+    x: Tensor,
+    /,
+    *surplus: Never,
+    axis: int | Sequence[int] | None = -1,
+    ord: float = 2.0,
+    eps: float = 1e-12,
+    **wrong: Never,
 ) -> FloatTensor:
     """``x`` divided by its vector norm of order ``ord`` over ``axis``, or by ``eps`` where that is larger.
 
@@ -201,6 +211,8 @@ def normalize(
     >>> normalize(bb.asarray([[3.0, 4.0], [0.0, 0.0]])).numpy().round(2).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
+    if surplus or wrong:
+        refuse(normalize, surplus, wrong)
     x = float_operand("normalize", x)
     axes, order = axes_of("normalize", x, axis), number("normalize", "ord", ord)
     return call("normalize", x, axis=axes, ord=order, eps=number("normalize", "eps", eps))  # type: ignore[no-any-return]

@@ -150,7 +150,17 @@ def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))  # type: ignore[no-any-return]
 
 
-def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, append: T | None = None) -> T:
+@told
+def diff(
+    x: T,
+    /,
+    *surplus: Never,
+    axis: int = -1,
+    n: int = 1,
+    prepend: T | None = None,
+    append: T | None = None,
+    **wrong: Never,
+) -> T:
     """What each element along ``axis`` exceeds the one before it by, taken ``n`` times; shorter by ``n``.
 
     ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first; the dtype is the promoted
@@ -163,6 +173,8 @@ def diff(x: T, /, *, axis: int = -1, n: int = 1, prepend: T | None = None, appen
         >>> bb.diff(x).tolist(), bb.diff(x, n=2).tolist(), bb.diff(x, prepend=bb.asarray([0])).tolist()
         ([3, 5, 7], [2, 2], [1, 3, 5, 7])
     """
+    if surplus or wrong:
+        refuse(diff, surplus, wrong)
     y = of_kinds("diff", x, "FI")
     along = axis_of("diff", y, axis)
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]

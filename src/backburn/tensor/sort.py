@@ -85,7 +85,10 @@ def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True,
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
 
 
-def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
+@told
+def kthvalue(
+    x: T, k: int, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
+) -> tuple[T, IntTensor]:
     """The ``k``-th smallest element along ``axis``, counted from 1, and its index.
 
     Raises :class:`ArgumentError` when there is no such element, :class:`DTypeError` for bool tensors.
@@ -95,6 +98,8 @@ def kthvalue(x: T, k: int, /, axis: int = -1, *, keepdims: bool = False) -> tupl
         >>> value.item(), index.item()
         (5.0, 0)
     """
+    if surplus or wrong:
+        refuse(kthvalue, surplus, wrong)
     y = of_kinds("kthvalue", x, "FI")
     along = axis_of("kthvalue", y, axis)
     return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
