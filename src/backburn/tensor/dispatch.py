@@ -318,16 +318,38 @@ def flat(operands: Iterable[Any]) -> list[Any]:
     return [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]
 
 
+def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
+    """The highest backend of the operands, and their primitives on it."""
+    backend: AnyBackend | None = None
+    primitives: list[Any] = []
+    for x in operands:
+        if x.__class__ in _TENSORS:
+            if backend is None:
+                backend = x._backend
+            elif x._backend is not backend:
+                break
+            primitives.append(x._primitive)
+        elif x.__class__ is list:
+            break
+        else:
+            primitives.append(x)
+    else:
+        if backend is not None:
+            return backend, primitives
+    # Lists, and operands that others' levels lift.
+    backend = common_backend(name, flat(operands))
+    return backend, [
+        [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
+        for x in operands
+    ]
+
+
 def call(name: str, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
-    backend = common_backend(name, flat(operands))
-    primitives = [
-        [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
-        for x in operands
-    ]
+    backend, primitives = lowered(name, operands)
     try:
         try:
             result = getattr(backend, name)(*primitives, **attributes)
