@@ -208,7 +208,7 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: B.mean(X, 0, keepdim=True), "mean() got an unexpected keyword argument 'keepdim'; here: keepdims;"),
     (lambda: X.std(ddof=1), "'ddof'; here: correction; it takes std("),
     (lambda: X.var(unbiased=True), "here: correction=1 divides by n - 1, correction=0 by n;"),
-    (lambda: X.sum(0, True), "sum() takes 2 positional arguments at most, and True is one more; it takes sum(x, /, axis"),
+    (lambda: X.sum(0, True), "sum() takes 2 positional arguments at most, and True is one more; it takes sum("),
     (lambda: X.mean(colour=1), "mean() got an unexpected keyword argument 'colour'; it takes mean("),
     (lambda: F.softmax(X, dim=1), "softmax() got an unexpected keyword argument 'dim'; here: axis;"),
     (lambda: F.scaled_dot_product_attention(X, X, X, is_causal=True), "'is_causal'; here: causal;"),
