@@ -265,7 +265,7 @@ class Remembering(nn.Module):
     def forward(self, x: Any) -> Any:
         self.hidden = self.layer(x)
         self.all = [self.hidden, self.hidden * 2.0]
-        self.last = (self.hidden.retain_grad(),)
+        self.last = (self.hidden.retain_grad() if self.hidden.is_tracked else self.hidden,)
         return self.hidden
 
 

@@ -283,6 +283,26 @@ class Toy(Wrapper):
         return super().call(operation, *operands, **attributes)
 
 
+def test_backends_with_other_options_do_not_go_by_one_spec(names) -> None:
+    register_decorator("toycount", Toy)
+    plain = load_backend("toycount(numpy)")
+    words = r"start=3.*'toycount\(numpy\)', does not tell start, and one with other options .*override spec in Toy"
+    for spec in ("toycount(numpy, start=3)", "autodiff(toycount(numpy, start=3))"):
+        with pytest.raises(SpecError, match=words):
+            load_backend(spec)
+    assert load_backend("toycount(numpy, start=0)") is load_backend("toycount( numpy )") is plain, "a default"
+    assert load_backend("numpy(quantized=inhibit)") is load_backend("numpy")
+
+    class Telling(Toy):
+        @property
+        def spec(self) -> str:
+            return f"toycount({self.wrapped.spec}, start={self.start})" if self.start else super().spec
+
+    register_decorator("toycount", Telling)
+    assert load_backend("toycount(numpy, start=3)") is load_backend("toycount( numpy, start=3 )")
+    assert load_backend("toycount(numpy, start=3)") is not load_backend("toycount(numpy)")
+
+
 def test_a_decorator_is_found_by_its_name_and_works_inside_autodiff(names) -> None:
     register_decorator("toycount", Toy)
     k = load_backend(" toycount ( numpy )")

@@ -170,7 +170,10 @@ class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> str:
-        """``name(...)`` around the wrapped backend's; to be overridden by a class with options, which it tells."""
+        """``name(...)`` around the wrapped backend's; to be overridden by a class with options.
+
+        It tells those that are not the default, as ``"count(numpy, start=3)"``: a spec is the name of one backend.
+        """
         return f"{self.name}({self._inner.spec})"
 
     @property

@@ -14,7 +14,7 @@ import inspect
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend, lacking
 from backburn.backend.expression import Decorated, Expression, misspelt, parse
@@ -41,6 +41,8 @@ ADAPTERS = {
 #: What was registered in this process, by group and name.
 _registered: dict[tuple[str, str], Any] = {}
 _loaded: dict[str, AnyBackend] = {}
+#: The options that the specs of what was loaded do not tell, by these specs.
+_given: dict[str, dict[str, Any]] = {}
 
 
 class BackendWarning(UserWarning):
@@ -121,7 +123,8 @@ def load_backend(spec: str) -> AnyBackend:
         >>> load_backend("autodiff(numpy)").inner_backend is load_backend("numpy")
         True
 
-    Raises :class:`SpecError` for an expression that cannot be read or a name that nothing goes by, and
+    Raises :class:`SpecError` for an expression that cannot be read, a name that nothing goes by, and options that the
+    spec does not tell, where what was made with others goes by it already; and
     :class:`BackendUnavailableError` for a backend that is known and cannot be used here.
     """
     try:
@@ -129,9 +132,8 @@ def load_backend(spec: str) -> AnyBackend:
     except TypeError:  # not even hashable
         known = None
     if known is None:
-        known = _made(parse(spec))
-        known = _loaded.setdefault(known.spec, known)
-        _loaded[spec] = known
+        expression = parse(spec)
+        known = _loaded[spec] = _interned(expression, _made(expression))
     return known
 
 
@@ -257,8 +259,7 @@ def _made(expression: Expression) -> AnyBackend:
     if _is_decorator(name):
         if not isinstance(expression, Decorated):
             raise expression.error(f"{name} wraps a backend: write {name}(numpy)")
-        inner = _made(expression.inner)
-        inner = _loaded.setdefault(inner.spec, inner)
+        inner = _interned(expression.inner, _made(expression.inner))
         return _call(expression, _find(DECORATORS, name), (inner,), {})
     factory = _find(BACKENDS, name)
     if factory is None:
@@ -282,6 +283,33 @@ def _refusal(name: str, factory: Any, operands: int, words: list[str], cause: Ty
         takes = []
     known = f"; it takes {', '.join(takes)}" if takes else "; it takes none"
     return f"{name} does not take {', '.join(words)}{known}"
+
+
+def _interned(expression: Expression, made: AnyBackend) -> AnyBackend:
+    """The backend that goes by the spec of ``made``, which is ``made`` itself unless there is one already."""
+    known, untold = _loaded.setdefault(made.spec, made), _untold(expression, made)
+    if known is made:
+        _given[made.spec] = untold
+    elif untold != _given.get(made.spec, {}):
+        raise expression.error(
+            f"the spec of what {expression.name} makes, {made.spec!r}, does not tell "
+            f"{', '.join(untold or _given[made.spec])}, and one with other options goes by it already: "
+            f"override spec in {type(made).__name__}, so that it tells the options that are not the default"
+        )
+    return known
+
+
+def _untold(expression: Expression, made: AnyBackend) -> dict[str, Any]:
+    """The options of an expression that the spec of what was made does not tell, without those that are the default."""
+    told = parse(made.spec).options
+    if expression.options.keys() <= told.keys():
+        return {}
+    factory = _find(DECORATORS if isinstance(expression, Decorated) else BACKENDS, expression.name)
+    try:
+        defaults = {name: p.default for name, p in inspect.signature(cast(Any, factory)).parameters.items()}
+    except (TypeError, ValueError):
+        defaults = {}
+    return {k: v for k, v in expression.options.items() if k not in told and (k not in defaults or defaults[k] != v)}
 
 
 def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...], device: dict[str, int]) -> AnyBackend:
