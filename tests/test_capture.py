@@ -13,7 +13,7 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.nn import functional
-from backburn.transforms import CaptureWarning
+from backburn.transforms import CaptureWarning, capturing
 
 TAPING = "autodiff(taping)"
 
@@ -398,3 +398,66 @@ def test_an_output_that_is_a_part_of_the_old_state() -> None:
         state, out = step(state, bb.asarray(float(number), backend=TAPING))
         found.append(out.tolist())
     assert found == [[2.0, 3.0], [2.0, 1.0], [3.0, 4.0], [5.0, 4.0]]
+
+
+def without_bias(model: Any, optimizer: Any) -> None:
+    model[0].bias = (model[0].bias * 0.0).detach().require_grad()
+
+
+def step_besides(model: Any, optimizer: Any) -> None:
+    ((x, y),) = batches(1, model[0].weight.backend.spec)
+    train_step((model, optimizer), x, y)
+
+
+def forget(model: Any, optimizer: Any) -> None:
+    memories = optimizer.state_dict()
+    optimizer.load_state_dict({k: v if isinstance(v, int) else v * 0.0 for k, v in memories.items()})
+
+
+INTERVENTIONS: dict[str, Any] = {
+    "another parameter": without_bias,
+    "no dropout": lambda model, optimizer: model.eval(),
+    "a frozen layer": lambda model, optimizer: model.freeze("0.*"),
+    "another rate": lambda model, optimizer: setattr(optimizer, "lr", 0.3),
+    "what is remembered": forget,
+    "a step besides": step_besides,
+    "other weights": lambda model, optimizer: model.load_state_dict(
+        {path: value * 0.5 for path, value in model.state_dict().items()}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_what_is_changed_between_replays_is_seen(name: str) -> None:
+    """A state that is as a replay left it is not looked through again; one that is not, is."""
+
+    def run(backend: str, wrap: Any) -> list[float]:
+        model, optimizer = model_on(backend, 0.3), optim.Adam(0.05)
+        step, found = wrap(train_step), []
+        bb.random.seed(5)
+        for i, (x, y) in enumerate(batches(12, backend)):
+            if i == 6:
+                INTERVENTIONS[name](model, optimizer)
+            _, loss = step((model, optimizer), x, y)
+            found.append(loss.item())
+        return found
+
+    plain = run("autodiff(numpy)", lambda f: f)
+    np.testing.assert_array_equal(run(TAPING, bb.capture), plain)
+
+
+def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+    look = capturing._Slots.__init__
+
+    def looking(self: Any, state: Any) -> None:
+        walks.append(1)
+        look(self, state)
+
+    monkeypatch.setattr(capturing._Slots, "__init__", looking)
+    step, (model, optimizer) = bb.capture(train_step), (model_on(TAPING), optim.Adam(0.01))
+    counts = []
+    for x, y in batches(6, TAPING):
+        step((model, optimizer), x, y)
+        counts.append(len(walks))
+    assert counts[2:] == [counts[2]] * 4

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import is_
 from typing import Any, Literal
 
 from backburn.backend.capture import Replay
-from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
@@ -68,6 +69,8 @@ class Captured:
         self._step = step
         self._on_fallback = on_fallback
         self._plans: list[tuple[Any, _Plan | str | None]] = []
+        #: What was replayed last: the plan, the state that it left, and the keys of the rest.
+        self._last: tuple[_Plan, _Slots, Any] | None = None
         #: Why the last call did not replay; empty if it did.
         self.reason = "it has not been called"
 
@@ -82,12 +85,19 @@ class Captured:
 
     def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
         """One step: the new state, and what the step returned besides."""
-        slots, inputs = _Slots(state), _Inputs(batch)
+        inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get())
+        last, self._last = self._last, None
+        if last is not None:
+            same, left, around = last
+            if around == (inputs.key, *contexts) and left.are_as_left(state) and same.holds():
+                result, self._last = same.replay(left, inputs), last
+                return result
+        slots = _Slots(state)
         base = _base(slots, inputs)
         if not base.capabilities.capture:
             self.reason = f"{base.spec} does not record"
             return self._run(slots, batch)
-        key = (slots.key(), inputs.key, RECORDING.get(), DEFAULT_FLOAT.get())
+        key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if known == key), None)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
@@ -103,7 +113,9 @@ class Captured:
             self.reason = plan
             return self._run(slots, batch)
         self.reason = ""
-        return plan.replay(slots, inputs)
+        plan.enter(slots)
+        result, self._last = plan.replay(slots, inputs), (plan, slots, key[1:])
+        return result
 
     def _run(self, slots: _Slots, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """The step as it is, after which the old state is given away all the same."""
@@ -164,25 +176,30 @@ class _Plan:
         self.program: Replay | None = None
         self.out: list[Any] = []
         self.structure: Structure | None = None
+        self._makers: list[Maker | None] | None = None
 
     def holds(self) -> bool:
         """Whether all is so that was assumed, also of the generator that is the current one now."""
         self.generator.target = random.default_generator()
         return self.recording.holds
 
+    def enter(self, slots: _Slots) -> None:
+        """Let the program go on from a state that it has not left itself."""
+        assert self.program is not None
+        for place, (x, held) in enumerate(zip(slots.tensors, self.program.state, strict=True)):
+            if (primitive := _primitive(x)) is not held:
+                self.program.set_state(place, primitive)
+
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the backend's."""
-        program, before = self.program, slots.tensors
-        assert program is not None
+        assert self.program is not None
         assert self.structure is not None
-        for place, (x, held) in enumerate(zip(before, program.state, strict=True)):
-            if (primitive := _primitive(x)) is not held:
-                program.set_state(place, primitive)
-        outputs = iter(program(inputs.primitives, self.recording.advance()))
-        slots.put([_rebuilt(x, p) for x, p in zip(before, program.state, strict=True)])
-        for x in before:
-            _give_away(x)
-        leaves = [_rebuilt(x, next(outputs), False) if isinstance(x, Tensor) else x for x in self.out]
+        outputs = iter(self.program(inputs.primitives, self.recording.advance()))
+        slots.renew(self.program.state)
+        if self._makers is None:
+            self._makers = [_maker(x, False) if isinstance(x, Tensor) else None for x in self.out]
+        made = zip(self.out, self._makers, strict=True)
+        leaves = [x if make is None else make(next(outputs)) for x, make in made]
         return slots.state, unflatten(self.structure, leaves)
 
 
@@ -192,9 +209,11 @@ class _Slots:
     def __init__(self, state: Any) -> None:
         self._box = [state]
         self._leaves = flatten(self._box)
-        self._places = Places(self._box, lambda x: isinstance(x, Tensor | Carrier)).leaves
+        self._walk = Places(self._box, lambda x: isinstance(x, Tensor | Carrier))
+        self._places = self._walk.leaves
         self.tensors: list[Tensor] = []
         self._carried: dict[int, list[str]] = {}
+        self._makers: list[Maker] = []
         for i, place in enumerate(self._places):
             if isinstance(place.value, Carrier):
                 carried = place.value.carried()
@@ -216,6 +235,37 @@ class _Slots:
                 place.value.carry({name: next(rest) for name in self._carried[i]}, owned)
             else:
                 place.put(next(rest))
+
+    def renew(self, primitives: Iterable[Any]) -> None:
+        """Give the tensors away, and put others like them over ``primitives`` in their places."""
+        before = self.tensors
+        if not self._makers:
+            self._makers = [_maker(x) for x in before]
+        self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
+        self.put(self.tensors)
+        self._walk.remember()
+        for x in before:
+            _give_away(x)
+
+    def are_as_left(self, state: Any) -> bool:
+        """Whether ``state``, or a tuple of the same parts, is what was put here last, and nothing in it has changed."""
+        mine = self.state
+        if state is not mine:
+            if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
+                return False
+            if not all(map(is_, state, mine)):
+                return False
+        if not self._walk.unchanged():
+            return False
+        rest = iter(self.tensors)
+        for i, place in enumerate(self._places):
+            if i not in self._carried:
+                next(rest)
+                continue
+            now = place.value.carried()
+            if list(now) != self._carried[i] or any(x.primitive is not next(rest).primitive for x in now.values()):
+                return False
+        return True
 
     def key(self) -> Any:
         """What must be equal for one program to serve two states."""
@@ -288,18 +338,30 @@ def _primitive(x: Tensor) -> Any:
     return primitive
 
 
-def _rebuilt(x: Tensor, primitive: Any, require_grad: bool = True) -> Tensor:
+def _rebuilt(x: Tensor, primitive: Any) -> Tensor:
     """A tensor over ``primitive`` like ``x``: on its backend, of its kind, a leaf that requires gradients like it."""
-    kind = x.dtype.kind
+    return _maker(x)(primitive)
 
-    def up(k: Any) -> Any:
-        return _up(k, kind)(up(k.inner_backend)) if is_autodiff(k) else primitive
 
-    k: AnyBackend = x.backend
-    made = up(k)
-    if require_grad and x.is_require_grad:
-        made = k.set_require_grad(made, True)
-    return type(x)(made, k, x.dtype)
+Maker = Callable[[Any], Tensor]
+
+
+def _maker(x: Tensor, require_grad: bool = True) -> Maker:
+    """What makes a tensor like ``x`` over another primitive of the backend that computes."""
+    levels: list[Any] = []
+    k: Any = x.backend
+    while is_autodiff(k):
+        levels.insert(0, _up(k, x.dtype.kind))
+        k = k.inner_backend
+    kind, backend, dtype = type(x), x.backend, x.dtype
+    mark: Any = backend.set_require_grad if require_grad and x.is_require_grad else None
+
+    def made(primitive: Any) -> Tensor:
+        for up in levels:
+            primitive = up(primitive)
+        return kind(primitive if mark is None else mark(primitive, True), backend, dtype)
+
+    return made
 
 
 def _down(k: Any, kind: str) -> Any:
