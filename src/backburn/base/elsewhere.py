@@ -370,7 +370,7 @@ class ReadOnly(Elsewhere):
         )
 
 
-class Listing(type):
+class Telling(type):
     """The class of classes whose ``dir`` and ``help`` are without what only tells."""
 
     def __dir__(cls) -> list[str]:

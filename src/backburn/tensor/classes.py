@@ -16,7 +16,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.calls import refuse, told
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
-from backburn.base.elsewhere import Listing, tell_methods
+from backburn.base.elsewhere import Telling, tell_methods
 from backburn.base.errors import (
     ArgumentError,
     BackendMismatchError,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from backburn.tensor.kinds import BoolKind, FloatKind, IntKind, QuantizedKind
 
 
-class Tensor(metaclass=Listing):
+class Tensor(metaclass=Telling):
     """An immutable array of one dtype on one backend.
 
     Made by :func:`asarray` and the other creation functions. It knows its :attr:`backend`, is never changed

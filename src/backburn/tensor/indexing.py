@@ -39,7 +39,7 @@ def getitem(x: T, key: Any, /) -> T:
         >>> x[1].tolist(), x[:, ::-1].tolist(), x[x > 4].tolist(), x[[1, 0], [0, 2]].tolist()
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
-    if x.dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
+    if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
         return _viewed(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
         return call("take", x, cast(key, int64), axis=0)  # type: ignore[no-any-return]
@@ -179,7 +179,7 @@ def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
 
 def _viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
     """``x`` in these ranges and then this shape."""
-    k, y = x.backend, x._primitive
+    k, y = x._backend, x._primitive
     try:
         if any(s.step != 1 or s.stop - s.start != n for s, n in zip(ranges, x.shape, strict=True)):
             y = k.slice(y, ranges)
@@ -187,7 +187,7 @@ def _viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
             y = k.reshape(y, shape)
     except Exception as error:
         explain("slice", (x,), {"key": ranges}, error)
-    return x.__class__(y, k, x.dtype)
+    return x.__class__(y, k, x._dtype)
 
 
 # ---- reading a key ----
