@@ -139,6 +139,26 @@ def test_bad_keys_are_refused(tmp_path: Path, key: object) -> None:
         save_state(tmp_path / "s", {"a": {key: 1}})
 
 
+def test_the_message_for_a_key_shows_what_would_do(tmp_path: Path) -> None:
+    for tree in ({1: 2}, {"best": {1: 2}}):
+        with pytest.raises(DTypeError, match=r": the keys of what is saved are strings, not 1; '1' would do$") as found:
+            save_state(tmp_path / "s", tree)
+        assert str(found.value).startswith("the state: " if 1 in tree else "best: ")
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    numbers = {"best": np.float32(1.5), "steps": np.int64(3), "done": np.bool_(True), "rate": np.float64(0.1)}
+    save_state(tmp_path / "s", numbers)
+    found = load_state(tmp_path / "s")
+    assert found == {"best": 1.5, "steps": 3, "done": True, "rate": 0.1}
+    assert [type(found[name]) for name in numbers] == [float, int, bool, float]
+    save_model(tmp_path / "m", STATE, about={"best": np.float32(1.5)})
+    assert load_model(tmp_path / "m").about == {"best": 1.5}
+    for wrong in (np.ones(2), object()):
+        with pytest.raises(DTypeError, match="best"):
+            save_model(tmp_path / "w", STATE, about={"best": wrong})
+
+
 # ---- damage ----
 
 

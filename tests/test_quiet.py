@@ -27,6 +27,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "grad": lambda: bb.grad(lambda x: bb.sqrt(x).sum())(bb.asarray(ZERO)),
     "hvp": lambda: bb.hvp(lambda x: (x**1.5).sum(), (bb.asarray(ZERO),), (bb.asarray(ZERO),)),
     "layers": lambda: bb.nn.functional.softmax(bb.asarray([[np.inf, np.inf]])),
+    "determinant": lambda: bb.linalg.det(bb.eye(500) * 3.0),
+    "its logarithm": lambda: bb.linalg.slogdet(bb.full((2, 2), np.nan)),
+    "its gradient": lambda: bb.grad(bb.linalg.det)(bb.eye(500) * 3.0),
+    "inverse": lambda: bb.linalg.inv(bb.eye(2) * 1e-39),
+    "solution": lambda: bb.linalg.solve(bb.eye(2) * 1e-30, bb.full((2,), 1e30)),
     "integers": lambda: bb.asarray([1, 2]) // bb.asarray([0, 1]),
 }
 

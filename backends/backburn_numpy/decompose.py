@@ -16,6 +16,11 @@ from backburn_numpy.reduce import narrowed, widened
 Array = Any
 
 
+#: For what NumPy's own modules would warn of, such as rounding to float32: warnings of this package alone are filtered.
+_quietly = np.errstate(all="ignore")
+
+
+@_quietly
 def _attempt(
     function: Callable[..., Any], x: Array, *others: Any, why: str, error: type[LinearAlgebraError], **options: Any
 ) -> Any:
@@ -130,15 +135,18 @@ def inv(x: Array, /) -> Array:
     return narrowed(_attempt(np.linalg.inv, widened(x), why="is singular", error=SingularMatrixError), x)
 
 
+@_quietly
 def det(x: Array, /) -> Array:
     return np.asarray(np.linalg.det(widened(x)), x.dtype)
 
 
+@_quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     sign, logarithm = np.linalg.slogdet(widened(x))
     return np.asarray(sign, x.dtype), np.asarray(logarithm, x.dtype)
 
 
+@_quietly
 def cofactors(x: Array, /) -> Array:
     wide = widened(x)
     inverse = wide
@@ -149,7 +157,7 @@ def cofactors(x: Array, /) -> Array:
     except np.linalg.LinAlgError:
         condition = math.inf
     if condition * EPS[wide.dtype.name] < 0.001 and 0 not in x.shape:
-        return narrowed(np.linalg.det(wide)[..., None, None] * np.matrix_transpose(inverse), x)
+        return narrowed(det(wide)[..., None, None] * np.matrix_transpose(inverse), x)
     from backburn_numpy.backend import NumpyBackend
 
     return OPERATIONS["cofactors"].body(NumpyBackend(), x)

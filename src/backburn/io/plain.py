@@ -33,7 +33,8 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     """``tree`` as JSON knows it; its tensors go into ``arrays`` under dotted names that begin with ``name``.
 
     Nodes are mappings with string keys, lists and tuples (which come back as lists); leaves are tensors, NumPy arrays,
-    numbers, strings, truth values and None. Raises :class:`DTypeError` for anything else.
+    numbers (NumPy's come back as Python's), strings, truth values and None. Raises :class:`DTypeError` for all
+    else.
     """
     if isinstance(tree, (Tensor, np.ndarray)):
         while name in arrays:  # {"a.b": x, "a": {"b": y}}
@@ -44,10 +45,15 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
             return {MARK: name, **parts_of(name, tree, arrays)}
         arrays[name] = as_array(name, tree)
         return {MARK: name}
+    if isinstance(tree, np.generic) and tree.dtype.kind in "fiub":
+        tree = tree.item()
     if isinstance(tree, Mapping):
         for key in tree:
-            if not isinstance(key, str) or key == MARK:
-                raise DTypeError(f"{name}: keys of what is saved are strings, and not {MARK!r}: {key!r}")
+            if not isinstance(key, str):
+                advice = f"; {str(key)!r} would do" if isinstance(key, (int, float)) else ""
+                raise DTypeError(f"{name or 'the state'}: the keys of what is saved are strings, not {key!r}{advice}")
+            if key == MARK:
+                raise DTypeError(f"{name or 'the state'}: among keys {MARK!r} stands for arrays: choose another")
         return {key: take_apart(value, f"{name}.{key}" if name else key, arrays) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
         return [take_apart(value, f"{name}.{i}", arrays) for i, value in enumerate(tree)]

@@ -70,7 +70,11 @@ def save_model(
     for name, x in state.items():
         if isinstance(x, QuantizedTensor):
             schemes[name] = parts_of(name, x, arrays)
-    _write(path, MODEL, arrays, dict(about or {}), schemes)
+    beside: dict[str, NDArray[Any]] = {}
+    document = take_apart(dict(about or {}), "", beside)
+    if beside:
+        raise DTypeError(f"save_model: about holds plain values, and {min(beside)} is an array: save_state takes trees")
+    _write(path, MODEL, arrays, document, schemes)
 
 
 def load_model(path: str | os.PathLike[str]) -> Saved:
