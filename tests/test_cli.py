@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,38 @@ def test_ctrl_c_while_it_is_imported_prints_no_traceback() -> None:
         timeout=240,
     )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_run_that_diverges_stops_with_an_error(run, config: Path, tmp_path: Path) -> None:
+    text = config.read_text()
+    config.write_text(f'{text}[optimizer]\nname = "sgd"\nlearning_rate = 1e30\n')
+    status, out, err = run("train", config)
+    words = r"backburn: training has diverged: the loss is (nan|inf) in epoch 1\. Try a smaller learning_rate than 1e\+30"
+    assert status == 2
+    assert re.match(words + "; there is nothing to keep", err)
+    assert "held-out accuracy" not in out
+
+
+def test_a_run_that_diverges_keeps_the_last_good_epoch(run, config: Path, tmp_path: Path, monkeypatch) -> None:
+    from backburn.io import load_model
+    from backburn.nn.functional import cross_entropy
+    from backburn.train import trainer
+
+    batches = iter(range(10**6))
+
+    def loss(*x: Any, **options: Any) -> Any:
+        return cross_entropy(*x, **options) * (1.0 if next(batches) < 100 else 1e39)
+
+    monkeypatch.setattr(trainer, "cross_entropy", loss)
+    config.write_text(config.read_text().replace("epochs = 2", "epochs = 5"))
+    status, _, err = run("train", config)
+    assert status == 2
+    found = re.search(r"in epoch (\d)\. .*; the model of epoch (\d) is in .*out$", err.strip())
+    assert found is not None
+    assert int(found[2]) == int(found[1]) - 1 > 0
+    assert load_model(tmp_path / "out" / "model.safetensors").about["epoch"] == int(found[2])
+    monkeypatch.undo()
+    assert run("train", config, "--resume")[0] == 0
 
 
 def test_ctrl_c_in_the_first_epoch_keeps_nothing(run, config: Path, tmp_path: Path, monkeypatch) -> None:

@@ -3,9 +3,9 @@
 NaN and infinities are values, so no operation warns of them. An ``np.errstate`` around every call would cost more than
 most calls, and ``np.seterr`` would change the user's NumPy: instead NumPy's RuntimeWarning is ignored where it points
 to the modules of this package. Where a program makes errors of all warnings later, tensors and gradients see to it
-(:func:`backburn.base.quiet.silence`). A program that calls the backend itself then, or that shows all warnings by a later
-filter (``warnings.simplefilter("always")``), which comes before this one, adds ``ignore::RuntimeWarning:backburn_numpy``
-to its filters.
+(:func:`backburn.base.quiet.silence`). One that calls the backend itself then, or that shows all warnings by a filter
+that is added later and so comes first (``warnings.simplefilter("always")``), adds another for this package:
+``warnings.filterwarnings("ignore", category=RuntimeWarning, module="backburn_numpy")``.
 """
 
 import warnings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backburn.backend import AnyBackend, is_autodiff, load_backend
-from backburn.base.errors import BackburnError, ConfigError
+from backburn.base.errors import BackburnError, ConfigError, NumericalInstabilityError
 from backburn.tensor.create import full
 
 DEFAULT = "autodiff(numpy)"
@@ -171,8 +171,8 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
     """Run the epochs that are left and save the run; how many are saved, and what cut the run short.
 
     It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
-    also where a signal ends it. A save waits for the disk, and so has a thread of its own beside the next epoch:
-    tensors never change.
+    also where a signal ends it or the loss is no finite number. A save waits for the disk, and so has a thread of its
+    own beside the next epoch: tensors never change.
     """
     from tqdm import tqdm
 
@@ -181,6 +181,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
 
     epochs = trainer.config.train.epochs
     signalled: KeyboardInterrupt | None = None
+    diverged: NumericalInstabilityError | None = None
     saving: Future[int] | None = None
     waiting: dict[str, Any] | None = None
     started = due = time.perf_counter()
@@ -208,8 +209,13 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
                 )
         except KeyboardInterrupt as interrupt:  # what the unfinished epoch did to the model is left out
             signalled = interrupt
+        except NumericalInstabilityError as error:
+            diverged = error
         saved = saving.result() if saving else saved
         saved = writer.submit(save, waiting).result() if waiting else saved
+    if diverged is not None:
+        kept = f"the model of epoch {saved} is in {folder}" if saved else "there is nothing to keep"
+        raise NumericalInstabilityError(f"{diverged}; {kept}") from diverged
     if signalled is None:
         print(f"time      {time.perf_counter() - started:.1f} s")
     return saved, signalled

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from typing import Any
 
 from backburn.backend import AnyBackend
-from backburn.base.errors import ConfigError
+from backburn.base.errors import ConfigError, NumericalInstabilityError
 from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
 from backburn.data.loader import generator
 from backburn.nn import Module
@@ -70,7 +71,10 @@ class Trainer:
         return -(-len(self.images) // self.config.train.batch_size)
 
     def run_epoch(self, progress: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Epoch:
-        """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by."""
+        """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by.
+
+        Raises :class:`NumericalInstabilityError` when the loss or a parameter is no finite number any more.
+        """
         number = len(self.history) + 1
         train, backend = self.config.train, self.backend
         how = Distortion(**self.config.data.distort.model_dump())
@@ -83,13 +87,22 @@ class Trainer:
                 y = asarray(digits, backend=backend)
                 logits = self.model(asarray(pixels.reshape(len(pixels), -1), backend=backend))
                 loss = cross_entropy(logits, y, label_smoothing=train.label_smoothing)
+                value = float(loss.item())
+                if not isfinite(value):
+                    raise self._diverged(f"the loss is {value} in epoch {number}")
                 self.optimizer.step(self.model, loss.backward())
-                loss_sum += float(loss.item()) * len(pixels)
+                loss_sum += value * len(pixels)
                 correct += int((logits.argmax(axis=1) == y).sum().item())
+        if not all((x.max_abs() < inf).item() for x in self.model.parameters()):
+            raise self._diverged(f"not all parameters are finite after epoch {number}")
         unseen = accuracy(self.model, *self.unseen)
         epoch = Epoch(number, loss_sum / len(images), correct / len(images), unseen)
         self.history.append(epoch)
         return epoch
+
+    def _diverged(self, how: str) -> NumericalInstabilityError:
+        rate = self.config.optimizer.learning_rate
+        return NumericalInstabilityError(f"training has diverged: {how}. Try a smaller learning_rate than {rate:g}")
 
     def held_out_accuracy(self) -> float:
         """The share of held-out images whose digit the model tells."""
