@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -91,3 +93,26 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("BACKBURN_BACKEND", "")
     assert bb.default_backend().spec == bb.zeros(1).backend.spec == "autodiff(numpy)"
     assert base_backend(None).spec == "numpy"
+
+
+def test_a_block_holds_in_its_own_thread() -> None:
+    """Unless the context is taken along."""
+    x = bb.asarray([1.0]).require_grad()
+    found: list[Any] = []
+
+    def note() -> None:
+        found.append((doubled(x).is_tracked, bb.default_backend().spec, bb.default_dtype()))
+
+    with bb.no_grad(), bb.use_backend("numpy"), bb.use_dtype("float64"):
+        for target, arguments in ((note, ()), (contextvars.copy_context().run, (note,))):
+            thread = threading.Thread(target=target, args=arguments)
+            thread.start()
+            thread.join()
+    assert found == [(True, "autodiff(numpy)", bb.float32), (False, "numpy", bb.float64)]
+
+
+def test_a_block_that_is_not_entered_says_so() -> None:
+    block = bb.use_backend("numpy")
+    assert repr(block) == "<use_backend: has no effect until a with statement enters it>"
+    with block:
+        assert repr(block) == "<use_backend: entered>"

@@ -86,6 +86,15 @@ def test_a_last_partial_batch_may_be_left_out(length: int, sizes: list[int]) -> 
         assert [len(x) for (x,) in batches(np.arange(length), batch_size=3, seed=seed, drop_last=True)] == sizes
 
 
+def test_the_number_of_batches_is_known() -> None:
+    order = batches(np.arange(7), batch_size=3)
+    assert len(order) == 3
+    next(order)
+    assert (len(order), len(list(order)), len(order)) == (2, 2, 0)
+    assert len(batches(np.arange(7), batch_size=3, drop_last=True, seed=0)) == 2
+    assert len(batches(np.arange(0), batch_size=3)) == 0
+
+
 def test_shuffled_batches_have_everything_once_and_keep_rows_together() -> None:
     x = np.arange(100)
     found = list(batches(x, -x, batch_size=32, seed=0))

@@ -322,6 +322,18 @@ def test_parameters_are_replaced_inside_of_transforms() -> None:
     assert model.weight.is_require_grad  # changed in the model, too, as all that a function changes
 
 
+def test_slices_of_rows_are_rows_of_the_same_modules() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
+    x = normal(4, 3)
+    first: Any = model[:2]
+    assert type(first) is nn.Sequential
+    assert list(first) == list(model)[:2]
+    np.testing.assert_array_equal(first(x).numpy(), model[1](model[0](x)).numpy())
+    assert type(nn.ModuleList(model)[::2]) is nn.ModuleList
+    with pytest.raises(DTypeError, match="Sequential: takes the number of a module or a slice, not '0'"):
+        model["0"]  # type: ignore[call-overload]
+
+
 def test_freezing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
     model.freeze("0").freeze("1.b*")

@@ -38,8 +38,10 @@ def scoped(variable: ContextVar[T], value: T) -> Iterator[T]:
 class Block(Generic[T]):
     """What ``no_grad()`` and its like return: for a ``with`` statement, or a decorator that runs a function inside one.
 
-    It may be entered several times. Functions whose bodies run after the call (generators and coroutines) are refused
-    with :class:`ArgumentError`: a decorator could not know when they run.
+    It may be entered several times; until it is entered it has no effect. What it sets holds in its own thread or
+    task, for it is a context variable: ``contextvars.copy_context().run`` takes it to another. Functions whose bodies
+    run after the call (generators and coroutines) are refused with :class:`ArgumentError`: a decorator could not know
+    when they run.
     """
 
     __slots__ = ("_entered", "_make", "_name")
@@ -49,6 +51,10 @@ class Block(Generic[T]):
         self._name = name
         self._make = make
         self._entered: list[AbstractContextManager[T]] = []
+
+    def __repr__(self) -> str:
+        state = "entered" if self._entered else "has no effect until a with statement enters it"
+        return f"<{self._name}: {state}>"
 
     def __enter__(self) -> T:
         block = self._make()

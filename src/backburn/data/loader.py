@@ -34,13 +34,14 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
 
 def batches(
     *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
-) -> Iterator[Arrays]:
+) -> Batches:
     """Go through arrays of one length together, ``batch_size`` elements at a time.
 
     The last batch may be smaller, and with ``drop_last`` is left out then, as suits a recorded step or BatchNorm.
     With a ``seed``, in an order that is drawn anew for each ``epoch``: the same ``seed`` and ``epoch`` give the same
-    order on every machine, and no other state is involved. Without one, in the given order. Raises
-    :class:`ShapeError` for arrays of several lengths and :class:`ArgumentError` for a batch size below 1.
+    order on every machine, and no other state is involved. Without one, in the given order. ``len`` is the number of
+    batches that are left. Raises :class:`ShapeError` for arrays of several lengths and :class:`ArgumentError` for a
+    batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
         ...     print(x, y)
@@ -49,13 +50,33 @@ def batches(
         [4] [16]
         >>> [x for x, in batches(np.arange(5), batch_size=5, seed=0, epoch=1)]
         [array([...])]
+        >>> len(batches(np.arange(5), batch_size=2))
+        3
     """
     length = _common_length("batches", arrays)
     if not _is_whole(batch_size, 1):
         raise ArgumentError(f"batches: batch_size is an integer from 1 on, not {batch_size!r}")
     order = np.arange(length) if seed is None else generator(seed, epoch).permutation(length)
     end = length - length % batch_size if drop_last else length
-    return (tuple(a[order[i : i + batch_size]] for a in arrays) for i in range(0, end, batch_size))
+    return Batches(arrays, [order[i : i + batch_size] for i in range(0, end, batch_size)])
+
+
+class Batches(Iterator[Arrays]):
+    """What :func:`batches` returns: an iterator that knows how many batches are left."""
+
+    def __init__(self, arrays: Arrays, parts: list[NDArray[Any]]) -> None:
+        """Over the elements of ``arrays`` in each of the ``parts``."""
+        self._arrays = arrays
+        self._left = len(parts)
+        self._parts = iter(parts)
+
+    def __next__(self) -> Arrays:
+        part = next(self._parts)
+        self._left -= 1
+        return tuple(a[part] for a in self._arrays)
+
+    def __len__(self) -> int:
+        return self._left
 
 
 def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:

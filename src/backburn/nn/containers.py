@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
-from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError
 from backburn.base.trees import Parts, register_node
 from backburn.nn.module import Module, attribute_parts, module_from_parts, names_and_values
 from backburn.tensor.classes import FloatTensor
@@ -44,11 +44,24 @@ class ModuleList(Module):
             raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
         self._items.append(module)
 
-    def __getitem__(self, index: int) -> Module:
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> ModuleList: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        """One module, or for a slice a row of the same modules."""
+        if isinstance(index, slice):
+            return self._row(self._items[index])
         try:
             return self._items[index]
         except IndexError:
             raise OutOfRangeError(f"{type(self).__name__}: no module {index} among {len(self)}") from None
+        except TypeError:
+            what = f"takes the number of a module or a slice, not {index!r}"
+            raise DTypeError(f"{type(self).__name__}: {what}") from None
+
+    def _row(self, modules: list[Module]) -> ModuleList:
+        return ModuleList(modules)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -67,7 +80,7 @@ class Sequential(ModuleList, Generic[R]):
     """Modules one after the other: each gets what the one before returned.
 
     For type checkers a call returns what the last module does; ``Sequential[T]`` is a row whose calls return ``T``, and
-    ``Sequential`` alone one that returns float tensors.
+    ``Sequential`` alone one that returns float tensors. A slice, ``model[:2]``, is one of the same modules.
 
     >>> import backburn as bb
     >>> from backburn.nn import Flatten, Linear, ReLU
@@ -82,6 +95,17 @@ class Sequential(ModuleList, Generic[R]):
     def __init__(self: Sequential[Any], *modules: Module) -> None: ...
     def __init__(self, *modules: Any) -> None:  # type: ignore[misc]  # which it does
         super().__init__(modules)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, index: int) -> Module: ...
+        @overload
+        def __getitem__(self, index: slice) -> Sequential[Any]: ...
+        def __getitem__(self, index: int | slice) -> Module: ...
+
+    def _row(self, modules: list[Module]) -> Sequential[Any]:
+        return Sequential(*modules)
 
     def forward(self, x: Any) -> R:
         """What the last module returns; ``x`` itself when there is none."""

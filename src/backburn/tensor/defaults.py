@@ -60,6 +60,10 @@ def default_backend() -> AnyBackend:
 def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:
     """Make new tensors on ``backend`` inside a ``with`` block (or a decorated function).
 
+    A call alone changes nothing; for a whole process there is the variable ``BACKBURN_BACKEND``. The block holds in the
+    thread that entered it, not in those that are started there, which begin with the defaults, for it is a context
+    variable: ``contextvars.copy_context().run(function)`` runs a function there with what holds here.
+
     >>> with use_backend("numpy") as backend:
     ...     backend is default_backend()
     True
@@ -80,6 +84,8 @@ def default_dtype() -> DType:
 def use_dtype(dtype: Any) -> Block[DType]:
     """Make another float type the default inside a ``with`` block (or a decorated function).
 
+    A call alone changes nothing. It holds in the thread that entered the block; see :func:`use_backend`.
+
     >>> with use_dtype("float64"):
     ...     default_dtype()
     float64
@@ -97,7 +103,8 @@ def no_grad(function: F, /) -> F: ...
 def no_grad(function: Any = None, /) -> Any:
     """Record nothing inside a ``with`` block, or a decorated function, at any level of nesting.
 
-    Raises :class:`ArgumentError` for generator and coroutine functions, whose bodies run after the call.
+    It holds in the thread that entered the block: what others compute is recorded; see :func:`use_backend`. Raises
+    :class:`ArgumentError` for generator and coroutine functions, whose bodies run after the call.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0]).require_grad()
