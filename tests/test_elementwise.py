@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,3 +117,18 @@ def test_derivatives_in_float16_neither_overflow_nor_vanish(name: str) -> None:
 
     for half, double in zip(derivatives("float16"), derivatives("float64"), strict=True):
         np.testing.assert_allclose(half, double, rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "exponent", [3, -1, -2, 5, 0, -3.0, 0.5, -0.5, 1.5, 1 / 3, 1001.0, -1e3, math.inf, -math.inf, math.nan]
+)
+def test_many_powers_are_those_of_few(exponent: float, dtype: str) -> None:
+    """Of many elements to one number, also of negative ones, zeros and infinities; beside exponents in an array."""
+    ends = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -2, 0.5, -0.5, 1e-30, -1e30, 1.1, -1.1], dtype)
+    k = load_backend("numpy")
+    found = k.pow(np.tile(ends, 20), exponent)
+    expected = np.tile(k.pow(ends, np.full(len(ends), exponent, dtype)), 20)
+    np.testing.assert_allclose(found, expected, rtol=1e-6 if dtype == "float32" else 1e-13, atol=0, strict=True)
+    real = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[real], np.signbit(expected)[real])

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from backburn_numpy.choice import where
+from backburn_numpy.memory import empty_like
 from backburn_numpy.reduce import narrowed, widened
 from backburn_numpy.ufuncs import binary, unary
 
 Array = Any
 
-pow = binary(np.power)
+_power, _absolute, _copysign = binary(np.power), unary(np.absolute), binary(np.copysign)
+
+#: Of fewer elements the powers are found sooner as they are.
+MANY = 64
+
+
+def pow(x: Array, y: Array, /) -> Array:
+    number = y.__class__ is float or y.__class__ is int
+    if number and x.size >= MANY and x.dtype in (np.float32, np.float64) and math.isfinite(y) and y != 2:
+        return _to_the(x, y)
+    return _power(x, y)
+
+
+def _to_the(x: Array, y: float) -> Array:
+    """``x ** y`` by the power of what is positive: NumPy takes fifty times as long for negative numbers."""
+    if y == 3:
+        cube = np.multiply(x, x, out=empty_like(x))
+        return np.multiply(cube, x, out=cube)
+    result = _power(_absolute(x), y)
+    if y % 2 == 1:
+        return np.copysign(result, x, out=result)
+    if y % 1 != 0:
+        below = np.less(x, 0) & np.greater(x, -np.inf)
+        if below.any():
+            return where(below, np.nan, result)
+    return result
+
+
 sqrt = unary(np.sqrt)
 hypot = binary(np.hypot)
 exp = unary(np.exp)
