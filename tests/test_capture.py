@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -461,3 +462,24 @@ def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.
         step((model, optimizer), x, y)
         counts.append(len(walks))
     assert counts[2:] == [counts[2]] * 4
+
+
+@dataclasses.dataclass
+class Counter:
+    value: Any
+    step: float = dataclasses.field(default=1.0, metadata={"static": True})
+
+
+def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
+    def add(counter: Counter) -> Any:
+        counter.value = counter.value + counter.step
+        return counter, counter.value * 1.0
+
+    step, counter, found = bb.capture(add), Counter(bb.asarray(0.0, backend=TAPING)), []
+    for i in range(8):
+        if i == 5:
+            counter.step = 10.0
+        counter, out = step(counter)
+        found.append(out.item())
+    assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 15.0, 25.0, 35.0]
+    assert not step.reason

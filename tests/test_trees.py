@@ -192,6 +192,7 @@ def test_places_notice_every_change() -> None:
         lambda t: t["list"][1].pop("k"),
         lambda t: t["list"][1].__setitem__("other", t["list"][1].pop("k")),
         lambda t: setattr(t["layer"], "weight", 8.0),
+        lambda t: setattr(t["layer"], "name", "last"),
         lambda t: t["bag"].things.append(9.0),
         lambda t: t.__setitem__("tuple", (10.0,)),
         lambda t: t.__setitem__("new", None),

@@ -7,13 +7,13 @@ again (an optimizer on its model) need not walk again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from operator import is_
 from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError
-from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type
+from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type, same
 
 T = TypeVar("T")
 
@@ -139,22 +139,23 @@ class Places:
 
     def remember(self) -> None:
         """Take the tree as it is now for unchanged; called after new leaves have been put."""
-        self._snapshots = [(holder, _members(holder)) for holder in self.holders]
+        self._snapshots = [(holder, *_contents(holder)) for holder in self.holders]
 
     def unchanged(self) -> bool:
         """Whether every node still holds the very objects that it held when they were last remembered."""
-        for holder, known in self._snapshots:
-            now = _members(holder)
-            if len(now) != len(known) or not all(map(is_, now, known)):
+        for holder, known, rest in self._snapshots:
+            now, about = _contents(holder)
+            if len(now) != len(known) or not all(map(is_, now, known)) or not same(about, rest):
                 return False
         return True
 
 
-def _members(holder: Holder) -> tuple[Any, ...]:
-    members: Iterable[Any] = (
-        holder.kind.flatten(holder.node)[0] if holder.kind.members is None else holder.kind.members(holder.node)
-    )
-    return tuple(members)
+def _contents(holder: Holder) -> tuple[tuple[Any, ...], Any]:
+    """What a node holds, and, where it has no live view of that, its keys and what else it is made of."""
+    if holder.kind.members is not None:
+        return tuple(holder.kind.members(holder.node)), None
+    children, keys, rest = holder.kind.flatten(holder.node)
+    return tuple(children), (tuple(keys), rest)
 
 
 def path_matches(path: str, pattern: str) -> bool:

@@ -166,7 +166,7 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
     for key, x, y in zip(a.keys, a.children, b.children, strict=True):
         if found := difference(x, y, joined(path, key)):
             return found
-    return None if _same(a.rest, b.rest) else f"{where}, what is no leaf differs: {a.rest!r} and {b.rest!r}"
+    return None if same(a.rest, b.rest) else f"{where}, what is no leaf differs: {a.rest!r} and {b.rest!r}"
 
 
 def _called(structure: Structure) -> str:
@@ -179,14 +179,14 @@ def _called(structure: Structure) -> str:
     return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Equality by identity first, since what a node keeps may refuse to be compared."""
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, (tuple, list)) and type(a) is type(b):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same, a, b))
     try:
         return bool(a == b)
     except Exception:
