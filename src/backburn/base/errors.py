@@ -180,6 +180,8 @@ def _public_name(frame: FrameType) -> str | None:
     path, home = frame.f_code.co_qualname, frame.f_globals
     maker, inside, _ = path.partition(".<locals>")
     owner, _, name = path.rpartition(".")
+    if not inside and name.startswith("_") and not name.startswith("__"):
+        return None
     own = {n: home.get(n) for n in home.get("__all__", ())}
     public: dict[str, Any]
     for public in (own, *(vars(sys.modules.get(n, sys)) for n in _NAMESPACES)):
