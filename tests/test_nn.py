@@ -216,21 +216,40 @@ def test_deep_copies_have_parameters_of_their_own() -> None:
     grads = (model(ids) - 2.0 * target(ids)).sum().backward()
     weight, bias = model[1].weight, model[1].bias
     np.testing.assert_allclose(target[1].weight.grad(grads).numpy(), -2.0 * weight.grad(grads).numpy())
-    assert target[1].bias is bias  # a constant, which never changes
+    assert target[1].bias.primitive is bias.primitive  # the values of a constant never change
     first = nn.Linear(3, 3)
     layers = nn.ModuleList([copy.deepcopy(first) for _ in range(3)])
     assert layers.num_parameters == 3 * first.num_parameters
     assert copy.copy(model)[1].weight is weight  # as shallow as Python's
 
 
+@pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
+def test_deep_copies_of_constants_are_not_tied_either(backend: str) -> None:
+    """Frozen parameters, buffers, and all parameters where nothing is recorded."""
+    first = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm(2)).to(backend).freeze()
+    model = nn.ModuleList([first, copy.deepcopy(first), first.astype("float32"), first.to(backend)])
+    assert model.num_parameters == 4 * first.num_parameters
+    assert len(model.named_buffers()) == 4 * len(first.named_buffers())
+    state = model.state_dict()
+    state["1.1.running_mean"] = state["1.1.running_mean"] + 1.0
+    model.load_state_dict(state)
+    means = [path for path, x in model.named_buffers() if path.endswith("mean") and x.tolist() == [1.0, 1.0]]
+    assert means == ["1.1.running_mean"]
+
+
 def test_deep_copies_of_tensors_of_all_kinds_and_levels() -> None:
+    first: Any
+    second: Any
     w = bb.ones((2,)).require_grad()
     again = w.require_grad()  # the same leaf
     first, second = copy.deepcopy([w, again])
     assert len((first * second).sum().backward()) == 1
     assert first is not w
     for constant in (bb.ones((2,)), bb.asarray([1, 2]), bb.asarray([True]), bb.ones((4,)).quantize()):
-        assert copy.deepcopy(constant) is constant
+        first, second = copy.deepcopy([constant, constant])
+        assert first is second
+        assert first is not constant
+        assert (type(first), first.tolist()) == (type(constant), constant.tolist())
     twice = bb.ones((2,), backend="autodiff(autodiff(numpy))").require_grad()
     made = copy.deepcopy(twice)
     grads = (made * made).sum().backward()
@@ -252,6 +271,7 @@ def test_gradients_flow_through_deep_copies_inside_of_transforms() -> None:
     assert bb.vmap(lambda row: copy.deepcopy(model)(copy.deepcopy(row)[None]))(x).shape == (4, 1, 2)
     gradient = bb.grad(loss)(model)  # has a history, as the model's leaves have
     assert gradient.to("numpy").weight.shape == gradient.astype("float64").weight.shape == (3, 2)
+    assert gradient.astype("float32").weight.is_tracked
 
 
 class Remembering(nn.Module):

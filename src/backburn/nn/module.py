@@ -275,8 +275,10 @@ class Module:
             raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
 
         def changed(x: Any) -> Any:
-            if x.dtype.kind != "float" or x.dtype is target:
-                return copy.deepcopy(x) if x.is_require_grad else x
+            if x.dtype.kind != "float" or (x.is_require_grad and x.dtype is target):
+                return x
+            if x.dtype is target:
+                return FloatTensor(x.primitive, x.backend, target)
             new = cast_to(x.detach(), target)
             return new.require_grad() if x.is_require_grad else new
 
@@ -293,7 +295,11 @@ class Module:
 
     def _copied(self, change: Callable[[Any], Any]) -> Self:
         """A deep copy in which ``change`` has made each tensor another."""
-        return copy.deepcopy(self, {id(leaf.value): change(leaf.value) for leaf in Places(self, is_tensor).leaves})
+        memo: dict[int, Any] = {}
+        for leaf in Places(self, is_tensor).leaves:
+            if (new := change(leaf.value)) is not leaf.value:
+                memo[id(leaf.value)] = new
+        return copy.deepcopy(self, memo)
 
     def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
         parameters = self._parameters()

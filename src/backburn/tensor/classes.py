@@ -369,11 +369,11 @@ class Tensor(metaclass=Telling):
         return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A new leaf for a leaf that requires gradients; all else never changes, and is shared.
+        """A tensor of its own with the same values, which are shared: a new leaf, if this one requires gradients.
 
-        The copies of one leaf in one ``deepcopy`` are one leaf. Inside of a transform tensors are shared, so that
-        gradients flow through copies. Raises :class:`GraphError` for what was computed from tracked tensors, whose
-        copy would depend on the old ones.
+        The copies of one leaf in one ``deepcopy`` are one leaf. Inside of a transform a copy has the history of the
+        original, so that gradients flow through it. Raises :class:`GraphError` outside for what was computed from
+        tracked tensors, whose copy would depend on the old ones.
 
             >>> import copy, backburn as bb
             >>> w = bb.asarray([1.0, 2.0]).require_grad()
@@ -381,9 +381,10 @@ class Tensor(metaclass=Telling):
             >>> first is second, first is w, first.is_require_grad
             (True, False, True)
         """
-        if not self.is_tracked or not is_autodiff(self.backend) or ACTIVE.get() is not None:
-            return self
-        k: Any = self.backend
+        k: Any = self._backend
+        if not self.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
+            # Not the tensor itself: one object in two places of a model is one parameter, or one buffer.
+            return type(self)(self._primitive, k, self._dtype)
         made = memo.get(id(self._primitive))  # one leaf may be in several tensors
         if made is None:
             try:
@@ -394,7 +395,7 @@ class Tensor(metaclass=Telling):
                     f"too: {describe((self,))}. Keep its detach() in what is copied"
                 ) from error
             made = memo[id(self._primitive)] = k.set_require_grad(constant, True)
-        return type(self)(made, k, self.dtype)
+        return type(self)(made, k, self._dtype)
 
     def __copy__(self) -> Self:
         return self
