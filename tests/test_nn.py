@@ -285,7 +285,8 @@ class Remembering(nn.Module):
     def forward(self, x: Any) -> Any:
         self.hidden = self.layer(x)
         self.all = [self.hidden, self.hidden * 2.0]
-        self.last = (self.hidden.retain_grad() if self.hidden.is_tracked else self.hidden,)
+        self.kept = self.hidden.retain_grad() if self.hidden.is_tracked else self.hidden
+        self.last = (self.kept,)
         return self.hidden
 
 
@@ -319,6 +320,10 @@ def test_what_was_computed_does_not_take_a_parameters_place() -> None:
     with pytest.raises(GraphError, match=r"Linear.weight: .*float32\[3,2\].* Write .detach\(\).require_grad\(\)"):
         model[0].weight = weight - 0.5 * weight.detach()
     assert model[0].weight is weight
+    model[0].several = [nn.parameter(bb.ones((2,))) for _ in range(2)]
+    with pytest.raises(GraphError, match=r"Linear.several: a parameter is a leaf"):
+        model[0].several = [x * 0.5 for x in model[0].several]
+    del model[0].several
     model[0].weight = (weight - 0.5 * weight.detach()).detach().require_grad()
     with bb.no_grad():
         model[0].weight = weight * 0.5  # a frozen one, as any constant

@@ -36,7 +36,7 @@ from backburn.base.errors import (
     hint_for,
 )
 from backburn.base.places import Listing, Places, Shared, path_matches
-from backburn.base.trees import Parts, leaves_with_paths, node_type, register_node, tree_map
+from backburn.base.trees import Parts, flatten, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend
@@ -107,7 +107,8 @@ class Module:
             if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers and ACTIVE.get() is None:
                 if _was_computed(value):
                     held = vars(self).get(name)
-                    if held.__class__ is FloatTensor and held.is_require_grad:
+                    leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
+                    if not all(map(_was_computed, leaves)):
                         raise GraphError(
                             f"{type(self).__name__}.{name}: a parameter is a leaf, and this was computed from tracked "
                             f"tensors: {describe((value,))}. Write .detach().require_grad()"
