@@ -206,7 +206,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend
     >>> bb.fourier.fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
     """
-    length = points("fftfreq", "n", n, 1)
+    length = points("fftfreq", "n", n)
     half = (length + 1) // 2
     parts = [_numbers(length, d, 0, half, dtype, backend), _numbers(length, d, half - length, 0, dtype, backend)]
     return call("concat", parts, axis=0)  # type: ignore[no-any-return]
@@ -219,7 +219,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBacken
     >>> bb.fourier.rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """
-    length = points("rfftfreq", "n", n, 1)
+    length = points("rfftfreq", "n", n)
     return _numbers(length, d, 0, length // 2 + 1, dtype, backend)  # type: ignore[no-any-return]
 
 
@@ -282,7 +282,7 @@ def stft(
         ((3, 3), [4.0, 0.0, 0.0])
     """
     y: Any = float_operand("stft", x)
-    size = points("stft", "the size", size, 1)
+    size = points("stft", "the size", size)
     hop = points("stft", "hop", hop, max(size // 4, 1))
     last = axis_of("stft", y, -1)
     if center:

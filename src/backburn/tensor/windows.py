@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.tensor.defaults import as_backend, default_dtype
-from backburn.tensor.dispatch import call, cast, dtype_or_default, made
+from backburn.tensor.dispatch import call, cast, dtype_or_default, integer, made
 
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor
 
 
-def points(name: str, option: str, value: Any, default: int, least: int = 1) -> int:
-    """A number of points, at least ``least``."""
-    if value is None:
+def points(name: str, option: str, value: Any, default: int | None = None, least: int = 1) -> int:
+    """A number of points, at least ``least``; None stands for the default, if there is one."""
+    if value is None and default is not None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {value!r}")
-    return value
+    count = integer(name, option, value)
+    if count < least:
+        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {count}")
+    return count
 
 
 def float_dtype(name: str, dtype: Any) -> DType:
@@ -35,7 +36,7 @@ def float_dtype(name: str, dtype: Any) -> DType:
 
 def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
     """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
-    length = points(name, "the length", n, 0, least=0)
+    length = points(name, "the length", n, least=0)
     wanted, target = float_dtype(name, dtype), as_backend(backend)
     if length < 2:
         return made("full", target, shape=(length,), value=1.0, dtype=wanted)
