@@ -70,8 +70,8 @@ def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[s
     name, takes = function.__name__, signature(function)
     hint = ""
     if surplus:
-        most = sum(p.kind is not Parameter.KEYWORD_ONLY for p in takes.parameters.values())
-        fault = f"takes {most} positional argument{'s' * (most > 1)} at most, and {shortened(surplus[0])} is one more"
+        most = sum(p.kind is not Parameter.KEYWORD_ONLY and p.name != "self" for p in takes.parameters.values())
+        fault = f"takes {most} positional argument{'s' * (most > 1)} at most, and not {shortened(surplus[0])} besides"
         hint = next((f"; {TOGETHER[word].format(name=name)}" for word in takes.parameters if word in TOGETHER), "")
     else:
         word = next((word for word in OTHERWISE if word in wrong), next(iter(wrong)))

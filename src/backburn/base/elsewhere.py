@@ -344,8 +344,8 @@ FUNCTIONAL = {
 class Elsewhere:
     """An attribute that is not there, and says what is.
 
-    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time. The class of the
-    class may be :class:`Listing`, so that nobody is shown it.
+    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time. :class:`Telling`
+    and :func:`_present` keep it out of ``dir``.
     """
 
     __slots__ = ("_hint", "_name")

@@ -169,10 +169,6 @@ class Tensor(metaclass=Telling):
     def __hash__(self) -> int:
         return id(self)
 
-    def __dir__(self) -> list[str]:
-        """What is there, without what only tells its name in another library."""
-        return [name for name in super().__dir__() if hasattr(type(self), name)]
-
     # ---- gradients ----
 
     def require_grad(self) -> FloatTensor:
