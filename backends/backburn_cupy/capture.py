@@ -138,8 +138,11 @@ _UNDER_WAY: list[Recorded] = []
 
 def give_back() -> None:
     """Give the memory of what is forgotten back to the device, unless a recording is made: CUDA may refuse it then."""
-    while _FORGOTTEN and not _UNDER_WAY:
-        members = _FORGOTTEN.pop()
+    while not _UNDER_WAY:
+        try:
+            members = _FORGOTTEN.pop()
+        except IndexError:  # also where another thread has taken the last
+            return
         # A pool that is forgotten keeps its memory: the arrays go back to it, and then all of it to the device.
         pool = members.pop("_pool", None)
         members.clear()
