@@ -212,7 +212,7 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: X.mean(colour=1), "mean() got an unexpected keyword argument 'colour'; it takes mean("),
     (lambda: F.softmax(X, dim=1), "softmax() got an unexpected keyword argument 'dim'; here: axis;"),
     (lambda: F.scaled_dot_product_attention(X, X, X, is_causal=True), "'is_causal'; here: causal;"),
-    (lambda: B.zeros(2, 3), "1 positional argument at most, and not 3 besides; a shape is one argument: zeros((2, 3)); it takes"),
+    (lambda: B.zeros(2, 3), "argument at most, and not 3 besides; a shape is one argument: zeros((2, 3)); it takes"),
     (lambda: X.permute_dims(1, 0), "several axes are one argument: permute_dims((1, 0))"),
     (lambda: nn.Softmax(dim=1), "'dim'; here: axis; it takes Softmax(axis=-1)"),  # type: ignore[call-arg]
     (lambda: B.random.normal(3, 4), "a shape is one argument: normal((2, 3))"),

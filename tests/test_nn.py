@@ -290,6 +290,17 @@ class Remembering(nn.Module):
         return self.hidden
 
 
+def test_deep_copies_of_leaves_on_two_levels() -> None:
+    """What is computed from the copies depends on them on both, and on the originals on neither."""
+    outer: Any = bb.load_backend("autodiff(autodiff(numpy))")
+    inner = bb.asarray([1.0, 2.0], backend=outer.inner_backend).require_grad()
+    below, above = copy.deepcopy((inner, bb.from_inner(inner, backend=outer).require_grad()))
+    slope = above.grad((above**3.0).sum().backward())
+    gradients = slope.sum().backward()
+    assert below.grad(gradients).tolist() == [6.0, 12.0]
+    assert inner.grad(gradients) is None
+
+
 def test_what_was_computed_is_no_part_of_the_state() -> None:
     model = Remembering()
     before = model.state_dict()

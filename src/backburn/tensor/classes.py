@@ -7,6 +7,7 @@ refuse kinds for which they mean nothing, the kinds only narrow types.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Never, NoReturn
@@ -384,13 +385,14 @@ class Tensor(metaclass=Telling):
         made = memo.get(id(self._primitive))  # one leaf may be in several tensors
         if made is None:
             try:
-                constant = k.set_require_grad(self._primitive, False)
+                k.set_require_grad(self._primitive, False)
             except GraphError as error:
                 raise GraphError(
                     f"deepcopy: the tensor was computed from tracked tensors, of which its copy would be computed "
                     f"too: {describe((self,))}. Keep its detach() in what is copied"
                 ) from error
-            made = memo[id(self._primitive)] = k.set_require_grad(constant, True)
+            below = copy.deepcopy(self.inner(), memo)._primitive  # which may be a leaf of the next level
+            made = memo[id(self._primitive)] = k.set_require_grad(k.from_inner(below), True)
         return type(self)(made, k, self._dtype)
 
     def __copy__(self) -> Self:
