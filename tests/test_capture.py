@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from typing import Any
@@ -483,3 +484,32 @@ def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
         found.append(out.item())
     assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 15.0, 25.0, 35.0]
     assert not step.reason
+
+
+def test_what_is_kept_between_replays_stays_as_it_is() -> None:
+    model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(TAPING), optim.Adam(0.1)
+    model.register_buffer("count", bb.asarray([1, 2], backend=TAPING))
+    step = bb.capture(train_step)
+    (*first, last) = batches(5, TAPING)
+    for x, y in first:
+        step((model, optimizer), x, y)
+    assert not step.reason
+    target = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(TAPING)
+    target.register_buffer("count", bb.asarray([0, 0], backend=TAPING))
+    target.load_state_dict(model.state_dict())
+
+    def kept() -> Any:
+        return [
+            model.state_dict(),
+            copy.deepcopy(model).state_dict(),
+            [x.detach() for x in model.parameters()],
+            {name: x for name, x in optimizer.state_dict().items() if not isinstance(x, int)},
+            target.state_dict(),
+        ]
+
+    found = kept()
+    before = bb.trees.tree_map(lambda x: x.tolist(), found)
+    step((model, optimizer), *last)
+    assert bb.trees.tree_map(lambda x: x.tolist(), found) == before
+    after = bb.trees.tree_map(lambda x: x.tolist(), kept())
+    assert [now != then for now, then in zip(after, before, strict=True)] == [True, True, True, True, False]

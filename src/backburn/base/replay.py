@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
+from weakref import ReferenceType, ref
 
 
 class ReplayedFloat(float):
@@ -101,6 +102,21 @@ class Recording:
 
 #: The recording in progress, if there is one.
 REPLAY: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
+
+
+#: What plays recorded programs again: each has in ``state`` the primitives that it writes over.
+_PLAYERS: list[ReferenceType[Any]] = []
+
+
+def plays(player: Any) -> None:
+    """Note what plays a recorded program again, as long as it lives."""
+    _PLAYERS[:] = [*(known for known in _PLAYERS if known() is not None), ref(player)]
+
+
+def is_renewed(primitive: Any) -> bool:
+    """Whether a replay writes over a primitive."""
+    players = [player for known in _PLAYERS if (player := known()) is not None]
+    return any(held is primitive for player in players for held in player.state)
 
 
 class Carrier(ABC):

@@ -430,7 +430,7 @@ def _was_computed(value: Any) -> bool:
 
 
 def _value(x: Any) -> Tensor:
-    return cast(Tensor, x.detach() if x.dtype.kind == "float" else x)
+    return cast(Tensor, x.detach() if x.dtype.kind == "float" else copy.deepcopy(x))
 
 
 def _on(value: Any, backend: AnyBackend) -> Any:

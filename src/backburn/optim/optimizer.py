@@ -20,6 +20,7 @@ from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
+from backburn.tensor.lasting import lasting
 
 if TYPE_CHECKING:
     from typing import Self
@@ -314,7 +315,7 @@ class Optimizer(Settled):
             state[f"{path}.step"] = memory.step
             memory.owned = False
             for name, value in zip(self.remembers, memory.values, strict=True):
-                state[f"{path}.{name}"] = FloatTensor(value, memory.backend, memory.backend.dtype(value))
+                state[f"{path}.{name}"] = lasting(FloatTensor(value, memory.backend, memory.backend.dtype(value)))
         return state
 
     def carried(self) -> dict[str, FloatTensor]:

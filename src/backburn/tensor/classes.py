@@ -56,6 +56,7 @@ from backburn.tensor.dispatch import (
     register_class,
     wrap,
 )
+from backburn.tensor.lasting import lasting
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.standard import VERSIONS
 
@@ -188,7 +189,7 @@ class Tensor(metaclass=Telling):
 
     def detach(self) -> FloatTensor:
         """The same values without their history at this level of autodiff."""
-        return self._tracking("detach", lambda k: k.detach(self._primitive), plain=True)
+        return lasting(self._tracking("detach", lambda k: k.detach(self._primitive), plain=True))
 
     def retain_grad(self) -> FloatTensor:
         """This tensor with its gradient kept by ``backward``, though it is no leaf. Use the returned tensor."""
@@ -381,7 +382,7 @@ class Tensor(metaclass=Telling):
         k: Any = self._backend
         if not self.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
             # Not the tensor itself: one object in two places of a model is one parameter, or one buffer.
-            return type(self)(self._primitive, k, self._dtype)
+            return lasting(type(self)(self._primitive, k, self._dtype))
         made = memo.get(id(self._primitive))  # one leaf may be in several tensors
         if made is None:
             try:

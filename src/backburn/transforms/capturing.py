@@ -12,7 +12,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
-from backburn.base.replay import REPLAY, Carrier, Recording
+from backburn.base.replay import REPLAY, Carrier, Recording, plays
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
@@ -162,6 +162,7 @@ class Captured:
             recording.undo()
             slots.put(before)
             raise
+        plays(plan)
         recording.undo()  # recorded, and not yet done
         slots.put(before)
         return plan
@@ -177,6 +178,11 @@ class _Plan:
         self.out: list[Any] = []
         self.structure: Structure | None = None
         self._makers: list[Maker | None] | None = None
+
+    @property
+    def state(self) -> list[Any]:
+        """The primitives that the program writes over."""
+        return [] if self.program is None else self.program.state
 
     def holds(self) -> bool:
         """Whether all is so that was assumed, also of the generator that is the current one now."""
