@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 import subprocess
@@ -20,7 +21,7 @@ from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
 from backburn.conformance import SAMPLES
 from backburn.conformance.checks import check_value, dtypes_of
-from backburn_numpy import blas, compiled, index, planes, quantized_products, scan, standardize, threads
+from backburn_numpy import blas, compiled, index, planes, quantized_products, scan, standardize, threads, ufuncs
 from backburn_numpy import blocks as blocks_module
 from backburn_numpy.compiled import build
 
@@ -565,3 +566,127 @@ def test_hyperbolic_tangents_within_gates() -> None:
     _, _, gates = BASE.lstm(projected, state, state, np.zeros((1, 4), np.float32))
     expected = np.tanh(projected[0, :, 2].astype(np.float64))
     np.testing.assert_allclose(gates[0, :, 2], expected, rtol=2.5e-7, atol=0)
+
+
+# ---- functions of NumPy, in threads of their own ----
+
+MANY = 70_001
+EXACT = ["negative", "absolute", "square", "sqrt", "reciprocal"]
+
+
+def ends(count: int) -> Any:
+    """Ordinary and special numbers, in an order that puts all pairs beside each other."""
+    x = numbers(count, seed=7)
+    x[::3] = np.resize(SPECIAL, len(x[::3]))
+    return x
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_functions_of_one_array() -> None:
+    x = ends(MANY)
+    for ufunc, name in ufuncs.KERNELS.items():
+        if ufunc.nin == 2:
+            continue
+        found = ufuncs.large(ufunc, x)
+        with np.errstate(all="ignore"):
+            same, expected = ufunc(x), ufunc(x.astype(np.float64)).astype(np.float32)
+        if name in EXACT:
+            np.testing.assert_array_equal(found, same, err_msg=name)
+        np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-44, err_msg=name)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected), err_msg=name)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_functions_of_two() -> None:
+    """To the bit, of arrays and of numbers on either side; which zero is the larger one is nobody's rule."""
+    x, y = ends(MANY), ends(MANY)[::-1].copy()
+    for ufunc, name in ufuncs.KERNELS.items():
+        if ufunc.nin == 1:
+            continue
+        operation = ufuncs.binary(ufunc)
+        pairs: list[tuple[Any, Any]] = [(x, y)]
+        pairs += [(x, number) for number in (0.3, 3, 1e39, math.nan)] + [(number, x) for number in (0.3, -2, math.inf)]
+        for a, b in pairs:
+            with np.errstate(all="ignore"):
+                expected = ufunc(a, b, dtype=np.float32)
+            np.testing.assert_array_equal(operation(a, b), expected, err_msg=f"{name} {a} {b}")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("shape", [(1, 70_001), (7, 10_001), (70_001, 1), (300, 300)])
+def test_sums_and_extrema_of_rows(shape: tuple[int, int]) -> None:
+    x = numbers(*shape)
+    for axis in ((0, 1), (1,), (0,)):
+        for name in ("sum", "max", "min"):
+            expected = getattr(np, name)(x.astype(np.float64), axis=axis)
+            np.testing.assert_allclose(getattr(BASE, name)(x, axis), expected, rtol=1e-6, atol=1e-3, err_msg=name)
+            assert getattr(BASE, name)(x, axis, True).shape == getattr(np, name)(x, axis=axis, keepdims=True).shape
+    x[0, shape[1] // 2], x[-1, -1] = np.inf, np.nan
+    for name in ("sum", "max", "min"):
+        for axis in ((0, 1), (1,)):
+            np.testing.assert_array_equal(
+                np.isnan(getattr(BASE, name)(x, axis)), np.isnan(getattr(np, name)(x, axis=axis)), err_msg=name
+            )
+    x = -np.inf * np.ones(shape, np.float32)
+    np.testing.assert_array_equal(BASE.max(x, (1,)), x.max(1))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
+def test_running_sums(shape: tuple[int, ...]) -> None:
+    x = numbers(*shape)
+    np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1), np.cumsum(x, -1))
+    np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1, True), np.cumsum(x[..., ::-1], -1)[..., ::-1])
+
+
+@needs_kernels
+def test_several_threads_of_python_share_the_team() -> None:
+    """One of them has it at a time, the others do their work alone; nothing is lost, and nobody waits for ever."""
+    before, wrong = threads.num_threads(), []
+    threads.set_num_threads(4)
+
+    def work(seed: int) -> None:
+        x = numbers(150_000, seed=seed)
+        expected = x + x
+        for _ in range(60):
+            if not np.array_equal(ufuncs.large(np.add, x, x), expected):
+                wrong.append(seed)
+
+    running = [threading.Thread(target=work, args=(seed,)) for seed in range(5)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(120)
+        assert not thread.is_alive()
+    threads.set_num_threads(before)
+    assert not wrong
+
+
+FORKED = """
+import os, sys
+import numpy as np
+from backburn_numpy import threads, ufuncs
+threads.set_num_threads(3)
+x = np.ones(200_000, np.float32)
+add = ufuncs.binary(np.add)
+assert add(x, x).sum() == 400_000
+child = os.fork()
+if not child:
+    os._exit(0 if add(x, x).sum() == 400_000 and add(x, 1.0).sum() == 400_000 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert add(x, x).sum() == 400_000
+"""
+
+
+@needs_kernels
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_child_has_a_team_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from backburn.backend.activate import GELU_CUBIC, GELU_LINEAR
 from backburn.backend.special_coefficients import ERFCX
 from backburn.base.errors import ArgumentError
 from backburn_numpy.blocks import elementwise, scratch
+from backburn_numpy.ufuncs import binary
 
 Array = Any
 
@@ -50,8 +51,11 @@ def _tail_64() -> tuple[tuple[float, ...], tuple[float, ...]]:
     return first, second
 
 
+_maximum = binary(np.maximum)
+
+
 def relu(x: Array, /) -> Array:
-    return np.maximum(x, 0, out=...)
+    return _maximum(x, 0)
 
 
 def sigmoid(x: Array, /) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.memory import aligned, empty
-from backburn_numpy.threads import WORTH_A_THREAD, for_parts, num_threads
+from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
 
 Array = Any
 Kernel = Callable[..., None]
@@ -27,6 +27,9 @@ BLOCK = 1 << 16
 #: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
 WORTH = WORTH_A_THREAD >> 2
 
+
+#: The same for a kernel whose threads the interpreter does not know: work goes to and fro in 5 us.
+SHARED = 1 << 15
 
 #: Where blocks are cut from columns, they have at least so many.
 WIDE = 256
@@ -155,8 +158,8 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     """Call the compiled kernel of that name, in several threads if it pays. Says no where there is none for ``arrays``.
 
     It gets the addresses of the arrays, of which the first is filled; ``options``, of which arrays go to every thread
-    as a whole; and the sizes: all have ``rows`` rows of ``width`` elements, or so many elements without one. What is
-    read need not be contiguous.
+    as a whole; and the sizes: all have ``rows`` rows of ``width`` elements, or so many elements without one (and one of
+    a single number is the same for all). What is read need not be contiguous.
     """
     fast = compiled.kernel(name) if compiled.serves(arrays[0]) else None
     if fast is None:
@@ -167,6 +170,14 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     steps = [a.nbytes // rows for a in whole]
     rest = [compiled.address(o) if isinstance(o, np.ndarray) else o for o in shared]
     sizes = () if width is None else (width,)
+
+    threads = available() if rows * (width or 1) >= SHARED else 1
+    if not options and len(starts) < (4 if width is None else 5):
+        compiled.share(fast, starts, steps, rows, width or 0, threads)
+        return True
+    if (shared_by_itself := compiled.kernel(f"share_{name}")) is not None:
+        shared_by_itself(*starts, *rest, rows, *sizes, compiled.portion(width or 0), threads)
+        return True
 
     def part(start: int, stop: int) -> None:
         at = [address + start * step for address, step in zip(starts, steps, strict=True)]

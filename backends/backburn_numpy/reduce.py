@@ -52,10 +52,14 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if x.size >= reductions.LARGE and (top := reductions.extremum(x, axis, "max_rows", np.maximum)) is not None:
+        return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
 def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if x.size >= reductions.LARGE and (low := reductions.extremum(x, axis, "min_rows", np.minimum)) is not None:
+        return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import BLOCK, WORTH, scratch
+from backburn_numpy.blocks import BLOCK, WORTH, in_parts, scratch
 from backburn_numpy.rows import for_blocks, moments, powers, products, sums
-from backburn_numpy.threads import for_parts
+from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
 Axes = tuple[int, ...]
@@ -46,7 +46,27 @@ def total(x: Array, axis: Axes) -> Array | None:
     return None if matrix is None else _total(*matrix)
 
 
+def extremum(x: Array, axis: Axes, kernel: str, ufunc: np.ufunc) -> Array | None:
+    """The largest or the smallest of the elements over ``axis``, in a row, where there is a kernel for it."""
+    matrix = _matrix(x, axis)
+    return None if matrix is None or not matrix[1] else _by_rows(kernel, ufunc, matrix[0])
+
+
+def _by_rows(kernel: str, ufunc: np.ufunc, lines: Array) -> Array | None:
+    """What a kernel makes of each row, of which a long one alone is cut."""
+    if len(lines) == 1 and lines.size > 2 * ROW:
+        cut = lines.size // ROW * ROW
+        found = _by_rows(kernel, ufunc, lines[:, :cut].reshape(-1, ROW))
+        return None if found is None else ufunc.reduce(np.append(found, lines[0, cut:]), keepdims=True)
+    out = np.empty(len(lines), lines.dtype)
+    return out if in_parts(kernel, (lines, out), *lines.shape) else None
+
+
 def _total(lines: Array, along: int) -> Array:
+    if along == 1 and (found := _by_rows("sum_rows", np.add, lines)) is not None:
+        return found
+    if along == 0 and lines.size < WORTH_A_THREAD:
+        return np.add.reduce(lines, axis=0)
     if along == 0:
         return _over_blocks(lines, lambda block: np.add.reduce(block, axis=0), WORTH_OF_SUMS)
     if len(lines) == 1 and lines.size > ROW:

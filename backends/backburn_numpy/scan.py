@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, WORTH, wide
+from backburn_numpy.blocks import BLOCK, WORTH, in_parts, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.reduce import is_narrow
 from backburn_numpy.threads import for_parts
@@ -28,6 +28,10 @@ def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> 
 
 
 def cumsum(x: Array, /, axis: int, reverse: bool = False) -> Array:
+    if axis == x.ndim - 1 and x.size and compiled.serves(x):
+        out = empty(x.shape, x.dtype)
+        if in_parts("cumsum_reverse" if reverse else "cumsum", (out, x), x.size // x.shape[-1], x.shape[-1]):
+            return out
     return _accumulate(np.add, x, axis, reverse)
 
 

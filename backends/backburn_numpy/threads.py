@@ -43,6 +43,11 @@ def num_threads() -> int:
     return _count
 
 
+def available() -> int:
+    """How many threads may work on an array of the caller's: one, if the caller is itself one of several."""
+    return 1 if hasattr(_inside, "worker") else num_threads()
+
+
 def set_num_threads(count: int) -> None:
     """Let ``count`` threads work on a large array. Raises :class:`ArgumentError` below 1."""
     global _count, _pool
@@ -104,7 +109,7 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
     The parts are equal, at least ``worth`` / 2 long, and none is empty. What one of them raises is raised here when all
     have ended.
     """
-    parts = 1 if size < worth or hasattr(_inside, "worker") else min(num_threads(), size, 2 * size // worth)
+    parts = 1 if size < worth else min(available(), size, 2 * size // worth)
     if parts == 1:
         work(0, size)
         return

@@ -12,11 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
 from backburn_numpy.memory import THRESHOLD, empty
-from backburn_numpy.threads import WORTH_A_THREAD, for_parts
+from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
+
+FLOAT32, LARGEST = np.dtype(np.float32), 1 << 53
+
+#: The kernels that do what a function of NumPy's does, and those that take the number from the left.
+KERNELS: dict[np.ufunc, str] = {
+    np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
+    np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
+    np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
+}  # fmt: skip
+FLIPPED: dict[np.ufunc, str] = {np.subtract: "subtract_from", np.divide: "divide_into"}
 
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
@@ -37,7 +48,7 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     Beside a Python scalar a ufunc keeps the array's dtype if it is one of NumPy's own. For one of another package, such
     as bfloat16 (two bytes), the scalar must be an array first.
     """
-    threshold, ndarray = _threshold(ufunc), np.ndarray
+    threshold, ndarray, flipped = _threshold(ufunc), np.ndarray, FLIPPED.get(ufunc, KERNELS.get(ufunc))
 
     def operation(x: Array, y: Array, /) -> Array:
         if x.__class__ is y.__class__:
@@ -50,6 +61,8 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
                 return large(ufunc, x, y)
         elif y.itemsize == 2 and y.dtype.isbuiltin != 1:
             x = np.asarray(x, y.dtype)
+        elif y.nbytes >= threshold and (found := by_kernel(flipped, y, x)) is not None:
+            return found
         return ufunc(x, y, out=...)
 
     return operation
@@ -61,8 +74,36 @@ def _threshold(ufunc: np.ufunc) -> float:
     return math.inf if all(t.endswith(("?", "O")) for t in ufunc.types) else THRESHOLD
 
 
+def by_kernel(name: str | None, x: Array, *others: Any) -> Array | None:
+    """What a kernel computes of a large contiguous float32 array, and of another one or a number; None without one."""
+    if name is None or x.dtype is not FLOAT32 or not x.flags.c_contiguous:
+        return None
+    arrays = [x]
+    for y in others:
+        if y.__class__ is np.ndarray:
+            if y.shape != x.shape or y.dtype is not FLOAT32 or not y.flags.c_contiguous:
+                return None
+            arrays.append(y)
+        # A larger integer would be rounded twice on the way.
+        elif y.__class__ is float or (y.__class__ is int and -LARGEST <= y <= LARGEST):
+            arrays.append(np.array(y, FLOAT32))
+            name += "_number"
+        else:
+            return None
+    fast = compiled.kernel(name)
+    if fast is None:
+        return None
+    out = empty(x.shape, FLOAT32)
+    starts = [compiled.address(a) for a in (out, *arrays)]
+    steps = [4, *(4 if a.ndim or a is x else 0 for a in arrays)]
+    compiled.share(fast, starts, steps, x.size, 0, available())
+    return out
+
+
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
+    if (found := by_kernel(KERNELS.get(ufunc), x, *others)) is not None:
+        return found
     shape, size = x.shape, x.size
     for other in others:
         if other.__class__ is np.ndarray and other.shape != shape:
@@ -94,3 +135,4 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
 
     for_parts(part, rows, max(1, WORTH_A_THREAD * rows // size))
     return out
+

@@ -27,6 +27,9 @@ Array = Any
 #: Of smaller arrays NumPy's own passes take no longer than the way into a kernel.
 SMALL = 1 << 11
 
+#: So many elements are handed to a thread at a time, where a kernel shares its work.
+PORTION = 1 << 14
+
 
 def level() -> str | None:
     """The instruction set of the kernels in use; None where NumPy does their work."""
@@ -52,11 +55,31 @@ def address(x: Array) -> int:
     return start
 
 
+def share(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
+    """Call a kernel on rows of 2 to 4 arrays, by several threads that the interpreter does not know.
+
+    The rows of each array begin at its one of ``starts`` and lie so many bytes apart; they have ``width`` elements, or
+    the kernel takes no width where it is 0, and then not 4 arrays. Some 16,000 elements are a portion.
+    """
+    sharing: Any = _kernels.get("share") or _find("share")
+    missing = _MISSING[len(starts)]
+    sharing(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *steps, *missing)
+
+
+def portion(width: int) -> int:
+    """How many rows, or elements where they have no width, are handed to a thread at a time."""
+    return PORTION // width or 1 if width else PORTION
+
+
+_MISSING = [(0,) * (4 - count) for count in range(5)]
+
+
 def _find(name: str) -> Callable[..., None] | None:
     found = None if _library is None else getattr(_library[1], f"backburn_{name}", None)
     if found is not None:
         found.restype = None
         found.argtypes = SIGNATURES[name]
+        found.where = ctypes.cast(found, ctypes.c_void_p).value
     _kernels[name] = found
     return found
 
@@ -66,8 +89,15 @@ _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_floa
 
 def _signatures() -> dict[str, list[Any]]:
     """The C types of each kernel's arguments: pointers to arrays, options, sizes."""
-    unary = ("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh")
-    binary = ("sigmoid_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward")
+    unary = (
+        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh"),
+        *("negative", "absolute", "square", "sqrt", "reciprocal", "exp", "tanh"),
+    )
+    both = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+    binary = (
+        *("sigmoid_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
+        *both, *(f"{name}_number" for name in (*both, "subtract_from", "divide_into")),
+    )  # fmt: skip
     return {
         **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
         **dict.fromkeys(binary, [_POINTER] * 3 + [_COUNT]),
@@ -86,6 +116,10 @@ def _signatures() -> dict[str, list[Any]]:
         "adam_step": [_POINTER] * 7 + [_FLOAT] * 8 + [_COUNT],
         "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
         "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
+        "share": [_POINTER] + [_COUNT] * 3 + [_FLAG] * 2 + [_POINTER] * 4 + [_COUNT] * 4,
+        "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
+        **dict.fromkeys(("sum_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
+        **dict.fromkeys(("cumsum", "cumsum_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
         "lstm_step": [_POINTER] * 6 + [_COUNT] * 2,
         "lstm_step_backward": [_POINTER] * 9 + [_COUNT] * 2,
         "conv_direct": [_POINTER] * 8 + [_COUNT],
@@ -120,3 +154,13 @@ def _load() -> tuple[str, ctypes.CDLL] | None:
 
 _kernels: dict[str, Callable[..., None] | None] = {}
 _library = _load()
+
+
+def _after_fork_in_child() -> None:
+    """The threads that share work are the parent's."""
+    if _library is not None:
+        _library[1].backburn_team_forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -27,7 +27,7 @@ SUFFIX = ".kernels"
 #: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
 FLAGS = (
     *("-std=c11", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fPIC", "-shared", "-fvisibility=hidden", "-s", "-Wall"),
+    *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),
 )
 
 #: The instruction sets that there is a library for, the least first, and the flags of each.

@@ -102,8 +102,8 @@ INLINE float tanh_of(float x) {
     p = p * z - 5.37397155531e-2f;
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
-    const float near = p * z * x + x, far = copysignf(1.0f - 2.0f / (exp_of(2.0f * y) + 1.0f), x);
-    return y < 0.625f ? near : far;
+    const float near = p * z * y + y, far = 1.0f - 2.0f / (exp_of(2.0f * y) + 1.0f);
+    return copysignf(y < 0.625f ? near : far, x);
 }
 
 #endif

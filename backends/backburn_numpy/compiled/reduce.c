@@ -1,0 +1,72 @@
+/* Sums, extrema and running sums of rows. */
+#include "kernels.h"
+
+#define MINIMUM_OF(low) _Pragma(TEXT(omp simd reduction(min : low)))
+#define BLOCK 1024 /* elements whose sum is taken in float32 */
+
+INLINE float sum_of_block(const float *restrict x, int64_t count) {
+    float sum = 0.0f;
+    SUM_OF(sum) for (int64_t i = 0; i < count; i++) sum += x[i];
+    return sum;
+}
+
+KERNEL void backburn_sum_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        double sum = 0.0;
+        for (int64_t start = 0; start < width; start += BLOCK) {
+            sum += (double)sum_of_block(x + start, start + BLOCK < width ? BLOCK : width - start);
+        }
+        out[r] = (float)sum;
+    }
+}
+
+/* A NaN in a row is its extremum. */
+KERNEL void backburn_max_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        float top = x[0];
+        int unordered = 0;
+        MAXIMUM_OF(top) for (int64_t i = 0; i < width; i++) top = x[i] > top ? x[i] : top;
+        SUM_OF(unordered) for (int64_t i = 0; i < width; i++) unordered += x[i] != x[i];
+        out[r] = unordered ? NAN : top;
+    }
+}
+
+KERNEL void backburn_min_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        float low = x[0];
+        int unordered = 0;
+        MINIMUM_OF(low) for (int64_t i = 0; i < width; i++) low = x[i] < low ? x[i] : low;
+        SUM_OF(unordered) for (int64_t i = 0; i < width; i++) unordered += x[i] != x[i];
+        out[r] = unordered ? NAN : low;
+    }
+}
+
+#define CHAINS 8 /* rows at a time: a sum must wait for the one before it in its own row alone */
+
+INLINE void running_sums(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int64_t first,
+                         int64_t step) {
+    int64_t r = 0;
+    for (; r + CHAINS <= rows; r += CHAINS) {
+        float sums[CHAINS] = {0};
+        for (int64_t i = 0; i < width; i++) {
+            const int64_t at = r * width + first + i * step;
+            for (int c = 0; c < CHAINS; c++) out[at + c * width] = sums[c] += x[at + c * width];
+        }
+    }
+    for (; r < rows; r++) {
+        float sum = 0.0f;
+        for (int64_t i = 0; i < width; i++) {
+            const int64_t at = r * width + first + i * step;
+            out[at] = sum += x[at];
+        }
+    }
+}
+
+KERNEL void backburn_cumsum(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    running_sums(out, x, rows, width, 0, 1);
+}
+
+/* From the other end. */
+KERNEL void backburn_cumsum_reverse(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+    running_sums(out, x, rows, width, width - 1, -1);
+}

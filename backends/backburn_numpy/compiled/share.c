@@ -1,0 +1,64 @@
+/* Kernels on many rows, a portion of which each thread does at a time. */
+#include "kernels.h"
+#include "team.h"
+
+/* A kernel on arrays whose rows lie so many bytes apart, and the width of the rows (0: the kernel takes none). Arrays
+ * of any types are passed as char *: all pointers are passed alike. */
+typedef struct {
+    void (*kernel)(void);
+    char *starts[4];
+    int64_t steps[4], width;
+    int arrays;
+} Call;
+
+static void rows_of(const void *what, int64_t first, int64_t last) {
+    const Call *call = what;
+    char *a[4];
+    for (int i = 0; i < 4; i++) a[i] = call->starts[i] + first * call->steps[i];
+    const int64_t rows = last - first, width = call->width;
+    typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
+    typedef void TwoWide(char *, char *, int64_t, int64_t), ThreeWide(char *, char *, char *, int64_t, int64_t);
+    typedef void FourWide(char *, char *, char *, char *, int64_t, int64_t);
+    if (call->arrays == 2) {
+        if (width) ((TwoWide *)call->kernel)(a[0], a[1], rows, width);
+        else ((Two *)call->kernel)(a[0], a[1], rows);
+    } else if (call->arrays == 3) {
+        if (width) ((ThreeWide *)call->kernel)(a[0], a[1], a[2], rows, width);
+        else ((Three *)call->kernel)(a[0], a[1], a[2], rows);
+    } else {
+        ((FourWide *)call->kernel)(a[0], a[1], a[2], a[3], rows, width);
+    }
+}
+
+/* Call a kernel of 2 to 4 arrays on all rows. Four arrays come with a width. */
+KERNEL void backburn_share(void *kernel, int64_t rows, int64_t width, int64_t grain, int threads, int arrays, char *a,
+                           char *b, char *c, char *d, int64_t of_a, int64_t of_b, int64_t of_c, int64_t of_d) {
+    Call call = {.starts = {a, b, c, d}, .steps = {of_a, of_b, of_c, of_d}, .width = width, .arrays = arrays};
+    memcpy(&call.kernel, &kernel, sizeof kernel);
+    backburn_team_do(rows_of, &call, rows, grain, threads);
+}
+
+/* ---- kernels with arguments of their own ---- */
+
+void backburn_standardize(float *restrict, const float *restrict, const float *restrict, const float *restrict, float,
+                          int, int64_t, int64_t);
+
+typedef struct {
+    float *out;
+    const float *x, *scale, *bias;
+    float eps;
+    int centred;
+    int64_t width;
+} Standardize;
+
+static void standardize_rows(const void *what, int64_t first, int64_t last) {
+    const Standardize *s = what;
+    const int64_t at = first * s->width;
+    backburn_standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width);
+}
+
+KERNEL void backburn_share_standardize(float *out, const float *x, const float *scale, const float *bias, float eps,
+                                       int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
+    const Standardize all = {out, x, scale, bias, eps, centred, width};
+    backburn_team_do(standardize_rows, &all, rows, grain, threads);
+}

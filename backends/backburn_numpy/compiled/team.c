@@ -1,0 +1,159 @@
+/* Threads that wait for parts of kernels' work.
+ *
+ * A thread of Python takes 50 to 100 us to hand work to another one and to hear of its end; kernels on arrays of some
+ * hundred thousand elements take no longer themselves. These threads know nothing of Python. After some work they look
+ * for more for 100 us, longer than a program that calls one operation after the other takes in between, and then
+ * they sleep. All take small portions until none is left, so that a thread that comes late only finds less to do.
+ */
+#define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 alone does not have */
+#include "kernels.h"
+#include "team.h"
+
+#if defined(_WIN32)
+
+void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain, int threads) {
+    (void)grain, (void)threads;
+    work(what, 0, rows);
+}
+
+KERNEL int backburn_team_forget(void) { return 0; }
+
+#else
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define MOST 32         /* threads, the caller's among them */
+#define PATIENCE 100000 /* ns for which a thread looks for more work before it sleeps */
+
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX() __builtin_ia32_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+/* The work, written by the one caller that has the team, while it is closed and no member is active. */
+static struct {
+    Work *work;
+    const void *what;
+    int64_t rows, grain;
+    int members;
+} job;
+
+static atomic_int taken;      /* a caller has the team */
+static atomic_int open_;      /* there is a job */
+static atomic_int active;     /* members that may look at the job */
+static atomic_uint number;    /* of the job */
+static atomic_llong next;     /* the first row that nobody does yet */
+static atomic_int sleepers;
+static int members;           /* threads that there are, besides callers */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+static void take_part(void) {
+    for (;;) {
+        const int64_t first = atomic_fetch_add(&next, job.grain), rest = job.rows - first;
+        if (rest <= 0) return;
+        job.work(job.what, first, rest < job.grain ? job.rows : first + job.grain);
+    }
+}
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+/* Look for another job than the one seen. */
+static void look(unsigned seen) {
+    const int64_t end = now() + PATIENCE;
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load(&number) != seen) return;
+            RELAX();
+        }
+    } while (now() < end);
+}
+
+static void *serve(void *argument) {
+    const int me = (int)(intptr_t)argument;
+    unsigned seen = 0;
+    for (;;) {
+        look(seen);
+        if (atomic_load(&number) == seen) {
+            pthread_mutex_lock(&lock);
+            atomic_fetch_add(&sleepers, 1);
+            while (atomic_load(&number) == seen) pthread_cond_wait(&wake, &lock);
+            atomic_fetch_sub(&sleepers, 1);
+            pthread_mutex_unlock(&lock);
+        }
+        seen = atomic_load(&number);
+        /* Either the caller sees that this member is active, and waits, or the member sees that the job is over. */
+        atomic_fetch_add(&active, 1);
+        if (atomic_load(&open_) && me < job.members) take_part();
+        atomic_fetch_sub(&active, 1);
+    }
+    return NULL;
+}
+
+/* Let there be so many members, or as many as the system gives. Signals are the program's own threads' affair. */
+static void enlist(int wanted) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; members < wanted; members++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, serve, (void *)(intptr_t)members)) break;
+        pthread_detach(thread);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain, int threads) {
+    const int64_t portions = (rows + grain - 1) / grain;
+    int wanted = (threads < MOST ? threads : MOST) - 1;
+    if (wanted >= portions) wanted = (int)portions - 1;
+    if (wanted < 1 || atomic_exchange(&taken, 1)) {
+        work(what, 0, rows);
+        return;
+    }
+    if (members < wanted) enlist(wanted);
+    job.work = work, job.what = what, job.rows = rows, job.grain = grain, job.members = wanted;
+    atomic_store(&next, 0);
+    atomic_store(&open_, 1);
+    atomic_fetch_add(&number, 1);
+    if (atomic_load(&sleepers)) {
+        pthread_mutex_lock(&lock);
+        pthread_cond_broadcast(&wake);
+        pthread_mutex_unlock(&lock);
+    }
+    take_part();
+    atomic_store(&open_, 0);
+    for (int i = 1; atomic_load(&active); i++) {
+        if (i % 256) {
+            RELAX();
+        } else {
+            sched_yield();
+        }
+    }
+    atomic_store(&taken, 0);
+}
+
+/* In the child of a fork, where there are no members and nothing goes on. Returns how many there were. */
+KERNEL int backburn_team_forget(void) {
+    const int before = members;
+    members = 0;
+    atomic_store(&taken, 0);
+    atomic_store(&open_, 0);
+    atomic_store(&active, 0);
+    atomic_store(&sleepers, 0);
+    atomic_store(&number, 0);
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&wake, NULL);
+    return before;
+}
+
+#endif
