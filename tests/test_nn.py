@@ -293,7 +293,7 @@ class Remembering(nn.Module):
 def test_deep_copies_of_leaves_on_two_levels() -> None:
     """What is computed from the copies depends on them on both, and on the originals on neither."""
     outer: Any = bb.load_backend("autodiff(autodiff(numpy))")
-    inner = bb.asarray([1.0, 2.0], backend=outer.inner_backend).require_grad()
+    inner: Any = bb.asarray([1.0, 2.0], backend=outer.inner_backend).require_grad()
     below, above = copy.deepcopy((inner, bb.from_inner(inner, backend=outer).require_grad()))
     slope = above.grad((above**3.0).sum().backward())
     gradients = slope.sum().backward()
