@@ -44,6 +44,18 @@ class AxisError(ShapeError, IndexError):
     """An axis is out of range or given twice."""
 
 
+class NoAxisError(ShapeError, TypeError):
+    """A 0-d tensor stands where there must be elements to count, as a Python number could."""
+
+
+class NotAnIndexError(ShapeError, TypeError):
+    """A tensor that is no integer scalar stands where Python wants an index."""
+
+
+class NoMatrixError(ShapeError, AttributeError):
+    """What is no matrix has no transpose: ``hasattr(x, "T")`` is False."""
+
+
 class OutOfRangeError(BackburnError, IndexError):
     """An index points outside its axis."""
 

@@ -18,9 +18,9 @@ from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.copying import lasting
 from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
-from backburn.tensor.lasting import lasting
 
 if TYPE_CHECKING:
     from typing import Self

@@ -7,8 +7,6 @@ refuse kinds for which they mean nothing, the kinds only narrow types.
 
 from __future__ import annotations
 
-import copy
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
@@ -19,9 +17,10 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
 from backburn.base.elsewhere import Telling, tell_methods
 from backburn.base.errors import (
-    ArgumentError,
     BackendMismatchError,
     GraphError,
+    NoAxisError,
+    NotAnIndexError,
     NotDifferentiableError,
     ShapeError,
 )
@@ -45,6 +44,7 @@ from backburn.tensor import (
 )
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
+from backburn.tensor.copying import deep_copy, lasting, pickled
 from backburn.tensor.dispatch import (
     Scalar,
     binary,
@@ -56,9 +56,8 @@ from backburn.tensor.dispatch import (
     register_class,
     wrap,
 )
-from backburn.tensor.lasting import lasting
 from backburn.tensor.repr import tensor_repr
-from backburn.tensor.standard import VERSIONS
+from backburn.tensor.standard import namespace
 
 if TYPE_CHECKING:
     from typing import Self
@@ -330,10 +329,7 @@ class Tensor(metaclass=Telling):
         return self.numpy().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if copy is False:
-            raise ArgumentError("__array__: a tensor's memory is not shared with NumPy; copy=False cannot be met")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        return host.to_array(self, dtype, copy)
 
     def __dlpack__(
         self,
@@ -356,15 +352,10 @@ class Tensor(metaclass=Telling):
         return (1, 0)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        if api_version is not None and api_version not in VERSIONS:
-            known = ", ".join(VERSIONS)
-            raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {known}")
-        return sys.modules[__name__.partition(".")[0]]  # the package itself, which stands above this floor
+        return namespace(api_version)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.dtype.kind == "quantized":
-            return (host.quantized_from_parts, (*host.quantized_parts(self), self.dtype, self.shape, self.backend.spec))
-        return (_rebuild, (self.numpy(), self.backend.spec, self.dtype.name, self.is_require_grad))
+        return pickled(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A tensor of its own with the same values, which are shared: a new leaf, if this one requires gradients.
@@ -379,22 +370,7 @@ class Tensor(metaclass=Telling):
             >>> first is second, first is w, first.is_require_grad
             (True, False, True)
         """
-        k: Any = self._backend
-        if not self.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
-            # Not the tensor itself: one object in two places of a model is one parameter, or one buffer.
-            return lasting(type(self)(self._primitive, k, self._dtype))
-        made = memo.get(id(self._primitive))  # one leaf may be in several tensors
-        if made is None:
-            try:
-                k.set_require_grad(self._primitive, False)
-            except GraphError as error:
-                raise GraphError(
-                    f"deepcopy: the tensor was computed from tracked tensors, of which its copy would be computed "
-                    f"too: {describe((self,))}. Keep its detach() in what is copied"
-                ) from error
-            below = copy.deepcopy(self.inner(), memo)._primitive  # which may be a leaf of the next level
-            made = memo[id(self._primitive)] = k.set_require_grad(k.from_inner(below), True)
-        return type(self)(made, k, self._dtype)
+        return deep_copy(self, memo)
 
     def __copy__(self) -> Self:
         return self
@@ -740,14 +716,6 @@ class Tensor(metaclass=Telling):
     __invert__ = logic.bitwise_invert
 
 
-class NoAxisError(ShapeError, TypeError):
-    """A 0-d tensor stands where there must be elements to count, as a Python number could."""
-
-
-class NotAnIndexError(ShapeError, TypeError):
-    """A tensor that is no integer scalar stands where Python wants an index."""
-
-
 if not TYPE_CHECKING:
     FloatKind = IntKind = BoolKind = QuantizedKind = Tensor  # what checkers know of each kind
 
@@ -825,15 +793,6 @@ tell_methods(Tensor)
 
 def _operator(name: str, x: Any, y: Any) -> Tensor:
     return binary(name, x, y)  # type: ignore[no-any-return]
-
-
-def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:
-    """A tensor from its pickled host data."""
-    from backburn.backend.registry import load_backend
-
-    k = load_backend(spec)
-    tensor = host.asarray(array, dtype=dtype, backend=k)
-    return tensor.require_grad() if require_grad else tensor
 
 
 __all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor", "wrap"]

@@ -327,6 +327,14 @@ def check_stream(name: str, stream: Any) -> None:
         raise ArgumentError(f"{name}: a tensor has no streams; leave stream out, or give None, not {stream!r}")
 
 
+def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
+    """The values of a tensor as a host array of the taker's own, for NumPy's functions."""
+    if copy is False:
+        raise ArgumentError("__array__: a tensor's memory is not shared with NumPy; copy=False cannot be met")
+    array = to_host(x)
+    return array if dtype is None else array.astype(dtype)
+
+
 def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
     """The values of a tensor as a DLPack capsule over a host array of the taker's own; history is left behind."""
     if copy is False:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.base.errors import ArgumentError, AxisError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, NoMatrixError, ShapeError
 from backburn.tensor.dispatch import (
     binary,
     call,
@@ -53,10 +53,6 @@ def product(x: Any, y: Any) -> Tensor:
     if is_quantized(x) and is_plain_float(y) and x.ndim == y.ndim == 2:
         return quantized_matmul(x, y)
     return binary("matmul", x, y)  # type: ignore[no-any-return]
-
-
-class NoMatrixError(ShapeError, AttributeError):
-    """What is no matrix has no transpose: ``hasattr(x, "T")`` is False."""
 
 
 def matrix_transpose(x: T, /) -> T:

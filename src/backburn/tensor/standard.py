@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -35,6 +36,14 @@ _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
     "complex floating": lambda d: False,
     "numeric": lambda d: isinstance(d, (IntDType, FloatDType)),
 }
+
+
+def namespace(api_version: str | None) -> Any:
+    """The package itself, which stands above this floor, as the namespace of a version of the standard."""
+    if api_version is not None and api_version not in VERSIONS:
+        known = ", ".join(VERSIONS)
+        raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {known}")
+    return sys.modules[__name__.partition(".")[0]]
 
 
 class NamespaceInfo:

@@ -1,0 +1,67 @@
+"""Copies of tensors: by ``copy.deepcopy``, by pickling, and of what a captured step would write over."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backburn.backend.contract import is_autodiff
+from backburn.backend.registry import load_backend
+from backburn.base.contexts import ACTIVE
+from backburn.base.errors import GraphError
+from backburn.base.replay import is_renewed
+from backburn.tensor import host
+from backburn.tensor.dispatch import as_constant, describe, inner_of, levels_between
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+_INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}
+
+
+def lasting(x: T) -> T:
+    """``x`` itself, or its copy if it is a constant over memory that a captured step writes over."""
+    k: Any = x._backend
+    primitive, name = x._primitive, _INNER.get(x._dtype.kind)
+    while is_autodiff(k) and name is not None:
+        if name == "inner" and k.is_tracked(primitive):
+            return x
+        primitive, k = getattr(k, name)(primitive), k.inner_backend
+    if name is None or inner_of(k) is not None or not is_renewed(primitive):
+        return x
+    own = k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in x.shape))
+    return type(x)(as_constant(own, x._dtype.kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)
+
+
+def deep_copy(x: T, memo: dict[int, Any]) -> T:
+    """What ``copy.deepcopy`` makes of a tensor."""
+    k: Any = x._backend
+    if not x.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
+        # Not the tensor itself: one object in two places of a model is one parameter, or one buffer.
+        return lasting(type(x)(x._primitive, k, x._dtype))
+    made = memo.get(id(x._primitive))  # one leaf may be in several tensors
+    if made is None:
+        try:
+            k.set_require_grad(x._primitive, False)
+        except GraphError as error:
+            raise GraphError(
+                f"deepcopy: the tensor was computed from tracked tensors, of which its copy would be computed too: "
+                f"{describe((x,))}. Keep its detach() in what is copied"
+            ) from error
+        below = copy.deepcopy(x.inner(), memo)._primitive  # which may be a leaf of the next level
+        made = memo[id(x._primitive)] = k.set_require_grad(k.from_inner(below), True)
+    return type(x)(made, k, x._dtype)
+
+
+def pickled(x: Tensor) -> tuple[Any, ...]:
+    """The function and the arguments by which ``pickle`` makes a tensor again."""
+    if x.dtype.kind == "quantized":
+        return (host.quantized_from_parts, (*host.quantized_parts(x), x.dtype, x.shape, x.backend.spec))
+    return (_rebuild, (x.numpy(), x.backend.spec, x.dtype.name, x.is_require_grad))
+
+
+def _rebuild(array: Any, spec: str, dtype: str, require_grad: bool) -> Any:
+    tensor = host.asarray(array, dtype=dtype, backend=load_backend(spec))
+    return tensor.require_grad() if require_grad else tensor
