@@ -16,7 +16,7 @@ from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored
-from backburn_numpy.threads import for_parts
+from backburn_numpy.threads import available, for_parts
 
 Array = Any
 
@@ -27,6 +27,9 @@ _KINDS = {"int8": 0, "uint8": 1, "packed": 2, "float32": 3, "float16": 4, "bfloa
 EXPANDED = 1 << 17
 #: and up to how many rows of ``x`` the kernel multiplies values as it meets them, and expands no row.
 FEW_ROWS = 16
+
+#: So many products of one row of ``x`` are handed to a thread at a time.
+SHARE = 1 << 18
 
 #: Up to so many rows of ``x``, sums over the blocks of a weight are multiplied by its steps, not its values.
 FEW = 8
@@ -98,8 +101,13 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     operands = x, weight.values, weight.scale, weight.zero
     whole = [out, *(None if p is None else np.ascontiguousarray(p) for p in operands)]
     steps = 0 if scheme.granularity == "tensor" else -(-inputs // block)
-    held = max(1, EXPANDED // x.shape[1]) if len(x) > FEW_ROWS else 0
     at = [None if p is None else compiled.address(p) for p in whole]
+    shared = compiled.kernel("share_q_linear")
+    if len(x) <= FEW_ROWS and shared is not None:
+        portion = max(1, SHARE // (inputs * max(1, len(x) // 2)))
+        shared(*at, *kinds, len(x), outputs, inputs, block, steps, portion, available())
+        return True
+    held = max(1, EXPANDED // x.shape[1])
 
     def part(first: int, last: int) -> None:
         buffer = empty((held, x.shape[1]), x.dtype)

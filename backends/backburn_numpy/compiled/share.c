@@ -1,5 +1,6 @@
 /* Kernels on many rows, a portion of which each thread does at a time. */
 #include "kernels.h"
+#include "product.h"
 #include "team.h"
 
 /* A kernel on arrays whose rows lie so many bytes apart, and the width of the rows (0: the kernel takes none). Arrays
@@ -61,4 +62,32 @@ KERNEL void backburn_share_standardize(float *out, const float *x, const float *
                                        int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
     const Standardize all = {out, x, scale, bias, eps, centred, width};
     backburn_team_do(standardize_rows, &all, rows, grain, threads);
+}
+
+void backburn_q_linear(float *restrict, const float *restrict, const uint8_t *restrict, const void *restrict,
+                       const void *restrict, float *restrict, Product *, int, int, int, int64_t, int64_t, int64_t,
+                       int64_t, int64_t, int64_t, int64_t, int64_t);
+
+typedef struct {
+    float *out;
+    const float *x;
+    const uint8_t *values;
+    const void *scale, *zero;
+    int kind, of_scale, of_zero;
+    int64_t batch, outputs, inputs, block, steps;
+} Quantized;
+
+static void q_linear_rows(const void *what, int64_t first, int64_t last) {
+    const Quantized *q = what;
+    backburn_q_linear(q->out, q->x, q->values, q->scale, q->zero, NULL, NULL, q->kind, q->of_scale, q->of_zero, 0,
+                      q->batch, q->outputs, q->inputs, q->block, q->steps, first, last);
+}
+
+/* No row of the weight is expanded, which pays for a small batch. */
+KERNEL void backburn_share_q_linear(float *out, const float *x, const uint8_t *values, const void *scale,
+                                    const void *zero, int kind, int of_scale, int of_zero, int64_t batch,
+                                    int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
+                                    int threads) {
+    const Quantized all = {out, x, values, scale, zero, kind, of_scale, of_zero, batch, outputs, inputs, block, steps};
+    backburn_team_do(q_linear_rows, &all, outputs, grain, threads);
 }
