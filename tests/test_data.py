@@ -1,5 +1,6 @@
 """The digits, splits, batches and distortions."""
 
+import bz2
 import hashlib
 from collections.abc import Iterator
 from importlib import resources
@@ -15,9 +16,9 @@ from backburn.data.loader import generator
 
 
 def test_digits_are_the_file_that_scikit_learn_ships() -> None:
-    packed = resources.files("backburn.data.digits").joinpath("digits.csv.gz").read_bytes()
-    digest = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
-    assert hashlib.sha256(packed).hexdigest() == digest
+    packed = resources.files("backburn.data.digits").joinpath("digits.csv.bz2").read_bytes()
+    digest = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
+    assert hashlib.sha256(bz2.decompress(packed)).hexdigest() == digest
 
 
 def test_attribution_is_shipped_along() -> None:

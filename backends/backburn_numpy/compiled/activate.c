@@ -1,4 +1,5 @@
 /* Activation functions and their gradients, element by element. */
+#define SMALL_CODE
 #include "kernels.h"
 
 #define UNARY(name, expression)                                                                                        \

@@ -28,6 +28,7 @@ SUFFIX = ".kernels"
 FLAGS = (
     *("-std=c11", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),
+    "-fno-asynchronous-unwind-tables",
 )
 
 #: The instruction sets that there is a library for, the least first, and the flags of each.
@@ -55,7 +56,12 @@ def edition() -> str:
 
 
 def library(level: str, folder: Path = FOLDER) -> Path:
-    """Where the library for an instruction set, or that called ``processor``, lies, as made of the present sources."""
+    """Where the library for an instruction set, or that called ``processor``, lies, as made of the present sources.
+
+    A wheel with compiled libraries has no sources, and libraries of one edition.
+    """
+    if not SOURCES:
+        return next(folder.glob(f"{level}-????????{SUFFIX}"), folder / f"{level}{SUFFIX}")
     return folder / f"{level}-{edition()}{SUFFIX}"
 
 
@@ -74,6 +80,8 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
 
     Raises :class:`NoCompilerError`.
     """
+    if not SOURCES:
+        raise NoCompilerError("there are no sources to compile: this package was installed with compiled libraries")
     made = _compiled({"processor": ()}, [PROCESSOR], folder)
     wanted = {of_this_processor(folder)[-1]} if only_best else set(levels())
     made += _compiled({name: flags for name, flags in levels().items() if name in wanted}, SOURCES, folder)

@@ -9,6 +9,11 @@
 #ifndef BACKBURN_KERNELS_H
 #define BACKBURN_KERNELS_H
 
+/* Where loops are long, and marked, code that is optimized for size has the same vectors and half the length. */
+#if defined(SMALL_CODE) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("Os", "tree-vectorize")
+#endif
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* Steps of optimizers. */
+#define SMALL_CODE
 #include "kernels.h"
 
 #if defined(__SSE__)

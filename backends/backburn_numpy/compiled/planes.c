@@ -1,4 +1,5 @@
 /* Batch and group normalization: statistics over planes of elements that lie together, several planes for each. */
+#define SMALL_CODE
 #include "kernels.h"
 
 /* Statistics number q are those of a number of planes of the given length, from q * step on, plane_step apart. Plane j

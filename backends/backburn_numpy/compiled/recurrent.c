@@ -1,4 +1,5 @@
 /* Steps of long short-term memories, between the products with their weights. */
+#define SMALL_CODE
 #include "kernels.h"
 
 /* gates holds, for each row, the sums of its input gate, forget gate, candidate and output gate without the projected

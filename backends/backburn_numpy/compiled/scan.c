@@ -1,4 +1,5 @@
 /* Linear recurrences and sums by index. */
+#define SMALL_CODE
 #include "kernels.h"
 
 /* h[t] = a[t] h[t - 1] + b[t] x[t] from h0 (or 0) on, for the lanes first to last of each of the outer recurrences.

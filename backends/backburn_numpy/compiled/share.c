@@ -1,4 +1,5 @@
 /* Kernels on many rows, a portion of which each thread does at a time. */
+#define SMALL_CODE
 #include "kernels.h"
 #include "product.h"
 #include "team.h"

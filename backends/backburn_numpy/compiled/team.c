@@ -6,6 +6,7 @@
  * they sleep. All take small portions until none is left, so that a thread that comes late only finds less to do.
  */
 #define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 alone does not have */
+#define SMALL_CODE
 #include "kernels.h"
 #include "team.h"
 

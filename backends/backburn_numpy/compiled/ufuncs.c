@@ -1,5 +1,6 @@
 /* NumPy's functions of each element, which here are done by several threads. Their results are NumPy's to the bit but
  * for exponentials and tangents. */
+#define SMALL_CODE
 #include "kernels.h"
 
 #define ONE(name, expression)                                                                                          \

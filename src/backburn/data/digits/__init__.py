@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import bz2
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ def load_digits() -> tuple[Images, Labels]:
         >>> images.shape, images.dtype, labels[:3]
         ((1797, 8, 8), dtype('float32'), array([0, 1, 2]))
     """
-    packed = resources.files(__name__).joinpath("digits.csv.gz").read_bytes()
-    rows: NDArray[Any] = np.loadtxt(gzip.decompress(packed).decode("ascii").splitlines(), delimiter=",", dtype=np.int64)
+    packed = resources.files(__name__).joinpath("digits.csv.bz2").read_bytes()
+    rows: NDArray[Any] = np.loadtxt(bz2.decompress(packed).decode("ascii").splitlines(), delimiter=",", dtype=np.int64)
     images = (rows[:, :-1].reshape(-1, 8, 8) / np.float32(BRIGHTEST)).astype(np.float32)
     return images, rows[:, -1].copy()
