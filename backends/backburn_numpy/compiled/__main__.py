@@ -12,7 +12,7 @@ def main() -> int:
     try:
         made = build()
     except NoCompilerError as error:
-        print(f"The kernels are not compiled, and NumPy does their work. {error}", file=sys.stderr)
+        print(f"The kernels are not compiled: {error}", file=sys.stderr)
         return 1
     for path in made:
         print(path)
