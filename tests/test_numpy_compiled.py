@@ -509,7 +509,19 @@ def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypat
 def test_the_command_says_why_nothing_is_compiled() -> None:
     result = _python("-m", "backburn_numpy.compiled", CC="/nowhere/cc")
     assert result.returncode == 1
-    assert "NumPy does their work" in result.stderr
+    assert "The kernels are not compiled: /nowhere/cc" in result.stderr
+
+
+@needs_kernels
+def test_an_installed_wheel_has_libraries_and_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are found by their names, of whatever sources they were made; there is nothing to compile."""
+    made = build.build(tmp_path, only_best=True)
+    monkeypatch.setattr(build, "SOURCES", [])
+    monkeypatch.setattr(build, "edition", lambda: pytest.fail("there is nothing to sum up"))
+    assert [build.library(path.name.rpartition("-")[0], tmp_path) for path in made] == made
+    assert not build.library("another", tmp_path).exists()
+    with pytest.raises(build.NoCompilerError, match="no sources to compile"):
+        build.build(tmp_path)
 
 
 @needs_kernels
