@@ -277,7 +277,7 @@ def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         if not isinstance(x, (ReplayedFloat, ReplayedInt)):
             return x
         place = k.runner.bound(x) if like is not None and k.runner is not None else None
-        if place is None:
+        if place is None or like is None:
             return float(x) if isinstance(x, float) else int(x)  # CuPy knows no other numbers than Python's own
         return converted(place.reshape(()), like.dtype)
 

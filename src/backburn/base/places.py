@@ -74,7 +74,7 @@ class Listing(list[T]):
     """
 
     @property  # type: ignore[misc]  # it stands for an attribute that may be set
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return list
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from backburn.backend.contract import is_autodiff
 from backburn.base.trees import joined, node_type
@@ -39,7 +39,7 @@ def summary(module: Any, roles: Mapping[str, str]) -> str:
             return 0
         if is_tensor(value):
             lines.append(f"{start}{short_type(value)}{_role(value, roles.get(path))}")
-            return 0 if path in roles else int(value.size)
+            return 0 if path in roles else int(cast("Any", value).size)
         if kind is None:
             lines.append(f"{start}{value!r}")
             return 0
