@@ -10,15 +10,14 @@ try:
 except ImportError:  # what is tested on a GPU needs nothing beside pytest
     hypothesis = None  # type: ignore[assignment]
 
-# Workers share the processors: threads of BLAS that wait for work spin, and would take them from the other workers. The
-# libraries read this when they are loaded, and so does every process that a test starts.
-if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
-    for library in ("OPENBLAS", "OMP", "MKL"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-
 # What the developer has chosen for their own runs must not choose what is tested.
 for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
     del os.environ[variable]
+# Workers share the processors: threads that wait for work spin, and would take them from the other workers. Libraries
+# read this when they are loaded, and so does every process that a test starts.
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 os.environ["MPLBACKEND"] = "Agg"
 
 # No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
