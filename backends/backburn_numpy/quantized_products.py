@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from backburn_numpy.threads import available, for_parts
 Array = Any
 
 #: The numbers by which the compiled kernel knows how values, steps and zero points are stored.
-_KINDS = {"int8": 0, "uint8": 1, "packed": 2, "float32": 3, "float16": 4, "bfloat16": 5}
+_KINDS = {"int8": 0, "uint8": 1, "float32": 3, "float16": 4, "bfloat16": 5}
+PACKED = 2
 
 #: Floats of a weight that are expanded at a time in each thread, which fit into the second-level cache,
 EXPANDED = 1 << 17
@@ -33,6 +34,12 @@ SHARE = 1 << 18
 
 #: Up to so many rows of ``x``, sums over the blocks of a weight are multiplied by its steps, not its values.
 FEW = 8
+
+
+@lru_cache(16)
+def _kind(dtype: np.dtype[Any]) -> int | None:
+    """The number of a dtype; its name alone takes NumPy as long as a product of some thousand values."""
+    return _KINDS.get(dtype.name)
 
 
 def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, transposed: bool = False) -> Array:
@@ -86,7 +93,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     scheme, (outputs, inputs) = weight.dtype, weight.shape
     kernel, product = compiled.kernel("q_linear"), blas.product()
     parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
-    kinds = [_KINDS.get("packed" if scheme.is_packed and p is weight.values else p.dtype.name) for p in parts]
+    kinds = [PACKED if scheme.is_packed and p is weight.values else _kind(p.dtype) for p in parts]
     if kernel is None or product is None or None in kinds or x.dtype != np.float32:
         return False
     block = block_lengths(scheme, weight.shape)[-1] if scheme.block_shape else inputs

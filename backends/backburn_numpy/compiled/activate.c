@@ -2,23 +2,6 @@
 #define SMALL_CODE
 #include "kernels.h"
 
-#define UNARY(name, expression)                                                                                        \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \
-        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float x = xs[i];                                                                                     \
-            out[i] = expression;                                                                                       \
-        }                                                                                                              \
-    }
-
-#define BINARY(name, first, second, expression)                                                                        \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict firsts, const float *restrict seconds,     \
-                                int64_t count) {                                                                       \
-        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float first = firsts[i], second = seconds[i];                                                        \
-            out[i] = expression;                                                                                       \
-        }                                                                                                              \
-    }
-
 /* log(1 + exp(-|x|)) */
 INLINE float tail_of(float x) { return log_of_one_plus(exp_of(-fabsf(x))); }
 

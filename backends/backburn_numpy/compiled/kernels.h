@@ -111,4 +111,23 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
+/* Kernels that compute each element from those at its place. */
+
+#define UNARY(name, expression)                                                                                        \
+    KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const float x = xs[i];                                                                                     \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }
+
+#define BINARY(name, first, second, expression)                                                                        \
+    KERNEL void backburn_##name(float *restrict out, const float *restrict firsts, const float *restrict seconds,     \
+                                int64_t count) {                                                                       \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const float first = firsts[i], second = seconds[i];                                                        \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }
+
 #endif

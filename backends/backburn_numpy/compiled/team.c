@@ -1,9 +1,9 @@
 /* Threads that wait for parts of kernels' work.
  *
  * A thread of Python takes 50 to 100 us to hand work to another one and to hear of its end; kernels on arrays of some
- * hundred thousand elements take no longer themselves. These threads know nothing of Python. After some work they look
- * for more for 100 us, longer than a program that calls one operation after the other takes in between, and then
- * they sleep. All take small portions until none is left, so that a thread that comes late only finds less to do.
+ * hundred thousand elements take no longer themselves. These threads know nothing of Python. After a job they look for
+ * the next one for 100 us, which is longer than a program takes between one operation and the next, and then they sleep.
+ * All take small portions until none is left, so that a thread that comes late only finds less to do.
  */
 #define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 alone does not have */
 #define SMALL_CODE

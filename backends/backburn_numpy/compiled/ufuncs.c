@@ -3,22 +3,7 @@
 #define SMALL_CODE
 #include "kernels.h"
 
-#define ONE(name, expression)                                                                                          \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \
-        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float x = xs[i];                                                                                     \
-            out[i] = expression;                                                                                       \
-        }                                                                                                              \
-    }
-
-/* Of two arrays, and of an array and a number, which stands behind a pointer. */
-#define TWO(name, expression)                                                                                          \
-    KERNEL void backburn_##name(float *restrict out, const float *xs, const float *ys, int64_t count) {               \
-        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float x = xs[i], y = ys[i];                                                                          \
-            out[i] = expression;                                                                                       \
-        }                                                                                                              \
-    }
+/* Of an array and a number, which stands behind a pointer. */
 #define NUMBER(name, expression)                                                                                       \
     KERNEL void backburn_##name##_number(float *restrict out, const float *restrict xs,                               \
                                          const float *restrict number, int64_t count) {                                \
@@ -29,20 +14,20 @@
         }                                                                                                              \
     }
 
-ONE(negative, -x)
-ONE(absolute, fabsf(x))
-ONE(square, x * x)
-ONE(sqrt, sqrtf(x))
-ONE(reciprocal, 1.0f / x)
-ONE(exp, exp_of(x))
-ONE(tanh, tanh_of(x))
+UNARY(negative, -x)
+UNARY(absolute, fabsf(x))
+UNARY(square, x * x)
+UNARY(sqrt, sqrtf(x))
+UNARY(reciprocal, 1.0f / x)
+UNARY(exp, exp_of(x))
+UNARY(tanh, tanh_of(x))
 
-TWO(add, x + y)
-TWO(subtract, x - y)
-TWO(multiply, x * y)
-TWO(divide, x / y)
-TWO(maximum, x >= y || x != x ? x : y)
-TWO(minimum, x <= y || x != x ? x : y)
+BINARY(add, x, y, x + y)
+BINARY(subtract, x, y, x - y)
+BINARY(multiply, x, y, x * y)
+BINARY(divide, x, y, x / y)
+BINARY(maximum, x, y, x >= y || x != x ? x : y)
+BINARY(minimum, x, y, x <= y || x != x ? x : y)
 
 NUMBER(add, x + y)
 NUMBER(subtract, x - y)
