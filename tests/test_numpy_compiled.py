@@ -26,7 +26,6 @@ from backburn_numpy import blocks as blocks_module
 from backburn_numpy.compiled import build
 
 BASE = load_backend("numpy")
-NEVER = 1 << 62
 
 needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
 #: The instruction sets of this processor that there is a library for.

@@ -14,7 +14,7 @@ from backburn_numpy.ufuncs import binary, unary
 
 Array = Any
 
-_power, _absolute, _copysign = binary(np.power), unary(np.absolute), binary(np.copysign)
+_power, _absolute = binary(np.power), unary(np.absolute)
 
 #: Of fewer elements the powers are found sooner as they are.
 MANY = 64

@@ -12,8 +12,7 @@ from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType
 from backburn.base.errors import ArgumentError
 from backburn.tensor.defaults import as_backend, default_backend, default_dtype
 
-#: The version of the standard that the namespace follows, for real dtypes.
-ARRAY_API_VERSION: Final = "2024.12"
+#: The versions of the standard that the namespace follows, for real dtypes.
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 #: Euler's number, the base of the natural logarithm.
