@@ -66,18 +66,9 @@ def build(text: str, folder: Path) -> ctypes.CDLL:
     if not library.exists():
         made = folder / f"{name}.{os.getpid()}.so"
         code.write_text(text, "utf-8")
-        options = [
-            "-std=c++20",
-            "-O1",
-            "-fPIC",
-            "-shared",
-            "-w",
-            "-fno-strict-aliasing",
-            "-ffp-contract=off",
-            "-include",
-            str(HEADER),
-        ]
-        done = subprocess.run(["g++", *options, str(code), "-o", str(made)], capture_output=True, text=True)
+        done = subprocess.run(
+            ["g++", *OPTIONS, "-include", str(HEADER), str(code), "-o", str(made)], capture_output=True, text=True
+        )
         if done.returncode:
             raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")
         made.rename(library)  # at once, as other processes may look for it

@@ -26,7 +26,7 @@ C_NAMES = {
 }  # fmt: skip
 
 COMPILER = shutil.which("g++")
-OPTIONS = ("-O1", "-shared", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off")
+OPTIONS = ("-O1", "-fPIC", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off")
 
 Types = dict[str, np.dtype[Any]]
 
@@ -62,28 +62,46 @@ def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: 
         raise RuntimeError(f"{name}: {error.decode()}")
 
 
-def shared(source: str) -> Path:
-    """The shared library that a source makes, kept between runs."""
+def made(source: str, name: str, *options: str) -> Path:
+    """What the compiler makes of a source, kept between runs as ``name``."""
     if COMPILER is None:
         raise NotImplementedError("a kernel is needed, and there is no g++ to compile it for the CPU")
-    path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    path = folder() / name
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder()) as work:
-            text = Path(work) / "kernel.cpp"
+            text, result = Path(work) / "kernel.cpp", Path(work) / "kernel.out"
             text.write_text(source)
-            made = Path(work) / "kernel.so"
-            command = [COMPILER, *OPTIONS]
-            done = subprocess.run([*command, "-o", str(made), str(text)], capture_output=True, text=True)
+            command = [COMPILER, *OPTIONS, *options, "-o", str(result), str(text)]
+            done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"a kernel does not compile:\n{done.stderr[:4000]}\n{source}")
-            made.replace(path)
+            result.replace(path)  # at once, as other processes may look for it
     return path
+
+
+def checksum(*texts: str) -> str:
+    """The name of what these texts make."""
+    return hashlib.sha256("\n".join([*texts, *OPTIONS]).encode()).hexdigest()[:24]
+
+
+def shared(source: str, *options: str) -> Path:
+    """The shared library that a source makes, kept between runs."""
+    return made(source, f"{checksum(source, *options)}.so", "-shared", *options)
+
+
+@functools.cache
+def prelude() -> Path:
+    """The header that every kernel includes, compiled beforehand: most of a kernel's compilation would be this."""
+    header = folder() / f"prelude-{checksum(PRELUDE)}.h"
+    header.write_text(PRELUDE)  # read where the compiler cannot use what is compiled
+    made(PRELUDE, f"{header.name}.gch", "-x", "c++-header")
+    return header
 
 
 @functools.cache
 def library(source: str) -> Any:
     """The function of a kernel."""
-    function = ctypes.CDLL(str(shared(PRELUDE + source))).run
+    function = ctypes.CDLL(str(shared(source, "-include", str(prelude())))).run
     function.restype = None
     return function
 
