@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,32 @@ def _no_operation_outlives_its_test() -> Iterator[None]:
     yield
     for name in ADDED.keys() - before:
         withdraw(name)
+
+
+@pytest.fixture(scope="module")
+def cupy() -> Iterator[Any]:
+    """The stand-in for CuPy, as the module ``cupy``."""
+    from tests.cupy_stand_in.use import standing_in
+
+    with standing_in() as module:
+        yield module
+
+
+@pytest.fixture(params=[(1, True), (2, True), (2, False)], ids=["one thread", "two threads", "NumPy alone"])
+def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The ways in which the NumPy backend computes on large arrays, one after the other."""
+    import numpy as np
+
+    from backburn_numpy import compiled, threads
+
+    count, with_kernels = request.param
+    if not with_kernels:
+        monkeypatch.setattr(compiled, "serves", lambda _: False)
+    before = threads.num_threads()
+    threads.set_num_threads(count)
+    yield
+    threads.set_num_threads(before)
+    assert np.getbufsize() == 8192  # some operations make it smaller for a call
 
 
 def why_no_gpu() -> str | None:

@@ -11,13 +11,11 @@ import importlib
 import itertools
 import os
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 
 import backburn as bb
 from backburn.autodiff import Autodiff
@@ -35,12 +33,6 @@ from backburn.base.errors import (
 from backburn.conformance import check_backend
 
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Iterator[Any]:
-    with standing_in() as module:
-        yield module
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import gc
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from tests import test_capture
 from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 from tests.test_capture import OPTIMIZERS, counting, losses
 
 import backburn as bb
@@ -30,12 +29,6 @@ from backburn.transforms import CaptureWarning
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 
 CUPY = "autodiff(cupy)"
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Iterator[Any]:
-    with standing_in() as module:
-        yield module
 
 
 @pytest.fixture

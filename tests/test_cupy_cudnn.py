@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from tests.cuda import cudnn_plans
 from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 
 import backburn as bb
 from backburn.autodiff import Autodiff
@@ -33,12 +32,6 @@ pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g
 CONVOLUTIONS = ["conv", "conv_transpose", "conv_weight_backward"]
 ATTENTION = ["scaled_dot_product_attention", "scaled_dot_product_attention_backward"]
 HALVES = ("float16", "bfloat16")
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Iterator[Any]:
-    with standing_in() as module:
-        yield module
 
 
 @pytest.fixture

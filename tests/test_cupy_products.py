@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cupy_stand_in import compiled
-from tests.cupy_stand_in.use import standing_in
 
 from backburn.base import dtypes
 from backburn.base.errors import DeviceError, ShapeError
@@ -24,12 +23,6 @@ from backburn.base.errors import DeviceError, ShapeError
 pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to make the libraries with")
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Iterator[Any]:
-    with standing_in() as module:
-        yield module
 
 
 @pytest.fixture

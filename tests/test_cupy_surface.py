@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from tests.cupy_stand_in import compiled
 from tests.cupy_stand_in.record import FILE, FUNCTIONS, MEMBERS, UFUNCS
-from tests.cupy_stand_in.use import standing_in
 
 FOLDER = FILE.parent
 BACKEND = Path(__file__).parents[1] / "backends" / "backburn_cupy"
@@ -63,12 +62,6 @@ def test_every_kernel_compiles(architecture: str) -> None:
 
 
 # ---- the stand-in itself ----
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Any:
-    with standing_in() as module:
-        yield module
 
 
 def test_arrays_do_not_mix_with_numpys(cupy: Any) -> None:

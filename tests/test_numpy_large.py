@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,25 +9,14 @@ import pytest
 
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
-from backburn_numpy import NumpyBackend, blocks, compiled, threads
+from backburn_numpy import NumpyBackend, blocks, threads
+
+pytestmark = pytest.mark.usefixtures("way_of_computing")
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
 #: Elements that fill several blocks in each of two threads, with a rest.
 ROWS, COLUMNS = 2 * blocks.WORTH // 300 + 7, 300
-
-
-@pytest.fixture(
-    autouse=True, params=[(1, True), (2, True), (2, False)], ids=["one thread", "two threads", "NumPy alone"]
-)
-def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    count, with_kernels = request.param
-    if not with_kernels:
-        monkeypatch.setattr(compiled, "serves", lambda _: False)
-    before = threads.num_threads()
-    threads.set_num_threads(count)
-    yield
-    threads.set_num_threads(before)
 
 
 def real(*shape: int, dtype: str = "float32") -> Any:
