@@ -80,6 +80,31 @@ def test_errors(run: Function, error: type[Exception], words: str) -> None:
     assert re.search(words, str(caught.value), re.DOTALL), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (bb.matmul, [(), (3,)]),
+        (bb.matmul, [(3, 3), ()]),
+        (bb.triu, [(3,)]),
+        (bb.tril, [(3,)]),
+        (lambda b: nn.functional.conv(bb.ones((2, 2, 4)), bb.ones((3, 2, 2)), b), [(1,)]),
+        (lambda b: nn.functional.conv(bb.ones((2, 2, 4)), bb.ones((3, 2, 2)), b), [()]),
+        (lambda x, s: nn.functional.layer_norm(x, s), [(3,), (2, 1)]),
+    ],
+)
+@pytest.mark.parametrize("which", ["first", "last", "all"])
+def test_what_is_refused_for_one_example_is_refused_for_many(f: Function, shapes: list[Any], which: str) -> None:
+    """All examples together have an axis more, which would make some of these operands fit."""
+    operands = [real(*shape) for shape in shapes]
+    chosen = {"first": {0}, "last": {len(shapes) - 1}, "all": set(range(len(shapes)))}[which]
+    with pytest.raises(ShapeError):
+        f(*operands)
+    with pytest.raises(ShapeError):
+        bb.vmap(f, tuple(0 if i in chosen else None for i in range(len(shapes))))(
+            *(bb.stack([x] * 3) if i in chosen else x for i, x in enumerate(operands))
+        )
+
+
 def test_what_leaks_is_refused() -> None:
     kept: list[Any] = []
 
