@@ -307,7 +307,7 @@ def test_what_was_computed_is_no_part_of_the_state() -> None:
     model(normal(4, 3))
     assert [path for path, _ in model.named_parameters()] == ["layer.weight", "layer.bias"]
     assert model.num_parameters == 8
-    assert model.named_buffers() == []
+    assert model.named_buffers() == ()
     assert list(model.state_dict()) == list(before)
     model.load_state_dict(before)
     assert repr(model).count("f32[4,2] computed") == 3
@@ -488,7 +488,7 @@ def test_normalizing_layers() -> None:
     axes = (-2, -1)
     expected = (a - a.mean(axes, keepdims=True)) / np.sqrt(a.var(axes, keepdims=True) + 1e-5)
     np.testing.assert_allclose(two(x).numpy(), expected, rtol=1e-10)
-    assert two.parameters() == []
+    assert two.parameters() == ()
     expected = a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(root(x).numpy(), expected, rtol=1e-10)
     with pytest.raises(ShapeError, match=r"LayerNorm: made for inputs of shape \[..., 4\], not float32\[2,5\]"):
@@ -501,7 +501,7 @@ def test_norms_of_groups_and_instances() -> None:
     with bb.use_dtype("float64"):
         groups, instances, plain = nn.GroupNorm(2, 4), nn.InstanceNorm(4, affine=True), nn.InstanceNorm(4)
     assert groups.num_parameters == instances.num_parameters == 8
-    assert plain.parameters() == []
+    assert plain.parameters() == ()
     scale, shape = np.arange(4.0), (1, 4, 1, 1)
     for layer, count in ((groups, 2), (instances, 4)):
         layer.load_state_dict({"weight": scale, "bias": np.ones(4)})
@@ -596,7 +596,7 @@ def test_batch_norm() -> None:
 def test_layers_without_parameters(layer: Any, reference: Any) -> None:
     x = normal(2, 3, 2, dtype="float64")
     np.testing.assert_allclose(layer(x).numpy(), reference(x.numpy()), rtol=1e-12, atol=1e-15, strict=True)
-    assert layer.parameters() == []
+    assert layer.parameters() == ()
     assert layer.state_dict() == {}
 
 

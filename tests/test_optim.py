@@ -19,7 +19,6 @@ from backburn.backend.contract import Backend
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
-from backburn.base.trees import tree_map
 from backburn.conformance.samples_optimize import adam, sgd
 from backburn.optim import SGD, Adam, AdamW
 from backburn_numpy import threads
@@ -635,8 +634,8 @@ def test_gradients_in_the_place_of_the_model_are_told() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: optim.Groups({"*": Adam()}), optim.LBFGS])
-def test_a_list_of_a_models_parameters_is_no_model(make: Any) -> None:
-    """It is a list of its own, into which new parameters would be put for nobody."""
+def test_the_parameters_of_a_model_are_no_model(make: Any) -> None:
+    """They come in a tuple, into which no new ones could be put."""
     model = nn.Linear(2, 1)
     x = bb.ones((3, 2))
     optimizer = make()
@@ -649,15 +648,16 @@ def test_a_list_of_a_models_parameters_is_no_model(make: Any) -> None:
     assert own[0] is not model.weight
 
 
-def test_a_list_of_parameters_is_a_list() -> None:
-    model = nn.Linear(2, 1)
-    listed = model.parameters()
-    assert isinstance(listed, list)
-    doubled = tree_map(lambda x, y: x + y, listed, [model.weight, model.bias])
-    assert type(doubled) is list
-    for again in (copy.copy(listed), copy.deepcopy(listed), pickle.loads(pickle.dumps(listed))):
-        assert type(again) is list
-        assert type(again[0]) is type(model.weight)
+def test_a_model_with_a_place_that_never_changes_is_left_as_it_is() -> None:
+    w, b = leaf([1.0]), leaf([2.0])
+    model: Any = ([w], b)
+    optimizer = SGD(0.1, momentum=0.9)
+    with pytest.raises(ArgumentError, match="'1' is in a tuple, which never changes"):
+        optimizer.step(model, (w * b).sum().backward())
+    assert model[0][0] is w
+    assert optimizer.steps == 0
+    optimizer.step(model, (2.0 * w).sum().backward())  # the second has no gradient
+    assert model[0][0].tolist() == pytest.approx([0.8])
 
 
 def test_a_pattern_that_matches_no_parameter() -> None:

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from operator import is_
-from typing import Any, TypeVar
+from typing import Any
 
 from backburn.base.errors import ArgumentError
 from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type, same
 
-T = TypeVar("T")
-
 
 class Holder:
-    """A node of a tree, and the node that holds it in turn."""
+    """A node of a tree, and the node that holds it in turn.
 
-    __slots__ = ("key", "kind", "node", "parent", "path")
+    It is ``fixed`` if nothing can be put into it: nodes of its type never change, nor do those around it.
+    """
+
+    __slots__ = ("fixed", "key", "kind", "node", "parent", "path")
 
     def __init__(self, node: Any, kind: NodeType, path: str, key: Any, parent: Holder | None) -> None:
         """``node``, which ``parent`` holds under ``key``."""
@@ -30,6 +31,7 @@ class Holder:
         self.path = path
         self.key = key
         self.parent = parent
+        self.fixed: bool = kind.put is None and (parent is None or parent.fixed)
 
     def put(self, key: Any, child: Any) -> None:
         """Put ``child`` under ``key``: into the node, or into a new one where nodes of its type never change."""
@@ -60,26 +62,16 @@ class Shared:
         """The first of its paths."""
         return self.paths[0]
 
+    @property
+    def fixed(self) -> Holder | None:
+        """The first holder of a place into which nothing can be put, if there is one."""
+        return next((holder for holder, _ in self.places if holder.fixed), None)
+
     def put(self, value: Any) -> None:
         """Put ``value`` into each of the places."""
         self.value = value
         for holder, key in self.places:
             holder.put(key, value)
-
-
-class Listing(list[T]):
-    """Leaves of a tree in a list of their own, into which to put others would not change the tree.
-
-    It is a list to all that works on trees, and to what asks for its ``__class__``; ``type`` tells.
-    """
-
-    @property  # type: ignore[misc]  # it stands for an attribute that may be set
-    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return list
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is a list like any other."""
-        return list, (list(self),)
 
 
 class Places:

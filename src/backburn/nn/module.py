@@ -35,7 +35,7 @@ from backburn.base.errors import (
     Unsupported,
     hint_for,
 )
-from backburn.base.places import Listing, Places, Shared, path_matches
+from backburn.base.places import Places, Shared, path_matches
 from backburn.base.trees import Parts, flatten, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -132,25 +132,25 @@ class Module:
         self._buffers, self._results = self._buffers | {name}, self._results - {name}
         setattr(self, name, value)
 
-    def named_parameters(self) -> list[tuple[str, FloatTensor]]:
+    def named_parameters(self) -> tuple[tuple[str, FloatTensor], ...]:
         """Each parameter with its path, such as ``"layers.0.weight"``; one in several places under its first path."""
-        return Listing((leaf.path, leaf.value) for leaf in self._parameters())
+        return tuple((leaf.path, leaf.value) for leaf in self._parameters())
 
-    def parameters(self) -> list[FloatTensor]:
+    def parameters(self) -> tuple[FloatTensor, ...]:
         """The parameters, each once. An optimizer's ``step`` takes the model itself, into which it puts new ones."""
-        return Listing(tensor for _, tensor in self.named_parameters())
+        return tuple(leaf.value for leaf in self._parameters())
 
-    def named_buffers(self) -> list[tuple[str, Tensor]]:
+    def named_buffers(self) -> tuple[tuple[str, Tensor], ...]:
         """Each tensor that is part of the state and no parameter, with its path."""
-        return [(leaf.path, leaf.value) for leaf in self._tensors() if _is_buffer(leaf)]
+        return tuple((leaf.path, leaf.value) for leaf in self._tensors() if _is_buffer(leaf))
 
-    def named_modules(self) -> list[tuple[str, Module]]:
+    def named_modules(self) -> tuple[tuple[str, Module], ...]:
         """The module itself (under the path ``""``) and every module in it, each once, with its first path."""
         found: dict[int, tuple[str, Module]] = {}
         for holder in Places(self, is_tensor).holders:
             if isinstance(holder.node, Module):
                 found.setdefault(id(holder.node), (holder.path, holder.node))
-        return list(found.values())
+        return tuple(found.values())
 
     @property
     def num_parameters(self) -> int:

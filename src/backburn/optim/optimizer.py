@@ -13,7 +13,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import float32
 from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
-from backburn.base.places import Listing, Places, Shared
+from backburn.base.places import Places, Shared
 from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
@@ -156,6 +156,11 @@ class Optimizer(Settled):
             else:
                 gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
             if gradient is not None:
+                if (holder := leaf.fixed) is not None:
+                    raise ArgumentError(
+                        f"step: takes the model, into which the new parameters are put: step(model, gradients). "
+                        f"{leaf.path!r} is in a {type(holder.node).__name__}, which never changes; use a list or a dict"
+                    )
                 work.append(Part(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
         if not work:
             raise GraphError(
@@ -261,11 +266,6 @@ class Optimizer(Settled):
         """The float tensors of ``model``; it is walked over again only when something in it has changed."""
         places = self._places
         if places is None or places.tree is not model or not places.unchanged():
-            if type(model) is Listing:
-                raise ArgumentError(
-                    "step: takes the model, into which the new parameters are put: step(model, gradients). A list of "
-                    "its parameters is another list, and the model would stay as it is"
-                )
             places = self._places = Places(model, is_float_tensor)
             if self._foreign:
                 self._check_paths(places)
