@@ -149,6 +149,15 @@ def test_integers_booleans_and_quantized_tensors_pass_through() -> None:
     np.testing.assert_allclose(tangent["dense"].item(), 21 * 0.3, rtol=1e-2)
 
 
+def test_a_number_among_the_results_has_the_tangent_of_a_constant() -> None:
+    def f(x: Any) -> Any:
+        return {"y": x * x, "rate": 0.5, "steps": 3, "name": "f", "none": None}
+
+    expected = {"y": 6.0, "rate": 0.0, "steps": 3, "name": "f", "none": None}
+    for tangent in (jvp(f, (3.0,), (1.0,))[1], linearize(f, 3.0)[1](1.0)):
+        assert {**tangent, "y": tangent["y"].item()} == expected
+
+
 def test_operations_of_users_carry_tangents_three_ways() -> None:
     @bb.operation()
     def jvp_body(k: Any, x: Any, /) -> Any:

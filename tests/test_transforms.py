@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import weakref
@@ -687,6 +688,7 @@ def test_an_argument_kept_beyond_a_transform_is_of_no_use() -> None:
     x = tensor([1.0, 2.0])
     uses: list[Any] = [
         lambda v: v + 1.0, lambda v: v.numpy(), lambda v: x * v, bb.sin, lambda v: v[0], lambda v: bb.stack([v, x]),
+        lambda v: v.detach(), lambda v: v.inner(), lambda v: v.require_grad(), copy.deepcopy,
     ]  # fmt: skip
 
     def total(v: Any) -> Any:
@@ -784,6 +786,20 @@ def test_a_jacobian_that_memory_does_not_hold_is_told_at_once() -> None:
     x = bb.broadcast_to(bb.asarray([1.0]), (10**8,))
     with pytest.raises(DeviceMemoryError, match=r"^jacobian: .* float32\[100000000,100000000\]"):
         jacobian(lambda x: x[::-1])(x)
+
+
+@pytest.mark.parametrize("default", ["numpy", "autodiff(numpy)"])
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))", "forward(numpy)"])
+def test_jacobians_of_arguments_above_the_default_backend(spec: str, default: str) -> None:
+    with bb.use_backend(default):
+        x = bb.asarray([1.0, 2.0], backend=spec)
+        if spec.startswith("autodiff"):
+            x = x.require_grad()
+        for mode in ("reverse", "forward"):
+            found = jacobian(lambda x: x * x, mode=mode)(x)
+            assert found.tolist() == [[2.0, 0.0], [0.0, 4.0]]
+            assert (found.backend, found.is_tracked) == (x.backend, x.is_tracked)
+        assert hessian(lambda x: (x * x * x).sum())(x).tolist() == [[6.0, 0.0], [0.0, 12.0]]
 
 
 def test_units_of_a_jacobian_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ from backburn.tensor.dispatch import (
     wrap,
 )
 from backburn.tensor.repr import tensor_repr
+from backburn.tensor.spent import check_useful
 from backburn.tensor.standard import namespace
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ class Tensor(metaclass=Telling):
             )
 
     def _check_float(self, name: str) -> None:
+        check_useful(self)
         if self.dtype.kind != "float":
             raise NotDifferentiableError(
                 f"{name}: only float tensors have gradients, and this is {describe((self,))}; "
@@ -297,6 +299,7 @@ class Tensor(metaclass=Telling):
 
     def inner(self) -> Self:
         """This tensor on the inner backend, where this level takes no note of operations."""
+        check_useful(self)
         k: Any = self.backend
         if inner_of(k) is None:
             raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")

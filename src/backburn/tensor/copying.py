@@ -12,6 +12,7 @@ from backburn.base.errors import GraphError
 from backburn.base.replay import is_renewed
 from backburn.tensor import host
 from backburn.tensor.dispatch import as_constant, describe, inner_of, levels_between
+from backburn.tensor.spent import check_useful
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
@@ -37,6 +38,7 @@ def lasting(x: T) -> T:
 
 def deep_copy(x: T, memo: dict[int, Any]) -> T:
     """What ``copy.deepcopy`` makes of a tensor."""
+    check_useful(x)
     k: Any = x._backend
     if not x.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
         # Not the tensor itself: one object in two places of a model is one parameter, or one buffer.

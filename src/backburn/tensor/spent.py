@@ -18,6 +18,12 @@ class Spent:
         )
 
 
+def check_useful(x: Any) -> None:
+    """Refuse such a tensor where its primitive is passed on and not asked for anything."""
+    if x._primitive.__class__ is Spent:
+        x._primitive.shape  # noqa: B018 - raises
+
+
 def spend(tensors: Iterable[Any]) -> None:
     """Let these tensors, which the function may have kept, be of no use any more."""
     for x in tensors:

@@ -260,7 +260,7 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         given = flatten_like(structure, tangents, "linearize", is_constant=is_no_float)
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull(middle, pulled, given, [x.primitive.node for x in start], start))
-        moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else x for x in outputs]
+        moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else _tangent_of_other(x) for x in outputs]
         return unflatten(out_structure, moved)
 
     value = unflatten(out_structure, [_value(middle, x, home) for x in outputs])
@@ -286,9 +286,9 @@ def jvp(
     """``f(*primals)`` and its derivative along ``tangents``, which are like ``primals``.
 
     The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost
-    is a small constant times the function's, whatever the number of inputs. What ``f`` returns besides float tensors
-    stands in the tangent as it is. With ``has_aux`` ``f`` returns a pair of its value and anything else, which comes
-    third (see :func:`vjp`).
+    is a small constant times the function's, whatever the number of inputs. Of what ``f`` returns besides float tensors
+    a Python float has the tangent 0.0, and all else stands in the tangent as it is. With ``has_aux`` ``f`` returns a
+    pair of its value and anything else, which comes third (see :func:`vjp`).
 
         >>> import backburn as bb
         >>> jvp(lambda x: x * x, (bb.asarray(3.0),), (bb.asarray(1.0),))[1].item()
@@ -321,10 +321,15 @@ def jvp(
 def _tangent(level: Forward[Any], x: Any) -> Any:
     """The tangent of an output of a function that was run on ``level``; zeros for a constant."""
     if not isinstance(x, FloatTensor):
-        return x
+        return _tangent_of_other(x)
     below = level.inner_backend if x.backend is level else x.backend
     found = x.primitive.tangent if x.backend is level else None
     return _zeros(below, x) if found is None else FloatTensor(found, below, x.dtype)
+
+
+def _tangent_of_other(x: Any) -> Any:
+    """What stands in a tangent for what is no float tensor: 0.0 for a number that could have one, else itself."""
+    return 0.0 if isinstance(x, float) else x
 
 
 def check_pairs(name: str, primals: Any, tangents: Any) -> None:

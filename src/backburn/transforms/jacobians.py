@@ -9,7 +9,8 @@ from backburn.base.errors import ArgumentError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import call, levels_between, lift, made, one_of
+from backburn.tensor.defaults import default_backend
+from backburn.tensor.dispatch import call, common_backend, levels_between, lift, made, one_of
 from backburn.tensor.spent import spend
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
@@ -127,6 +128,7 @@ class _Derivative:
         self, name: str, f: Function, primals: tuple[Any, ...], leaves: list[FloatTensor], structure: Any
     ) -> None:
         self.f, self.leaves, self.structure = f, leaves, structure
+        self.home = common_backend(name, leaves) if leaves else default_backend()
         self.state = random.get_state()
         given = self.copies()
         out = f(*given)
@@ -154,7 +156,7 @@ class _Derivative:
                 spend(inputs)
                 return flatten(found, is_constant=is_no_float)[0]
 
-            rows = _for_each_unit(pulled, zeros[place], self.leaves)
+            rows = _for_each_unit(pulled, zeros[place], self.leaves, self.home)
             blocks.append([self.block(r, out.shape + x.shape) for r, x in zip(rows, self.leaves, strict=True)])
         return blocks
 
@@ -169,7 +171,7 @@ class _Derivative:
                 with random.fork(self.state):
                     return flatten(jvp(self.f, self.copies(), tangents)[1], is_constant=is_no_float)[0]
 
-            columns = _for_each_unit(pushed, zeros[place], self.outputs)
+            columns = _for_each_unit(pushed, zeros[place], self.outputs, self.home)
             turned = [c.backend.permute_dims(c.primitive, (*range(1, c.ndim), 0)) for c in columns]
             of_columns = [FloatTensor(t, c.backend, c.dtype) for t, c in zip(turned, columns, strict=True)]
             shapes = [out.shape + leaf.shape for out in self.outputs]
@@ -183,8 +185,11 @@ class _Derivative:
         return found if levels_between(found.backend, home) is None else FloatTensor(lift(found, home), home, x.dtype)
 
 
-def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor]) -> list[Any]:
-    """What ``function`` returns, tensors like ``results``, for each tensor like ``zero`` with a single 1, stacked."""
+def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor], home: Any) -> list[Any]:
+    """What ``function`` returns, tensors like ``results``, for each tensor like ``zero`` with a single 1, stacked.
+
+    All are taken through it above ``home``, the level of what it captures.
+    """
     k: Any = zero.backend
     count = zero.size
     if not count:
@@ -197,7 +202,8 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor])
     for start in range(0, count, together):
         rows = min(together, count - start)
         units = made("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
-        parts.append(mapped(call("reshape", units, shape=(rows, *zero.shape))))
+        units = call("reshape", units, shape=(rows, *zero.shape))
+        parts.append(mapped(FloatTensor(lift(units, home), home, units.dtype)))
     return [_joined(list(column)) for column in zip(*parts, strict=True)]
 
 
