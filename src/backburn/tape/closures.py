@@ -50,3 +50,6 @@ class GradientTape(closures.GradientTape):
 
     __slots__ = ()
     _gradients = Gradients
+
+    def _result(self, primitive: Any) -> Any:
+        return tensors(primitive, self.backend)

@@ -15,8 +15,8 @@ Shape = tuple[int, ...]
 
 
 def is_flat(shape: Shape, full: Shape) -> bool:
-    """Whether a gradient of ``shape`` is that of a matrix of shape ``full``, row by row."""
-    return len(full) == 2 and shape == (math.prod(full),)
+    """Whether an array of ``shape`` is one of shape ``full`` as the original has them: with one axis, row by row."""
+    return len(full) != 1 and shape == (math.prod(full),)
 
 
 def seed_of(k: Any, loss_grad: Any, value: Any, slot: int) -> Any:

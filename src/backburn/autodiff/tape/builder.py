@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.tape.calls import refused
@@ -18,12 +18,13 @@ from backburn.autodiff.tape.values import (
     index_of,
     is_numbers,
     number_of,
+    own_state,
     shown,
 )  # fmt: skip
 from backburn.backend.contract import AnyBackend
 from backburn.backend.shapes import check_axis
 from backburn.base.contexts import RECORDING, scoped
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, OutOfRangeError, ShapeError
 from backburn.base.trees import tree_map
 
 
@@ -41,6 +42,18 @@ class GraphBuilder:
 
     def __len__(self) -> int:
         return len(self._ops)
+
+    def __copy__(self) -> Self:
+        """A graph of its own with the same nodes, values and gradients."""
+        return own_state(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As a copy: values and gradients are replaced, never changed."""
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: what has been recorded is not stored."""
+        raise GraphError("a graph cannot be pickled: store nodes() and the values of its leaves, and build it again")
 
     def __repr__(self) -> str:
         return f"<GradGraph: {len(self)} nodes on {self.backend.spec}>"

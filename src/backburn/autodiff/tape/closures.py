@@ -20,7 +20,7 @@ been appended to one another.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, next_stamp
@@ -30,6 +30,7 @@ from backburn.autodiff.tape.values import (
     as_primitive,
     base_backend,
     dtype_at,
+    handed_out,
     is_numbers,
     primitive_of,
     shown,
@@ -55,13 +56,13 @@ class Gradient:
 
     @property
     def value(self) -> Any:
-        """The gradient as it is now; a primitive is never changed, so what was read stays as it was."""
+        """The gradient as it is now, which stays as it was read; an array in host memory is a copy."""
         return self._out(self._value, self._backend)
 
     @staticmethod
     def _out(primitive: Any, backend: AnyBackend) -> Any:
-        """What is handed out for a primitive: it itself."""
-        return primitive
+        """What is handed out for a primitive."""
+        return handed_out(primitive)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,7 +144,7 @@ class Gradients:
         self._cells: dict[int, tuple[Any, Cell]] = {}
 
     @classmethod
-    def _on(cls, base: AnyBackend) -> Gradients:
+    def _on(cls, base: AnyBackend) -> Self:
         """Gradients that ``base`` itself computes, be it an autodiff backend or not."""
         made = cls.__new__(cls)
         made.backend, made._cells = base, {}
@@ -200,6 +201,20 @@ class Gradients:
 
     def __contains__(self, t: object) -> bool:
         return id(_identity(t)) in self._cells
+
+    def __copy__(self) -> Self:
+        """The same gradients, to which more can be added."""
+        made = self._on(self.backend)
+        made._cells = {place: (t, self._cell(self.backend, cell._value)) for place, (t, cell) in self._cells.items()}
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As a copy: gradients are replaced, never changed, and belong to the very tensors."""
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: they belong to tensors by identity, which is not stored."""
+        raise GraphError("gradients belong to the very tensors and cannot be pickled: store what get(t) gives")
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -327,7 +342,7 @@ class GradientTape:
             out = call(level, where, entry, given, options, what)
         if out.__class__ is not Tracked:
             raise DTypeError(f"{where}: a gradient belongs to floats, and the result is {self.backend.dtype(out)}")
-        result = level.inner(out)
+        result = handed_out(level.inner(out))  # the rule may need the value as it is
 
         def pull_back(gradients: Gradients) -> None:
             if result not in gradients:
@@ -340,7 +355,11 @@ class GradientTape:
         pull_back.__qualname__ = f"the gradient of {operation}"
         if level.is_tracked(out):
             waiting.append((next_stamp(), pull_back))
-        return self._gradients._cell._out(result, self.backend)
+        return self._result(result)
+
+    def _result(self, primitive: Any) -> Any:
+        """What :meth:`record` answers: the object by which the result is known from then on."""
+        return primitive
 
     def _waiting(self, name: str) -> list[tuple[int, Callable[[Gradients], Any]]]:
         """The operations; an error for a tape that has been executed."""
@@ -350,6 +369,13 @@ class GradientTape:
 
     def __len__(self) -> int:
         return len(self._operations or ())
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: each operation is called once."""
+        raise GraphError(
+            "a tape of closures can be neither copied nor pickled: each of its operations is called once. "
+            "append moves them to another tape"
+        )
 
     def __repr__(self) -> str:
         state = "executed" if self._operations is None else f"{len(self)} operations"

@@ -106,6 +106,8 @@ class GradientTape(Slots):
     @overload
     def record_mul(self, a: int, b: int, /) -> int: ...
     @overload
+    def record_mul(self, a: int, *, b: int) -> int: ...
+    @overload
     def record_mul(self, a: int, a_data: Any, b: int, b_data: Any) -> int: ...
     def record_mul(self, a: int, a_data: Any = ABSENT, b: Any = ABSENT, b_data: Any = ABSENT) -> int:
         """Record an elementwise multiply: ``out = tensors[a] * tensors[b]``.
@@ -133,6 +135,8 @@ class GradientTape(Slots):
     @overload
     def record_matmul(self, a: int, b: int, /, *, flat: bool | None = None) -> int: ...
     @overload
+    def record_matmul(self, a: int, *, b: int, flat: bool | None = None) -> int: ...
+    @overload
     def record_matmul(self, a: int, a_mat: Any, b: int, b_mat: Any, *, flat: bool | None = None) -> int: ...
     def record_matmul(
         self, a: int, a_mat: Any = ABSENT, b: Any = ABSENT, b_mat: Any = ABSENT, *, flat: bool | None = None
@@ -145,7 +149,7 @@ class GradientTape(Slots):
         differ, and for slots that are no matrices.
         """
         if flat is None:
-            flat = b is not ABSENT
+            flat = b_mat is not ABSENT
         a_mat, b, b_mat = _pairs("record_matmul", a_mat, b, b_mat)
         return self._whole(self._matrix_product, a, a_mat, b, b_mat, flat)
 
@@ -276,10 +280,10 @@ class GradientTape(Slots):
         """Run reverse-mode differentiation from one slot; a gradient for every slot.
 
         Args:
-            loss_grad: the gradient of the loss with respect to ``output``, of its shape; for a matrix also flat.
+            loss_grad: the gradient of the loss with respect to ``output``, of its shape or flat, row by row.
             tensors: buffers to which gradients are added, one for each slot, at least as many. Arrays in host memory
-                are changed in place, whatever else is in the list is replaced. A matrix's buffer may be flat. Without
-                it there are new ones.
+                are changed in place, whatever else is in the list is replaced. Buffers may be flat. Without it there
+                are new ones.
             output: the slot to start from; the last one when None.
 
         Returns:
@@ -414,8 +418,8 @@ for _entry in OPERATIONS.values():
 
 def _pairs(where: str, a_data: Any, b: Any, b_data: Any) -> tuple[Any, Any, Any]:
     """The data of the first slot, the second slot, and its data, from either form of a call."""
-    if b is ABSENT and b_data is ABSENT and a_data is not ABSENT:
-        return None, a_data, None
+    if b_data is ABSENT and (a_data is ABSENT) is not (b is ABSENT):  # a second slot by position, or as b=
+        return None, a_data if b is ABSENT else b, None
     if a_data is ABSENT or b is ABSENT or b_data is ABSENT:
         raise ArgumentError(f"{where}: write {where}(a, b) with two slots, or {where}(a, data of a, b, data of b)")
     return a_data, b, b_data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, leaf, next_stamp
@@ -13,16 +13,18 @@ from backburn.autodiff.tape.values import (
     as_float,
     as_primitive,
     base_backend,
+    handed_out,
     index_of,
     is_close,
     is_numbers,
     largest,
+    own_state,
     shown,
 )
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.dtypes import as_dtype
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
 
 
 class Slots:
@@ -62,6 +64,20 @@ class Slots:
     def __len__(self) -> int:
         return len(self._values) - self._inputs
 
+    def __copy__(self) -> Self:
+        """A tape of its own with the same slots, values and operations."""
+        made = own_state(self)
+        made._in_sums = {slot: list(sums) for slot, sums in self._in_sums.items()}
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As a copy: values and what has been recorded of them never change."""
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: what has been recorded is not stored."""
+        raise GraphError("a tape cannot be pickled: store the values of its slots, and record the operations again")
+
     # ---- slots ----
 
     def input(self, x: Any) -> int:
@@ -91,10 +107,13 @@ class Slots:
         return slot
 
     def value(self, slot: int) -> Any:
-        """The value of a slot, a primitive of :attr:`backend`. Raises when it has none."""
+        """The value of a slot, a primitive of :attr:`backend`; arrays in host memory are copies.
+
+        Raises when it has none.
+        """
         place = self._slot("value", slot)
         self._needs_value("value", place)
-        return self._values[place].value
+        return handed_out(self._values[place].value)
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """The shape of a slot."""

@@ -15,6 +15,7 @@ from backburn.autodiff.tape.values import (
     as_float,
     as_primitive,
     axes_of,
+    handed_out,
     is_close,
     is_numbers,
     item,
@@ -123,13 +124,13 @@ class GradGraph(GraphBuilder):
         return tuple(self._ops)
 
     def tensor(self, node: int) -> Any:
-        """The value of a node: a primitive of :attr:`backend`, or a tree of them."""
+        """The value of a node: a primitive of :attr:`backend`, or a tree of them; arrays in host memory are copies."""
         value = self._value("tensor", node)
         return self._out(tree_map(lambda x: self._level.inner(x) if self._level.dtype(x).kind == "float" else x, value))
 
     def _out(self, tree: Any) -> Any:
-        """What is handed out for primitives: they themselves."""
-        return tree
+        """What is handed out for primitives."""
+        return tree_map(handed_out, tree)
 
     def value(self, node: int) -> float:
         """The first element of a node, as a Python float."""
@@ -193,7 +194,8 @@ class GradGraph(GraphBuilder):
     def grad(self, node: int) -> Any:
         """The gradient of a Parameter so far, zeros before any :meth:`backward`; None for every other node.
 
-        That of a record or map is a record or map, with exact zeros for what was not accessed.
+        That of a record or map is a record or map, with exact zeros for what was not accessed. Arrays in host memory
+        are copies.
         """
         place = self._node("grad", node)
         return self._out(self._gradient(place)) if isinstance(self._ops[place], GradOp.Parameter) else None

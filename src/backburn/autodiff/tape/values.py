@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, TypeVar
 
 from backburn.autodiff.graph import Tracked
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
@@ -14,6 +15,8 @@ from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
 from backburn.base.dtypes import DType, int64
 from backburn.base.dtypes import bool_ as truth
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, SpecError
+
+T = TypeVar("T")
 
 #: How far a value that is handed in may be from the one that a tape holds, relative to the largest of them.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -45,6 +48,11 @@ def primitive_of(x: Any) -> Any:
 def is_host(x: Any) -> bool:
     """Whether ``x`` is an array in host memory, which its owner may change, or one of its scalars."""
     return hasattr(x, "__array_interface__")
+
+
+def handed_out(x: Any) -> Any:
+    """A primitive to give away: an array in host memory, which its new owner may change, is copied."""
+    return x.copy() if is_host(x) else x
 
 
 def index_of(x: Any) -> int | None:
@@ -147,6 +155,14 @@ def as_float(k: Any, x: Any, where: str) -> Any:
     dtype = k.dtype(made)
     if dtype.kind != "float":
         raise DTypeError(f"{where}: gradients belong to floats, and this is {dtype}: cast it to a float dtype first")
+    return made
+
+
+def own_state(recorded: T) -> T:
+    """A copy of a tape or graph whose lists, maps and sets are its own; what they hold never changes."""
+    made = type(recorded).__new__(type(recorded))
+    for name, value in vars(recorded).items():
+        setattr(made, name, copy(value) if isinstance(value, (list, dict, set)) else value)
     return made
 
 
