@@ -50,7 +50,7 @@ def versions() -> dict[str, str]:
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
     )
-    for package in ("numpy", "torch", "jax"):
+    for package in ("numpy", "torch"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
