@@ -43,6 +43,8 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     level, count = request.param
     use_level(monkeypatch, level)
     monkeypatch.setattr(compiled, "SMALL", 1)
+    monkeypatch.setattr(compiled, "FEW_PASSES", {})
+    monkeypatch.setattr(blocks_module, "SHARED", 1)
     for module in (blocks_module, index, planes, quantized_products, scan, standardize):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()

@@ -161,17 +161,18 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     as a whole; and the sizes: all have ``rows`` rows of ``width`` elements, or so many elements without one (and one of
     a single number is the same for all). What is read need not be contiguous.
     """
-    fast = compiled.kernel(name) if compiled.serves(arrays[0]) else None
+    fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
-    whole = [np.ascontiguousarray(a) for a in arrays]
+    whole = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
     shared = [np.ascontiguousarray(o) if isinstance(o, np.ndarray) else o for o in options]
     starts = [compiled.address(a) for a in whole]
-    steps = [a.nbytes // rows for a in whole]
     rest = [compiled.address(o) if isinstance(o, np.ndarray) else o for o in shared]
     sizes = () if width is None else (width,)
-
-    threads = available() if rows * (width or 1) >= SHARED else 1
+    if rows * (width or 1) < SHARED:
+        fast(*starts, *rest, rows, *sizes)
+        return True
+    threads, steps = available(), [a.nbytes // rows for a in whole]
     if not options and len(starts) < (4 if width is None else 5):
         compiled.share(fast, starts, steps, rows, width or 0, threads)
         return True

@@ -85,7 +85,7 @@ def geometry(
     """The lengths for a kernel that is given ``x``; None where there is none for such arrays."""
     if len(size) > 2 or not math.prod(images) or not math.prod(places) or not math.prod(size):
         return None
-    if not compiled.serves(x) or compiled.kernel(kernel) is None or blas.product() is None:
+    if compiled.serving(kernel, x) is None or blas.product() is None:
         return None
     found = Geometry(images, places, size, stride, padding, dilation, groups)
     return None if len(size) == 1 and found.depth * found.counts[1] > LONG else found

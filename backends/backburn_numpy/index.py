@@ -181,8 +181,8 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     in_range = _in_range(indices, length)
-    if after == 1 and np.ndim(values) and out.dtype == values.dtype and compiled.serves(values):
-        fast = compiled.kernel("add_places")
+    if after == 1 and np.ndim(values) and out.dtype == values.dtype:
+        fast = compiled.serving("add_places", values)
         if fast is not None:
             whole = [np.ascontiguousarray(a) for a in (in_range.astype(np.int64, copy=False), values)]
             at, count = [compiled.address(a) for a in (out, *whole)], indices.shape[axis]
@@ -206,7 +206,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
-        fast = compiled.kernel("add_rows") if compiled.serves(values) and out.dtype == values.dtype else None
+        fast = compiled.serving("add_rows", values) if out.dtype == values.dtype else None
         if fast is not None:
             values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
             at = [compiled.address(v) for v in (out, entries, values)]

@@ -38,7 +38,7 @@ class Planes:
 
 def planes_of(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
     """The planes of ``x``, standardized over ``axis``, with a scale of that shape; None where kernels do not serve."""
-    if x.ndim < 3 or not compiled.serves(x) or compiled.kernel("normalize_planes") is None:
+    if x.ndim < 3 or compiled.serving("normalize_planes", x) is None:
         return None
     shape, rank = x.shape, x.ndim
     lengths = (1,) * (rank - len(scale or ())) + (scale or ())

@@ -59,7 +59,7 @@ def _by_kernel(
     x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
 ) -> tuple[Array, Array] | None:
     """The results by the compiled kernel, over one or two axes; None where there is none."""
-    kernel = compiled.kernel("max_pool") if len(size) < 3 and compiled.serves(x) and 0 not in counts else None
+    kernel = compiled.serving("max_pool", x) if len(size) < 3 and 0 not in counts else None
     if kernel is None:
         return None
     lead = (1,) * (2 - len(size))  # a sequence is an image of one row

@@ -64,7 +64,7 @@ def lstm_cell(
 
 def _step_of(name: str, plain: Callable[..., None], gates: Array) -> Callable[..., None]:
     """What computes a step: the kernel of that name where it serves, else ``plain``, with the same arrays."""
-    fast = compiled.kernel(name) if compiled.serves(gates) else None
+    fast = compiled.serving(name, gates)
     if fast is None:
         return plain
     _, rows, width = gates.shape

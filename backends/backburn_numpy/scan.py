@@ -28,9 +28,10 @@ def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> 
 
 
 def cumsum(x: Array, /, axis: int, reverse: bool = False) -> Array:
-    if axis == x.ndim - 1 and x.size and compiled.serves(x):
+    name = "cumsum_reverse" if reverse else "cumsum"
+    if axis == x.ndim - 1 and compiled.serving(name, x) is not None:
         out = empty(x.shape, x.dtype)
-        if in_parts("cumsum_reverse" if reverse else "cumsum", (out, x), x.size // x.shape[-1], x.shape[-1]):
+        if in_parts(name, (out, x), x.size // x.shape[-1], x.shape[-1]):
             return out
     return _accumulate(np.add, x, axis, reverse)
 
@@ -102,7 +103,7 @@ def _by_kernel(
 ) -> bool:
     """Call the compiled kernel on arrays of the shape of the first, and on single states. Says no if there is none."""
     shape = arrays[0].shape
-    fast = compiled.kernel(name) if compiled.serves(arrays[0]) else None
+    fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

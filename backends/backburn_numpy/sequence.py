@@ -132,7 +132,7 @@ def _weights(
     """What each query of a block takes of each value, before and after dropout."""
     b, rows, seen = block
     scores = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
-    fast = compiled.kernel("attention_weights") if mask is None and compiled.serves(scores) else None
+    fast = compiled.serving("attention_weights", scores) if mask is None else None
     if fast is not None:
         count, queries, length = scores.shape
         fast(compiled.address(scores), scale, rows.start if causal else -1, queries, count * queries, length)
@@ -169,7 +169,7 @@ def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scal
 
 def _of_scores(grad: Array, weights: Array, scale: float) -> None:
     """Replace the gradients of weights by those of scores, before they were scaled."""
-    fast = compiled.kernel("attention_scores") if compiled.serves(grad) else None
+    fast = compiled.serving("attention_scores", grad)
     if fast is not None:
         fast(compiled.address(grad), compiled.address(weights), scale, grad.shape[0] * grad.shape[1], grad.shape[2])
         return

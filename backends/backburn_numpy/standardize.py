@@ -91,7 +91,7 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     """
     half, length = is_half(x), x.shape[1]
     of_scale: dict[int, Array] = {}
-    fast = compiled.kernel("standardize_backward") if compiled.serves(x) else None
+    fast = compiled.serving("standardize_backward", x)
     if fast is not None:
         grad, x, scale = (np.ascontiguousarray(a) for a in (grad, x, scale))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +25,20 @@ from backburn_numpy.compiled.build import library, of_this_processor
 
 Array = Any
 
+FLOAT32 = np.dtype(np.float32)
+
 #: Of smaller arrays NumPy's own passes take no longer than the way into a kernel.
-SMALL = 1 << 11
+SMALL = 1 << 5
+
+#: The same of what takes NumPy only one to three passes.
+FEW_PASSES = dict.fromkeys(
+    (
+        *("sigmoid", "log_sigmoid", "softplus", "silu", "sigmoid_backward", "silu_backward"),
+        *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention_scores"),
+        *("plain_step", "momentum_step", "max_pool", "add_places", "add_rows"),
+    ),
+    1 << 10,
+)
 
 #: So many elements are handed to a thread at a time, where a kernel shares its work.
 PORTION = 1 << 14
@@ -44,15 +57,27 @@ def kernel(name: str) -> Callable[..., None] | None:
     return _kernels.get(name) if name in _kernels else _find(name)
 
 
-def serves(x: Array) -> bool:
-    """Whether kernels may compute with ``x``: large float32, kernels being there."""
-    return _library is not None and x.dtype == np.float32 and x.size >= SMALL
+def serving(name: str, x: Array) -> Callable[..., None] | None:
+    """The kernel of that name if it is there and of use for ``x``, which is float32 and not small; else None."""
+    if x.dtype != FLOAT32 or x.size < FEW_PASSES.get(name, SMALL):
+        return None
+    return kernel(name)
 
 
 def address(x: Array) -> int:
     """Where the elements of an array begin. The caller keeps the array alive."""
-    start: int = x.__array_interface__["data"][0]
+    # NumPy's binary interface: behind what every object begins with stands the address of the elements. To ask for
+    # it otherwise takes as long as the work on a small array.
+    start: int = _pointer(id(x) + _HEAD).value if _HEAD else x.__array_interface__["data"][0]
     return start
+
+
+def _head() -> int:
+    """Of how many bytes is what every object begins with; 0 where the address behind it must not be relied on."""
+    size, probe = object.__basicsize__, np.empty(1)
+    if sys.implementation.name != "cpython" or type(probe).__basicsize__ <= size:
+        return 0
+    return size if _pointer(id(probe) + size).value == probe.__array_interface__["data"][0] else 0
 
 
 def share(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
@@ -84,6 +109,8 @@ def _find(name: str) -> Callable[..., None] | None:
     return found
 
 
+_pointer: Any = ctypes.c_void_p.from_address
+_HEAD = _head()
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 
 

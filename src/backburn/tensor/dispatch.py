@@ -6,6 +6,7 @@ only a failing one needs: errors are explained after the backend has raised, fro
 
 from __future__ import annotations
 
+import functools
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -126,7 +127,8 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
                     raise BackendMismatchError(
                         f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
                         f"carried out of the function that made it: return it from there (has_aux=True lets grad "
-                        f"do so), or store its numbers, x.numpy()"
+                        f"do so), or store its numbers, x.numpy(). Or it was captured from a level that the transform "
+                        f"does not stand on: .to(...) takes the arguments of the transform there first"
                     )
                 # What is tracked goes to no backend of fewer levels, and anything to one of as many.
                 spec = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend.spec
@@ -219,10 +221,13 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     Where the operation takes floats only, integers become the default float; other kinds that it does not take are
     refused.
     """
+    takes = kinds or OPERATIONS[name].kinds
+    dtype = _shared_dtype(operands)
+    if dtype is not None and dtype.kind in _kinds_of(takes):
+        return [*operands]
     values = [operand(name, x, operands) for x in operands]
     if not any(is_tensor(x) for x in values):
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
-    takes = kinds or OPERATIONS[name].kinds
     try:
         dtype = accepted(name, common_dtype(name, values), takes, values)
     except DTypeError:
@@ -235,6 +240,16 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
         return [cast(x, dtype) if is_tensor(x) else fit(x, dtype) for x in values]
     except OverflowError as cause:  # an integer that no float holds
         raise ArgumentError(f"{name}: {cause}. Operands: {describe(values)}") from cause
+
+
+def _shared_dtype(operands: Sequence[Any]) -> DType | None:
+    """The dtype that all operands have, which are tensors; None for others."""
+    dtype: DType | None = None
+    for x in operands:
+        if x.__class__ not in _TENSORS or x._dtype is not dtype is not None:
+            return None
+        dtype = x._dtype
+    return dtype
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
@@ -278,9 +293,15 @@ def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequ
     raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}{beside(of)}")
 
 
+@functools.cache
+def _kinds_of(letters: str) -> frozenset[str]:
+    """The kinds of tensors that the table writes as these letters."""
+    return frozenset(KINDS[c] for c in letters)
+
+
 def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
     """``dtype``, or the float that stands for it in an operation on floats; other kinds are refused."""
-    if dtype.kind in {KINDS[c] for c in kinds}:
+    if dtype.kind in _kinds_of(kinds):
         return dtype
     if dtype.kind == "int" and "F" in kinds:
         return DEFAULT_FLOAT.get()
@@ -330,13 +351,17 @@ def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
                 break
             primitives.append(x._primitive)
         elif x.__class__ is list:
-            break
+            if backend is None and x:
+                backend = x[0]._backend
+            if any([t._backend is not backend for t in x]):
+                break
+            primitives.append([t._primitive for t in x])
         else:
             primitives.append(x)
     else:
         if backend is not None:
             return backend, primitives
-    # Lists, and operands that others' levels lift.
+    # Operands that others' levels lift.
     backend = common_backend(name, flat(operands))
     return backend, [
         [lift(t, backend) for t in x] if x.__class__ is list else lift(x, backend) if is_tensor(x) else x
