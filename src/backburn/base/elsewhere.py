@@ -10,6 +10,7 @@ from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
 
 from backburn.base.calls import renamed
+from backburn.base.errors import NAMESPACES
 from backburn.base.from_burn import BURN
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
@@ -94,25 +95,29 @@ OPTIMIZERS = {
     "zero_grad": "nothing: backward returns gradients, and none are kept in the model",
 }
 
+
+def _of_ranks(hints: Mapping[str, str]) -> dict[str, str]:
+    """The hints for names that others have with ``1d``, ``2d`` and ``3d`` behind them."""
+    return {f"{name}{rank}d": hint for name, hint in hints.items() for rank in (1, 2, 3)}
+
+
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
+    **_of_ranks({
+        "AdaptiveMaxPool": "bb.nn.functional.adaptive_max_pool(x, size)",
+        "BatchNorm": "bb.nn.BatchNorm(channels)",
+        "CircularPad": "bb.nn.Pad(1, mode='wrap')",
+        "ConstantPad": "bb.nn.Pad(1, value=value)",
+        "InstanceNorm": "bb.nn.InstanceNorm(channels)",
+        "ReflectionPad": "bb.nn.Pad(1, mode='reflect')",
+        "ReplicationPad": "bb.nn.Pad(1, mode='edge')",
+        "ZeroPad": "bb.nn.Pad(1)",
+    }),
     "Adadelta": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
     "Adamax": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
-    "AdaptiveMaxPool1d": "bb.nn.functional.adaptive_max_pool(x, size)",
-    "AdaptiveMaxPool2d": "bb.nn.functional.adaptive_max_pool(x, size)",
-    "AdaptiveMaxPool3d": "bb.nn.functional.adaptive_max_pool(x, size)",
     "BCELoss": "bb.nn.functional.binary_cross_entropy(x, targets)",
     "BCEWithLogitsLoss": "bb.nn.functional.binary_cross_entropy_with_logits(x, targets)",
-    "BatchNorm1d": "bb.nn.BatchNorm(channels)",
-    "BatchNorm2d": "bb.nn.BatchNorm(channels)",
-    "BatchNorm3d": "bb.nn.BatchNorm(channels)",
     "Buffer": "model.register_buffer(name, tensor)",
-    "CircularPad1d": "bb.nn.Pad(1, mode='wrap')",
-    "CircularPad2d": "bb.nn.Pad(1, mode='wrap')",
-    "CircularPad3d": "bb.nn.Pad(1, mode='wrap')",
-    "ConstantPad1d": "bb.nn.Pad(1, value=value)",
-    "ConstantPad2d": "bb.nn.Pad(1, value=value)",
-    "ConstantPad3d": "bb.nn.Pad(1, value=value)",
     "CosineAnnealingLR": "bb.optim.SGD(bb.optim.schedules.Cosine(0.1, 1000))",
     "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
     "DataLoader": "bb.data.batches(x, y, batch_size=32)",
@@ -120,9 +125,6 @@ FUNCTIONS = {
     "Dropout2d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1)), p) * x",
     "Dropout3d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1, 1)), p) * x",
     "ExponentialLR": "bb.optim.SGD(bb.optim.schedules.Exponential(0.1, 0.9, every=1))",
-    "InstanceNorm1d": "bb.nn.InstanceNorm(channels)",
-    "InstanceNorm2d": "bb.nn.InstanceNorm(channels)",
-    "InstanceNorm3d": "bb.nn.InstanceNorm(channels)",
     "L1Loss": "bb.nn.functional.l1_loss(x, targets)",
     "LambdaLR": "bb.optim.SGD(lambda steps: 0.1 / (1 + steps))",
     "LinearLR": "bb.optim.SGD(bb.optim.schedules.Linear(0.1, 0.0, 1000))",
@@ -140,12 +142,6 @@ FUNCTIONS = {
     "PixelUnshuffle": "x.reshape((n, c, h, r, w, r)).permute_dims((0, 1, 3, 5, 2, 4)).reshape((n, c * r * r, h, w))",
     "RAdam": "bb.optim.AdamW(lr) or bb.optim.RMSprop(lr)",
     "ReduceLROnPlateau": "optimizer.lr = 0.5 * optimizer.lr",
-    "ReflectionPad1d": "bb.nn.Pad(1, mode='reflect')",
-    "ReflectionPad2d": "bb.nn.Pad(1, mode='reflect')",
-    "ReflectionPad3d": "bb.nn.Pad(1, mode='reflect')",
-    "ReplicationPad1d": "bb.nn.Pad(1, mode='edge')",
-    "ReplicationPad2d": "bb.nn.Pad(1, mode='edge')",
-    "ReplicationPad3d": "bb.nn.Pad(1, mode='edge')",
     "SoftMarginLoss": "bb.mean(bb.nn.functional.softplus(-targets * x))",
     "Softmax2d": "bb.nn.Softmax(axis=1)",
     "StepLR": "bb.optim.SGD(bb.optim.schedules.Step(0.1, 0.1, every=30))",
@@ -153,9 +149,6 @@ FUNCTIONS = {
     "TransformerEncoder": "bb.nn.Sequential(*(bb.nn.TransformerEncoderLayer(size, heads) for _ in range(n)))",
     "UpsamplingBilinear2d": "bb.nn.Upsample(scale=2, mode='linear', align_corners=True)",
     "UpsamplingNearest2d": "bb.nn.Upsample(scale=2)",
-    "ZeroPad1d": "bb.nn.Pad(1)",
-    "ZeroPad2d": "bb.nn.Pad(1)",
-    "ZeroPad3d": "bb.nn.Pad(1)",
     "absolute": "bb.abs(x)",
     "amax": "bb.max(x, axis=axis)",
     "amin": "bb.min(x, axis=axis)",
@@ -307,29 +300,19 @@ FUNCTIONS = {
 
 #: Names of ``nn.functional``, some of which are at the top level here.
 FUNCTIONAL = {
-    "adaptive_avg_pool1d": "bb.nn.functional.adaptive_avg_pool(x, size)",
-    "adaptive_avg_pool2d": "bb.nn.functional.adaptive_avg_pool(x, size)",
-    "adaptive_avg_pool3d": "bb.nn.functional.adaptive_avg_pool(x, size)",
-    "adaptive_max_pool1d": "bb.nn.functional.adaptive_max_pool(x, size)",
-    "adaptive_max_pool2d": "bb.nn.functional.adaptive_max_pool(x, size)",
-    "adaptive_max_pool3d": "bb.nn.functional.adaptive_max_pool(x, size)",
-    "avg_pool1d": "bb.nn.functional.avg_pool(x, size)",
-    "avg_pool2d": "bb.nn.functional.avg_pool(x, size)",
-    "avg_pool3d": "bb.nn.functional.avg_pool(x, size)",
+    **_of_ranks({
+        "adaptive_avg_pool": "bb.nn.functional.adaptive_avg_pool(x, size)",
+        "adaptive_max_pool": "bb.nn.functional.adaptive_max_pool(x, size)",
+        "avg_pool": "bb.nn.functional.avg_pool(x, size)",
+        "conv": "bb.nn.functional.conv(x, weight, bias)",
+        "conv_transpose": "bb.nn.functional.conv_transpose(x, weight, bias)",
+        "max_pool": "bb.nn.functional.max_pool(x, size)",
+    }),
     "bce": "bb.nn.functional.binary_cross_entropy(x, targets)",
-    "conv1d": "bb.nn.functional.conv(x, weight, bias)",
-    "conv2d": "bb.nn.functional.conv(x, weight, bias)",
-    "conv3d": "bb.nn.functional.conv(x, weight, bias)",
-    "conv_transpose1d": "bb.nn.functional.conv_transpose(x, weight, bias)",
-    "conv_transpose2d": "bb.nn.functional.conv_transpose(x, weight, bias)",
-    "conv_transpose3d": "bb.nn.functional.conv_transpose(x, weight, bias)",
     "dropout1d": "bb.nn.functional.dropout(bb.ones((n, channels, 1)), p) * x",
     "dropout2d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1)), p) * x",
     "dropout3d": "bb.nn.functional.dropout(bb.ones((n, channels, 1, 1, 1)), p) * x",
     "margin_ranking_loss": "bb.mean(bb.relu(margin - targets * (x - y)))",
-    "max_pool1d": "bb.nn.functional.max_pool(x, size)",
-    "max_pool2d": "bb.nn.functional.max_pool(x, size)",
-    "max_pool3d": "bb.nn.functional.max_pool(x, size)",
     "mse": "bb.nn.functional.mse_loss(x, targets)",
     "one_hot": "bb.one_hot(x, classes)",
     "pad": "bb.pad(x, widths)",
@@ -448,25 +431,12 @@ def missing_name(module: str, name: str) -> AttributeError:
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
 
 
-#: Where users may look for a name, as they write it.
-_PLACES = {
-    "backburn._namespace": "bb",
-    "backburn.nn.functional": "bb.nn.functional",
-    "backburn.tensor.linalg_namespace": "bb.linalg",
-    "backburn.tensor.fourier": "bb.fourier",
-    "backburn.tensor.random": "bb.random",
-    "backburn.nn": "bb.nn",
-    "backburn.nn.init": "bb.nn.init",
-    "backburn.optim": "bb.optim",
-}
-
-
 def _ours(name: str, asked: str) -> str | None:
     """A public name that is the same in another namespace, or but for capitals and underscores, as ``relu_`` is.
 
     The module that was asked comes first: ``nn.Relu`` is ``nn.ReLU`` rather than ``relu``.
     """
-    places = sorted(_PLACES.items(), key=lambda place: place[0] != asked)
+    places = sorted(NAMESPACES.items(), key=lambda place: place[0] != asked)
     for same in (str, _plain):
         for module, spoken in places:
             for known in getattr(sys.modules.get(module), "__all__", ()):

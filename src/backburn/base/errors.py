@@ -147,17 +147,17 @@ def hint_for(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
 
 
-#: Where the functions live that users call, and below which modules they are written.
-_NAMESPACES = (
-    "backburn._namespace",
-    "backburn.tensor.linalg_namespace",
-    "backburn.tensor.fourier",
-    "backburn.tensor.random",
-    "backburn.nn.functional",
-    "backburn.nn.init",
-    "backburn.nn",
-    "backburn.optim",
-)
+#: Where the functions live that users call, by module, as users write it.
+NAMESPACES = {
+    "backburn._namespace": "bb",
+    "backburn.nn.functional": "bb.nn.functional",
+    "backburn.tensor.linalg_namespace": "bb.linalg",
+    "backburn.tensor.fourier": "bb.fourier",
+    "backburn.tensor.random": "bb.random",
+    "backburn.nn": "bb.nn",
+    "backburn.nn.init": "bb.nn.init",
+    "backburn.optim": "bb.optim",
+}
 #: The functions that operators stand for.
 _OPERATORS = {
     "__add__": "add", "__radd__": "add", "__sub__": "subtract", "__rsub__": "subtract", "__mul__": "multiply",
@@ -196,7 +196,7 @@ def _public_name(frame: FrameType) -> str | None:
         return None
     own = {n: home.get(n) for n in home.get("__all__", ())}
     public: dict[str, Any]
-    for public in (own, *(vars(sys.modules.get(n, sys)) for n in _NAMESPACES)):
+    for public in (own, *(vars(sys.modules.get(n, sys)) for n in NAMESPACES)):
         if inside:
             if maker in public.get("__all__", public) and public[maker].__module__ == home["__name__"]:
                 return maker
