@@ -103,7 +103,7 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
     )
 
 
-class Elsewhere:
+class MovedGradient:
     """A gradient on another backend than the node's that it came from: the reverse pass goes on there."""
 
     __slots__ = ("backend", "gradient")
@@ -114,7 +114,7 @@ class Elsewhere:
 
 
 #: Gradients that are no primitives: those of an operation's several outputs, one on another backend, one of a part.
-_SPECIAL = frozenset({list, Elsewhere, Part})
+_SPECIAL = frozenset({list, MovedGradient, Part})
 
 
 def reverse(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
-from backburn.autodiff.graph import Elsewhere, Node, Tracked, next_stamp
+from backburn.autodiff.graph import MovedGradient, Node, Tracked, next_stamp
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import ArgumentError
 
@@ -63,10 +63,10 @@ def _moved(x: Any, source: Any, target: Any) -> Any:
     return Tracked(value, Node(_back, (x.node,), (inner, outer), x.shape, next_stamp()))
 
 
-def _back(k: Any, g: Any, node: Node) -> tuple[Elsewhere]:
+def _back(k: Any, g: Any, node: Node) -> tuple[MovedGradient]:
     """The gradient of a move, on the backend that the tensor came from."""
     source, target = node.saved
-    return (Elsewhere(_moved(g, target, source), source),)
+    return (MovedGradient(_moved(g, target, source), source),)
 
 
 def _depth(k: Any) -> int:
