@@ -5,6 +5,8 @@ import os
 import pickle
 import struct
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -361,3 +363,60 @@ def test_a_model_in_the_place_of_its_state_is_told(tmp_path: Path) -> None:
         bb.io.save_model(tmp_path / "model.safetensors", model)
     with pytest.raises(AttributeError, match=r"no attribute 'save'; here: bb\.io\.save_model"):
         getattr(bb.io, "sav" + "e")
+
+
+def test_threads_that_write_one_file_leave_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    contents = [bytes([number]) * 300_000 for number in range(4)]
+    write_atomically(path, contents[0])
+
+    def write(content: bytes) -> None:
+        for _ in range(20):
+            write_atomically(path, content)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, contents))
+    assert [found.name for found in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_tensor_cannot_have_the_name_of_the_metadata(tmp_path: Path) -> None:
+    for save in (save_model, save_state):
+        with pytest.raises(DTypeError, match="'__metadata__': choose another"):
+            save(tmp_path / "x", {"__metadata__": bb.ones(2)})
+
+
+def test_a_tree_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    tree: list[Any] = []
+    tree.append(tree)
+    with pytest.raises(DTypeError, match="contains itself"):
+        save_state(tmp_path / "x", tree)
+
+
+@pytest.mark.parametrize("save", [save_model, save_npz])
+def test_what_is_no_mapping_from_names_is_refused(save: Any, tmp_path: Path) -> None:
+    with pytest.raises(DTypeError, match=rf"{save.__name__}: .* a Linear: write model\.state_dict\(\)"):
+        save(tmp_path / "x", nn.Linear(2, 2))
+    with pytest.raises(DTypeError, match="strings, not 3"):
+        save(tmp_path / "x", {3: bb.ones(1)})
+
+
+def test_arrays_that_another_program_wrote_are_read_by_its_reader(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    save_file({"weight": np.ones((2, 1), np.float32), "bias": np.zeros(1, np.float32)}, tmp_path / "x")
+    with pytest.raises(FileFormatError, match=r"safetensors\.numpy\.load_file"):
+        load_model(tmp_path / "x")
+    layer = nn.Linear(2, 1)
+    layer.load_state_dict(load_file(tmp_path / "x"))
+    assert layer.weight.tolist() == [[1.0], [1.0]]
+
+
+def test_no_damage_of_an_npz_file_is_more_than_a_refusal(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    save_npz(path, {"w": bb.ones(2)})
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x5A]) + content[place + 1 :])
+        with suppress(FileFormatError):
+            assert load_npz(path).keys() <= {"w"}

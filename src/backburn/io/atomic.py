@@ -10,7 +10,8 @@ from pathlib import Path
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write ``content`` beside ``path``, then put it in its place: a reader sees the old file or the new one.
 
-    Whatever interrupts the writing, an old file of that name stays as it was and nothing else is left behind. Raises
+    Whatever interrupts the writing, an old file of that name stays as it was; a kill leaves an unfinished file beside
+    it, all else leaves nothing. Where several threads or processes write, the last to end has the last word. Raises
     OSError as ``open`` does.
 
         >>> import tempfile
@@ -20,9 +21,10 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         (['a.txt'], b'new')
     """
     path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Threads share a process number, and so do processes on machines that share a folder.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        with open(unfinished, "wb") as file:
+        with open(unfinished, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -25,8 +25,18 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
         value = to_host(value)
     array: NDArray[Any] = np.array(value, order="C", copy=None)
     if array.dtype.hasobject or (array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16"):
-        raise DTypeError(f"{name}: arrays of {array.dtype} are no tensors")
+        raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are no tensors")
     return array
+
+
+def check_names(operation: str, state: object) -> None:
+    """Refuse what is no mapping from names to tensors."""
+    if not isinstance(state, Mapping):
+        hint = "write model.state_dict()" if hasattr(state, "state_dict") else "save_state takes trees of any form"
+        raise DTypeError(f"{operation}: a state holds tensors by name, and this is a {type(state).__name__}: {hint}")
+    for name in state:
+        if not isinstance(name, str):
+            raise DTypeError(f"{operation}: the names of tensors are strings, not {name!r}")
 
 
 def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:

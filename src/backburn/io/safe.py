@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 
 from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.atomic import write_atomically
-from backburn.io.plain import put_together, take_apart
+from backburn.io.plain import check_names, put_together, take_apart
 from backburn.io.quantized import of_parts, parts_of
 from backburn.tensor.classes import QuantizedTensor
 
 #: The version of the files that this release writes, and the only one that it reads.
 FORMAT_VERSION = 1
 KEY = "backburn"
+#: The name that the format keeps for the metadata.
+RESERVED = "__metadata__"
 MODEL = "backburn model"
 STATE = "backburn state"
 
@@ -57,10 +59,7 @@ def save_model(
         >>> load_model(path)
         Saved(state={'weight': array([1., 2.], dtype=float32)}, about={'epoch': 3})
     """
-    given: object = state
-    if not isinstance(given, Mapping):
-        hint = "write model.state_dict()" if hasattr(given, "state_dict") else "save_state takes trees of any form"
-        raise DTypeError(f"save_model: a state holds tensors by name, and this is a {type(given).__name__}: {hint}")
+    check_names("save_model", state)
     arrays: dict[str, NDArray[Any]] = {}
     plain = {name: x for name, x in state.items() if not isinstance(x, QuantizedTensor)}
     take_apart(plain, "", arrays)
@@ -98,8 +97,11 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
     """Write a tree of tensors and plain values, such as all that is needed to go on training. As :func:`save_model`."""
     arrays: dict[str, NDArray[Any]] = {}
-    document = take_apart(tree, "", arrays)
-    _write(path, STATE, arrays, document)
+    try:
+        document = take_apart(tree, "", arrays)
+        _write(path, STATE, arrays, document)
+    except RecursionError:
+        raise DTypeError("save_state: the tree contains itself, or parts in parts too deep") from None
 
 
 def load_state(path: str | os.PathLike[str]) -> Any:
@@ -119,6 +121,8 @@ def _write(
 ) -> None:
     from safetensors.numpy import save
 
+    if RESERVED in arrays:
+        raise DTypeError(f"files keep the name {RESERVED!r} for what is no tensor: choose another")
     header = {
         "format": kind,
         "version": FORMAT_VERSION,
@@ -159,7 +163,10 @@ def _read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[An
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
     """What a file says of itself, if it is of a kind and version that can be read."""
     if KEY not in metadata:
-        raise FileFormatError(f"{path}: this is a file of tensors that backburn did not write, and not a {kind}")
+        raise FileFormatError(
+            f"{path}: this is a file of tensors that backburn did not write, and not a {kind}; "
+            f"safetensors.numpy.load_file reads its arrays, which load_state_dict takes"
+        )
     header = json.loads(metadata[KEY])
     lacks = {"format", "version", "document", "sha256"} - set(header)
     if lacks or not isinstance(header, dict):
