@@ -378,6 +378,8 @@ def test_embedding(torch: Any) -> None:
         layers.embedding(bb.asarray([7]), bb.asarray(table))
     with pytest.raises(OutOfRangeError, match="padding_idx 7 names none of the 7 rows"):
         layers.embedding(bb.asarray([1]), bb.asarray(table), 7)
+    with pytest.raises(ShapeError, match=r"embedding: a weight has rows, .*int64\[1\].*float32\[\]"):
+        layers.embedding(bb.asarray([0]), bb.asarray(1.0))
     layer = nn.Embedding(5, 2, padding_idx=1)
     assert layer.weight[1].tolist() == [0.0, 0.0]
     gradients = layer(bb.asarray([1, 2, 1])).sum().backward()

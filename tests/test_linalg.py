@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,16 @@ def test_matrix_norms(x: Array, ord: Any) -> None:
     expected = [np.linalg.norm(m, ord) for m in x.reshape(-1, *x.shape[-2:])]
     close(bb.linalg.matrix_norm(tensor(x), ord=ord), np.reshape(expected, x.shape[:-2]))
     assert bb.linalg.matrix_norm(tensor(x), ord=ord, keepdims=True).shape == (*x.shape[:-2], 1, 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 3)])
+def test_norms_of_matrices_without_elements(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape)
+    for order in ("fro", "nuc", 1, 2, np.inf):
+        close(bb.linalg.matrix_norm(tensor(x), ord=order), np.zeros(shape[:-2]))
+        assert gradient(partial(bb.linalg.matrix_norm, ord=order), x).shape == shape
+    with pytest.raises(ShapeError, match=r"matrix_norm: axis . has no element to choose from"):
+        bb.linalg.matrix_norm(tensor(x), ord=-2)
 
 
 def test_ranks() -> None:

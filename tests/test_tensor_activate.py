@@ -84,6 +84,20 @@ def test_what_is_refused(name: str) -> None:
             function(bb.asarray([1.0]), **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("celu", {"alpha": 0.0}, "alpha is a number above 0, not 0.0"),
+        ("celu", {"alpha": -1.0}, "alpha is a number above 0, not -1.0"),
+        ("softshrink", {"threshold": -0.5}, "threshold is a number of at least 0, not -0.5"),
+        ("hardtanh", {"low": 1.0, "high": -1.0}, "low is at most high, and they are 1.0 and -1.0"),
+    ],
+)
+def test_options_without_a_meaning(name: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"{name}: {message}\. Operand: float32\[2\]"):
+        getattr(activate, name)(bb.ones(2), **options)
+
+
 def test_prelu() -> None:
     x, slope = bb.asarray([-2.0, 3.0]).require_grad(), bb.asarray(0.5).require_grad()
     y = activate.prelu(x, slope)

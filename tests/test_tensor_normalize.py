@@ -85,6 +85,7 @@ def test_group_and_instance_norm() -> None:
     got = functions.group_norm(x, 2, scale, bias)
     np.testing.assert_allclose(got.numpy(), grouped, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(functions.instance_norm(x).numpy(), layer_norm(X, -1), rtol=1e-4, atol=1e-5)
+    assert functions.instance_norm(bb.zeros((2, 0, 3))).shape == (2, 0, 3)
     with pytest.raises(ShapeError, match=r"group_norm: 4 channels do not form 3 groups.*float32\[2,4,3\]"):
         functions.group_norm(x, 3)
 

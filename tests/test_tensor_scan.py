@@ -60,6 +60,7 @@ def test_differences() -> None:
     got = bb.diff(x, prepend=bb.asarray(around), append=bb.asarray(around), axis=1)
     assert got.dtype is bb.float64
     np.testing.assert_array_equal(got.numpy(), np.diff(INTS, prepend=around, append=around))
+    assert bb.diff(x, n=0, prepend=bb.asarray(INTS), append=bb.asarray(INTS)).tolist() == INTS.tolist()
     with pytest.raises(ArgumentError, match=r"diff: differences are taken 0 or more times, not -1"):
         bb.diff(x, n=-1)
     with pytest.raises(ShapeError, match=r"int64\[3\]"):

@@ -152,6 +152,7 @@ gradient("bessel_ratio", x=lambda k, g, x, n: k.mul(g, k.mul(x, k.bessel_ratio(x
 for _name in ("floor", "ceil", "round", "trunc"):
     gradient(_name, x=zero_for_x)
 gradient("frac", x=lambda g: g)
+gradient("nextafter", x=lambda g: g, y=zero_for_y)
 gradient("copysign", x=lambda k, g, x, out: k.mul(g, k.mul(k.sign(x), k.sign(out))), y=zero_for_y)
 
 elementwise("pow", "sqrt", "rsqrt", "hypot", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp")
@@ -159,4 +160,4 @@ elementwise("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
 elementwise("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
 elementwise("erf", "erfc", "erfinv", "lgamma", "digamma", "polygamma")
 elementwise("sinc", "sinc_ratio", "i0", "i1", "bessel_ratio")
-elementwise("floor", "ceil", "round", "trunc", "frac", "copysign")
+elementwise("floor", "ceil", "round", "trunc", "frac", "copysign", "nextafter")

@@ -145,9 +145,12 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def nextafter(self, x: F, y: F | float, /) -> F: ...
     @overload
     def nextafter(self, x: float, y: F, /) -> F: ...
-    @operation(kinds="F", shape=broadcast, required=True)
+    @operation(kinds="F", shape=broadcast, required=True, differentiable=True)
     def nextafter(self, x: Any, y: Any, /) -> Any:
-        """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal."""
+        """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal.
+
+        The derivative by ``x`` is 1, that by ``y`` is 0.
+        """
         return missing("nextafter")
 
     # ---- truth values ----

@@ -205,7 +205,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def instance_norm(self: Any, x: F, scale: F | None = None, bias: F | None = None, /, eps: float = 1e-5) -> F:
         """:meth:`group_norm` with a group for each channel: over all axes from 2 on."""
         _grouped(shape_of(x), shape_or_none(scale), shape_or_none(bias))
-        result: F = self.group_norm(x, scale, bias, shape_of(x)[1], eps)
+        result: F = self.group_norm(x, scale, bias, max(shape_of(x)[1], 1), eps)
         return result
 
     # ---- over a batch ----

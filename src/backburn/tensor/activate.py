@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backburn.tensor.dispatch import axis_of, binary, call, float_operand, number, tensor_operand, unary
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import axis_of, binary, call, describe, float_operand, number, tensor_operand, unary
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -110,11 +111,16 @@ def threshold(x: Tensor, /, threshold: float, value: float) -> FloatTensor:
 def hardtanh(x: Tensor, /, low: float = -1.0, high: float = 1.0) -> FloatTensor:
     """``x`` from ``low`` to ``high``; the derivative at both ends is 1, as that of :func:`clip`.
 
-    >>> import backburn as bb
-    >>> hardtanh(bb.asarray([-3.0, 0.5, 3.0])).tolist()
-    [-1.0, 0.5, 1.0]
+    Raises :class:`ArgumentError` unless ``low`` is at most ``high``.
+
+        >>> import backburn as bb
+        >>> hardtanh(bb.asarray([-3.0, 0.5, 3.0])).tolist()
+        [-1.0, 0.5, 1.0]
     """
     low, high = number("hardtanh", "low", low), number("hardtanh", "high", high)
+    if not low <= high:
+        words = f"low is at most high, and they are {low!r} and {high!r}"
+        raise ArgumentError(f"hardtanh: {words}. Operand: {describe((x,))}")
     return call("hardtanh", float_operand("hardtanh", x), low=low, high=high)  # type: ignore[no-any-return]
 
 
@@ -146,13 +152,16 @@ def elu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
 def celu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
     """``x`` above 0, else ``alpha * (exp(x / alpha) - 1)``, for a positive ``alpha``; the derivative at 0 is 1.
 
-    After Barron, Continuously differentiable exponential linear units, 2017.
+    Raises :class:`ArgumentError` for another ``alpha``. After Barron, Continuously differentiable exponential linear
+    units, 2017.
 
         >>> import backburn as bb
         >>> celu(bb.asarray([-1000.0, 2.0]), 0.5).tolist()
         [-0.5, 2.0]
     """
-    return call("celu", float_operand("celu", x), alpha=number("celu", "alpha", alpha))  # type: ignore[no-any-return]
+    if not number("celu", "alpha", alpha) > 0:
+        raise ArgumentError(f"celu: alpha is a number above 0, not {alpha!r}. Operand: {describe((x,))}")
+    return call("celu", float_operand("celu", x), alpha=float(alpha))  # type: ignore[no-any-return]
 
 
 def selu(x: Tensor, /) -> FloatTensor:
@@ -237,11 +246,16 @@ def tanhshrink(x: Tensor, /) -> FloatTensor:
 def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
     """``x`` moved towards 0 by ``threshold``, not beyond; the derivative at both thresholds is 0.
 
-    >>> import backburn as bb
-    >>> softshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
-    [-1.5, 0.0, 1.5]
+    Raises :class:`ArgumentError` for a negative ``threshold``.
+
+        >>> import backburn as bb
+        >>> softshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
+        [-1.5, 0.0, 1.5]
     """
     limit = number("softshrink", "threshold", threshold)
+    if not limit >= 0:
+        words = f"threshold is a number of at least 0, not {limit!r}"
+        raise ArgumentError(f"softshrink: {words}. Operand: {describe((x,))}")
     return call("softshrink", float_operand("softshrink", x), threshold=limit)  # type: ignore[no-any-return]
 
 

@@ -397,7 +397,8 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
 
     ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
     largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
-    rows). The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another ``ord``.
+    rows); the largest of none is 0. The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another
+    ``ord``.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])
@@ -407,9 +408,11 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
     y = _matrices("matrix_norm", x)
     rows, columns = y.ndim - 2, y.ndim - 1
 
-    def of_sums(first: int, second: int, extremum: str) -> Any:
-        sums = call("sum", call("abs", y), axis=(first,), keepdims=True)
-        return call(extremum, sums, axis=(second,), keepdims=True)
+    def largest(norms: Any, axis: int) -> Any:
+        return call("max" if norms.shape[axis] else "sum", norms, axis=(axis,), keepdims=True)
+
+    def sums(axis: int) -> Any:
+        return call("sum", call("abs", y), axis=(axis,), keepdims=True)
 
     def values() -> Any:
         """The singular values; constants of a zero matrix, which would have a gradient by its arbitrary vectors."""
@@ -419,12 +422,12 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
     norms: dict[Any, Callable[[], Any]] = {
         "fro": lambda: call("norm", y, axis=(rows, columns), ord=2.0, keepdims=True),
         "nuc": lambda: call("sum", values(), axis=(rows,)),
-        2: lambda: call("max", values(), axis=(rows,)),
+        2: lambda: largest(values(), rows),
         -2: lambda: call("min", values(), axis=(rows,)),
-        1: lambda: of_sums(rows, columns, "max"),
-        -1: lambda: of_sums(rows, columns, "min"),
-        math.inf: lambda: of_sums(columns, rows, "max"),
-        -math.inf: lambda: of_sums(columns, rows, "min"),
+        1: lambda: largest(sums(rows), columns),
+        -1: lambda: call("min", sums(rows), axis=(columns,)),
+        math.inf: lambda: largest(sums(columns), rows),
+        -math.inf: lambda: call("min", sums(columns), axis=(rows,)),
     }
     one_of("matrix_norm", "ord", ord, norms, of=(x,))
     shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]

@@ -176,9 +176,11 @@ def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal.
 
-    >>> import backburn as bb
-    >>> (bb.nextafter(bb.asarray([1.0]), 2.0) - 1).tolist() == [2.0**-23]
-    True
+    The derivative by ``x`` is 1, that by ``y`` is 0.
+
+        >>> import backburn as bb
+        >>> (bb.nextafter(bb.asarray([1.0]), 2.0) - 1).tolist() == [2.0**-23]
+        True
     """
     return binary("nextafter", x, y)  # type: ignore[no-any-return]
 

@@ -163,10 +163,10 @@ def diff(
 ) -> T:
     """What each element along ``axis`` exceeds the one before it by, taken ``n`` times; shorter by ``n``.
 
-    ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first; the dtype is the promoted
-    one. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for a negative ``n``,
-    :class:`ShapeError` for a ``prepend`` or ``append`` that does not fit, :class:`DTypeError` for bool and quantized
-    tensors.
+    ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first, unless ``n`` is 0; the
+    dtype is the promoted one. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for a
+    negative ``n``, :class:`ShapeError` for a ``prepend`` or ``append`` that does not fit, :class:`DTypeError` for bool
+    and quantized tensors.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1, 4, 9, 16])
@@ -178,6 +178,6 @@ def diff(
     y = of_kinds("diff", x, "FI")
     along = axis_of("diff", y, axis)
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
-    if len(parts) > 1:
+    if len(parts) > 1 and n != 0:
         y = call("concat", promoted("diff", *parts), axis=along)
     return call("diff", y, axis=along, n=n)  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Never
 
 from backburn.base.calls import refuse, told
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor import random
 from backburn.tensor.dispatch import (
     accepted,
@@ -32,7 +32,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
     """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
 
     The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for integers that name no row,
-    :class:`DTypeError` for ids that are no integers.
+    :class:`DTypeError` for ids that are no integers, :class:`ShapeError` for a 0-d weight, which has no rows.
 
         >>> import backburn as bb
         >>> embedding(bb.asarray([1, 1, 0]), bb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -42,6 +42,8 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
     if ids.dtype.kind != "int":
         raise DTypeError(f"embedding: rows are named by integers; ids and weight: {describe((ids, weight))}")
     weight = cast(weight, accepted("embedding", weight.dtype, "F", (weight,)))
+    if not weight.ndim:
+        raise ShapeError(f"embedding: a weight has rows, and this has no axis. Operands: {describe((ids, weight))}")
     if padding_idx is not None:
         padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
