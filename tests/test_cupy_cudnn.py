@@ -275,8 +275,28 @@ def test_attention_and_its_gradient(
     for x, of, right in zip(got, (q, key, v), wanted, strict=True):
         assert (x.shape, x.dtype) == (of.shape, of.dtype)
         np.testing.assert_allclose(back(k, x), right, **{**close, "atol": 2 * close["atol"]})
-    assert [call.operation for call in dnn.CALLS] == ["sdpa", "sdpa", "sdpa_backward"]
+    assert [call.operation for call in dnn.CALLS] == ["sdpa", "sdpa_backward"]
     assert all(call.options["causal"] is causal for call in dnn.CALLS)
+
+
+def test_the_forward_pass_is_done_anew_for_a_result_that_is_unknown_and_what_it_made_dies_with_it(
+    k: Any, dnn: Any
+) -> None:
+    from backburn_cupy import attend
+
+    (q, _), (key, _), (v, _), (g, _) = (heads(k, "float16", 5, 8, seed) for seed in range(4))
+    y = k.scaled_dot_product_attention(q, key, v, None, None, True, 0.4, 0.0)
+    found = []
+    for of in (y, k.add(y, 0.0), None):
+        dnn.CALLS.clear()
+        found.append(k.scaled_dot_product_attention_backward(g, q, key, v, None, None, of, True, 0.4, 0.0))
+        assert [call.operation for call in dnn.CALLS] == ["sdpa"] * (of is not y) + ["sdpa_backward"]
+    for again in found[1:]:
+        assert all((back(k, a) == back(k, b)).all() for a, b in zip(found[0], again, strict=True))
+    assert id(y) in attend._MADE
+    name = id(y)
+    del y, of
+    assert name not in attend._MADE
 
 
 def test_heads_are_not_copied_and_the_result_lies_as_they_do(k: Any, dnn: Any) -> None:
@@ -284,7 +304,7 @@ def test_heads_are_not_copied_and_the_result_lies_as_they_do(k: Any, dnn: Any) -
         dnn.CALLS.clear()
         (q, _), (key, _), (v, _) = (heads(k, "bfloat16", 5, 8, seed, way) for seed in range(3))
         y = k.scaled_dot_product_attention(q, key, v, None, None, True, 1.0, 0.0)
-        assert dnn.CALLS[0].strides == {1: steps, 2: steps, 3: steps, 4: steps}
+        assert [dnn.CALLS[0].strides[n] for n in (1, 2, 3, 4)] == [steps] * 4
         assert y.strides == tuple(2 * step for step in steps)
 
 

@@ -8,7 +8,9 @@ no mask here: one may leave a query nothing to attend to, of which the contract 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ref
 
 import cupy
 import numpy as np
@@ -38,9 +40,11 @@ def scaled_dot_product_attention(
     masks = (None if t is None else t.shape for t in (mask, keep))
     attended(query.shape, key.shape, value.shape, *masks)
     if mask is None and keep is None and _is_for_cudnn(query, key, value):
-        call = _Call(k, query, key, value, causal, scale)
-        if call.forward():
-            return call.out.reshape(*query.shape[:-1], value.shape[-1])
+        made = _Call(k, query, key, value, causal, scale).forward()
+        if made is not None:
+            y = made.out.reshape(*query.shape[:-1], value.shape[-1])
+            _MADE[id(y)] = ref(y, _forgotten(id(y))), made
+            return y
     weights = dropped(k, _weights(k, query, key, mask, causal, scale), keep, dropout)
     return product(k, converted(weights, value.dtype), value)
 
@@ -54,7 +58,7 @@ def scaled_dot_product_attention_backward(
     assert rule is not None
     rule(*(None if t is None else t.shape for t in (grad, query, key, value, mask, keep, y)))
     if mask is None and keep is None and _is_for_cudnn(query, key, value):
-        gradients = _Call(k, query, key, value, causal, scale).backward(grad)
+        gradients = _Call(k, query, key, value, causal, scale).backward(grad, _made_with(y))
         if gradients is not None:
             return tuple(g.reshape(t.shape) for g, t in zip(gradients, (query, key, value), strict=True))
     weights, wide, dtype = _weights(k, query, key, mask, causal, scale), widened_dtype(query), query.dtype
@@ -82,6 +86,29 @@ def widened_dtype(x: Array) -> Any:
 # ---- by cuDNN ----
 
 
+class Made(NamedTuple):
+    """What the forward pass has computed, with four axes: the result, and the logarithms of the weights' sums."""
+
+    out: Array
+    statistics: Array
+
+
+#: By the identity of each result that is alive: the contract's gradient is given the result alone, and has to make the
+#: sums of the weights anew without this.
+_MADE: dict[int, tuple[ref[Any], Made]] = {}
+
+
+def _forgotten(name: int) -> Callable[[Any], None]:
+    """What is called when a result dies."""
+    return lambda _: _MADE.pop(name, None) and None
+
+
+def _made_with(y: Array | None) -> Made | None:
+    """What was made with the result ``y``; None where that is unknown."""
+    alive, made = _MADE.get(id(y), (None, None))
+    return made if y is not None and alive is not None and alive() is y else None
+
+
 def _is_for_cudnn(query: Array, key: Array, value: Array) -> bool:
     """Whether cuDNN may have a plan for attention over these."""
     sizes = (query.shape[-1], value.shape[-1])
@@ -107,7 +134,6 @@ class Attention(NamedTuple):
     causal: bool
     scale: float
     is_backward: bool
-    with_statistics: bool
 
     def describe(self, graph: Any) -> None:
         def operand(number: int) -> Any:
@@ -126,8 +152,7 @@ class Attention(NamedTuple):
             )  # fmt: skip
             results = dict(zip((OF_QUERY, OF_KEY, OF_VALUE), made, strict=True))
         else:
-            out, statistics = graph.sdpa(**given, **options, is_inference=not self.with_statistics)
-            results = {OUT: out, STATISTICS: statistics} if self.with_statistics else {OUT: out}
+            results = dict(zip((OUT, STATISTICS), graph.sdpa(**given, **options, is_inference=False), strict=True))
         for number, result in results.items():
             result.set_output(True).set_data_type(types[number]).set_uid(number)
             result.set_dim(shapes[number]).set_stride(strides[number])
@@ -141,32 +166,24 @@ class _Call:
         self._is_sliced_by_head = _is_sliced_by_head(query)
         self._arrays = {QUERY: _four(query), KEY: _four(key), VALUE: _four(value)}
 
-    @property
-    def out(self) -> Array:
-        return self._arrays[OUT]
+    def forward(self) -> Made | None:
+        """The result; None without a plan."""
+        self._add(OUT, (*self._arrays[QUERY].shape[:3], self._arrays[VALUE].shape[3]))
+        made = Made(self._arrays[OUT], cupy.empty((*self._arrays[OUT].shape[:3], 1), np.float32))
+        self._arrays[STATISTICS] = made.statistics
+        plan, addresses = self._planned(False)
+        return made if plan.run(addresses) else None
 
-    def forward(self) -> bool:
-        """Compute the result; False without a plan."""
-        self._add_out()
-        plan, addresses = self._planned(False, False)
-        return bool(plan.run(addresses))
-
-    def backward(self, grad: Array) -> tuple[Array, ...] | None:
-        """The gradients; None without a plan. The forward pass is done anew, for the sums of its weights."""
-        self._add_out()
-        self._arrays[STATISTICS] = cupy.empty((*self.out.shape[:3], 1), np.float32)
-        again, of_forward = self._planned(False, True)
-        self._arrays[GRAD] = _four(grad)
+    def backward(self, grad: Array, made: Made | None) -> tuple[Array, ...] | None:
+        """The gradients, by what the forward pass has made, which is done anew if that is unknown; None without a plan."""
+        if made is None and (made := self.forward()) is None:
+            return None
+        self._arrays |= {OUT: made.out, STATISTICS: made.statistics, GRAD: _four(grad)}
         results = {OF_QUERY: QUERY, OF_KEY: KEY, OF_VALUE: VALUE}
         for number, like in results.items():
             self._add(number, self._arrays[like].shape)
-        plan, addresses = self._planned(True, True)
-        if not (plan.is_there and again.run(of_forward) and plan.run(addresses)):
-            return None
-        return tuple(self._arrays[n] for n in results)
-
-    def _add_out(self) -> None:
-        self._add(OUT, (*self._arrays[QUERY].shape[:3], self._arrays[VALUE].shape[3]))
+        plan, addresses = self._planned(True)
+        return tuple(self._arrays[n] for n in results) if plan.run(addresses) else None
 
     def _add(self, number: int, shape: Shape) -> None:
         """New memory for a result, which lies as the queries do."""
@@ -177,14 +194,13 @@ class _Call:
         else:
             self._arrays[number] = cupy.empty(shape, dtype)
 
-    def _planned(self, is_backward: bool, with_statistics: bool) -> tuple[Any, dict[int, int]]:
+    def _planned(self, is_backward: bool) -> tuple[Any, dict[int, int]]:
         """The plan for what has been added so far, and where that is."""
         k, query = self._k, self._arrays[QUERY]
         tensors = tuple((n, x.shape, _steps(x)) for n, x in sorted(self._arrays.items()))
         kind = Attention(
-            k.number, query.dtype.name, k.allow_tf32, k.deterministic, tensors, self._causal, self._scale, is_backward,
-            with_statistics,
-        )  # fmt: skip
+            k.number, query.dtype.name, k.allow_tf32, k.deterministic, tensors, self._causal, self._scale, is_backward
+        )
         return cudnn.plan(kind), {n: x.data.ptr for n, x in self._arrays.items()}
 
 

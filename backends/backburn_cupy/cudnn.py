@@ -180,11 +180,6 @@ class Plan:
         except RuntimeError as error:
             raise CUDNNError(f"cuDNN makes no plan: {first_line(error)}") from error
 
-    @property
-    def is_there(self) -> bool:
-        """Whether there is one."""
-        return self._graph is not None
-
     def run(self, addresses: Mapping[int, int]) -> bool:
         """Compute on what lies at these addresses, by number, on the current stream; False if there is no plan."""
         if self._graph is None:

@@ -353,9 +353,10 @@ def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
         elif x.__class__ is list:
             if backend is None and x:
                 backend = x[0]._backend
-            if any([t._backend is not backend for t in x]):
+            alike = [t._primitive for t in x if t._backend is backend]
+            if len(alike) < len(x):
                 break
-            primitives.append([t._primitive for t in x])
+            primitives.append(alike)
         else:
             primitives.append(x)
     else:
