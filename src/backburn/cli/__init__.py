@@ -1,7 +1,7 @@
 """The command ``backburn``: train, evaluate, check a backend, and what is installed.
 
 What goes wrong is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the
-traceback instead. Status 130 says that Ctrl-C ended a training run.
+traceback instead. Status 130 says that Ctrl-C ended a training run, 143 that SIGTERM did.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
     from backburn import __version__
 
-    top = argparse.ArgumentParser("backburn", description="Train, evaluate, and look at what is installed.")
+    top = argparse.ArgumentParser("backburn", description="Train, evaluate, check a backend, and look at what is installed.")
     top.add_argument("--version", action="version", version=f"backburn {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -56,8 +56,7 @@ class Trainer:
         self.random = Generator(config.train.seed)
         with fork(self.random):
             self.model = model_of(config, backend)
-        steps = config.train.epochs * -(-len(self.images) // config.train.batch_size)
-        self.optimizer = build_optimizer(config.optimizer, steps)
+        self.optimizer = build_optimizer(config.optimizer, config.train.epochs * self.steps_per_epoch)
         self.history: list[Epoch] = []
 
     @property
