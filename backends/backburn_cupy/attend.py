@@ -175,7 +175,7 @@ class _Call:
         return made if plan.run(addresses) else None
 
     def backward(self, grad: Array, made: Made | None) -> tuple[Array, ...] | None:
-        """The gradients, by what the forward pass has made, which is done anew if that is unknown; None without a plan."""
+        """The gradients, None without a plan. The forward pass is done anew if what it made is unknown."""
         if made is None and (made := self.forward()) is None:
             return None
         self._arrays |= {OUT: made.out, STATISTICS: made.statistics, GRAD: _four(grad)}
