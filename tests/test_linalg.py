@@ -275,6 +275,9 @@ def test_weighted_covariances() -> None:
         theirs: dict[str, Any] = {**weights}
         close(bb.cov(tensor(WIDE), **ours), np.cov(WIDE, **theirs))
         close(bb.cov(tensor(WIDE[0]), **ours), np.cov(WIDE[0], **theirs))
+    assert bb.cov(tensor(WIDE[:1])).shape == bb.corrcoef(tensor(WIDE[:1])).shape == (1, 1)
+    with pytest.raises(DTypeError, match="cov: takes int tensors, not float"):
+        bb.cov(tensor(WIDE), fweights=tensor(much))
 
 
 def test_covariances_of_narrow_floats_do_not_overflow() -> None:

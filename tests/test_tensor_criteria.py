@@ -40,6 +40,7 @@ CASES: list[tuple[str, str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = 
      {"log_input": False, "full": True}),
     ("gaussian_nll_loss", "gaussian_nll_loss", (X, Y, P), {}, {}),
     ("gaussian_nll_loss", "gaussian_nll_loss", (X, Y, P), {"full": True}, {"full": True}),
+    ("gaussian_nll_loss", "gaussian_nll_loss", (X, Y, P[:, :1]), {}, {}),
 ]  # fmt: skip
 
 
@@ -57,6 +58,18 @@ def test_losses(torch: Any, name: str, theirs: str, arrays: Any, options: Any, o
     expected.sum().backward()
     assert gradient is not None
     np.testing.assert_allclose(gradient.numpy(), y.grad.numpy(), rtol=1e-7, atol=1e-10)
+
+
+def test_shared_variances() -> None:
+    x, y = bb.asarray(X), bb.asarray(Y)
+    variance = bb.asarray(0.5, dtype="float64").require_grad()
+    shared, each = (layers.gaussian_nll_loss(x, y, v) for v in (variance, variance.broadcast_to(x.shape)))
+    assert shared.item() == each.item()
+    expected = (1 / 0.5 - ((X - Y) ** 2).mean() / 0.5**2) / 2
+    np.testing.assert_allclose(variance.grad(shared.backward()).item(), expected)  # type: ignore[union-attr]
+    for shape in ((4,), (6,), (6, 4, 1), (6, 2)):
+        with pytest.raises(ShapeError, match="gaussian_nll_loss: the variance has the shape of the predictions"):
+            layers.gaussian_nll_loss(x, y, bb.ones(shape))
 
 
 def test_weights(torch: Any) -> None:

@@ -72,6 +72,25 @@ def test_rounding(name: str) -> None:
         function(1.5)
 
 
+def test_rounding_to_places() -> None:
+    x = np.array([3.14159, -2.675, 1234.5, 0.125, 1e300, np.inf, -np.inf, np.nan])
+    for places in (1, 2, 3, -1, -2):
+        np.testing.assert_array_equal(bb.round(bb.asarray(x), places).numpy(), np.round(x, places), strict=True)
+    np.testing.assert_array_equal(bb.asarray(x).round(decimals=20).numpy(), x)
+    narrow = x[:4].astype("float32")
+    np.testing.assert_array_equal(bb.round(bb.asarray(narrow), 400).numpy(), narrow, strict=True)
+    half = bb.asarray([0.12345, 1000.0], dtype="float16")
+    assert half.round(4).tolist() == half.numpy().astype("float32").round(4).astype("float16").tolist()
+    tracked = bb.asarray(x[:4]).require_grad()
+    assert tracked.grad(bb.round(tracked, 1).sum().backward()).tolist() == [0.0] * 4  # type: ignore[union-attr]
+    integers = bb.asarray([15, 25])
+    assert bb.round(integers, 2) is integers
+    with pytest.raises(ArgumentError, match=r"round: integers are rounded to places after the point.*int64\[2\]"):
+        bb.round(integers, -1)
+    with pytest.raises(ArgumentError, match=r"round: decimals is an integer, not 1.5"):
+        bb.round(bb.asarray(x), 1.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["pow", "hypot", "logaddexp", "atan2"])
 class TestBinary:
     def test_values_promotion_and_scalars(self, name: str) -> None:

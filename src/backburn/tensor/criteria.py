@@ -346,7 +346,8 @@ def gaussian_nll_loss(
 ) -> FloatTensor:
     """``(log(variance) + (x - target)**2 / variance) / 2``, and with ``full`` ``log(2 pi) / 2`` more.
 
-    ``variance`` has the shape of ``x``; below ``eps`` it counts as that, with gradient 0. After Nix and Weigend (1994).
+    ``variance`` has the shape of ``x``, or no axis, or length 1 along axes over which it is shared; below ``eps`` it
+    counts as that, with gradient 0. After Nix and Weigend (1994).
 
         >>> import backburn as bb
         >>> gaussian_nll_loss(bb.asarray([1.0]), bb.asarray([3.0]), bb.asarray([1.0])).item()
@@ -354,7 +355,13 @@ def gaussian_nll_loss(
     """
     name = "gaussian_nll_loss"
     (x, targets, variance), dtype = _operands(name, x, targets, variance)
-    _same_shape(name, x, targets, variance)
+    _same_shape(name, x, targets)
+    shared = [1 if m == 1 else n for m, n in zip(variance.shape, x.shape, strict=False)]
+    if variance.ndim and (variance.ndim != x.ndim or variance.shape != tuple(shared)):
+        raise ShapeError(
+            f"{name}: the variance has the shape of the predictions, or length 1 where it is shared. "
+            f"Operands: {describe((x, targets, variance))}"
+        )
     bounded = call("where", variance > _threshold(name, "eps", eps), variance, float(eps))
     losses = (bounded.log() + (x - targets).square() / bounded) * 0.5
     if full:

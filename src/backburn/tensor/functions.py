@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.tensor.dispatch import Scalar, binary, is_tensor, unary
+from backburn.base.dtypes import float32
+from backburn.base.errors import ArgumentError
+from backburn.tensor.dispatch import Scalar, binary, call, cast, describe, integer, is_tensor, unary
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -305,14 +307,35 @@ def ceil(x: T, /) -> T:
     return rounded("ceil", x)  # type: ignore[no-any-return]
 
 
-def round(x: T, /) -> T:
-    """The nearest integral value, the even one of two. The derivative is 0.
+def round(x: T, /, decimals: int = 0) -> T:
+    """The nearest value with ``decimals`` places after the point, the even one of two. The derivative is 0.
 
-    >>> import backburn as bb
-    >>> bb.round(bb.asarray([0.5, 1.5, 2.6])).tolist()
-    [0.0, 2.0, 3.0]
+    A negative number of places rounds floats to tens, hundreds and so on; for integers it raises
+    :class:`ArgumentError`. With places, what is rounded is the product of ``x`` and a power of ten, as in NumPy.
+
+        >>> import backburn as bb
+        >>> bb.round(bb.asarray([0.5, 1.5, 2.6])).tolist()
+        [0.0, 2.0, 3.0]
+        >>> x = bb.asarray([3.14159, 1234.5], dtype="float64")
+        >>> x.round(2).tolist(), x.round(-2).tolist()
+        ([3.14, 1234.5], [0.0, 1200.0])
     """
-    return rounded("round", x)  # type: ignore[no-any-return]
+    places = integer("round", "decimals", decimals)
+    if places == 0 or not is_tensor(x) or x.dtype.kind not in ("int", "float"):
+        return rounded("round", x)  # type: ignore[no-any-return]
+    if x.dtype.kind == "int":
+        if places < 0:
+            raise ArgumentError(
+                f"round: integers are rounded to places after the point, not to {places}; cast them with "
+                f"astype(...). Operand: {describe((x,))}"
+            )
+        return x
+    wide, power = cast(x, float32) if x.dtype.bits == 16 else x, 10.0 ** min(abs(places), 308)
+    if places < 0:
+        return cast(call("round", wide / power) * power, x.dtype)  # type: ignore[no-any-return]
+    scaled = wide * power
+    # Numbers that are too large for the product have no places after the point.
+    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), x.dtype)  # type: ignore[no-any-return]
 
 
 def trunc(x: T, /) -> T:

@@ -87,8 +87,8 @@ def cov(
     """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
-    each observation counts, ``aweights`` how much. 16-bit floats are computed in float32. Raises :class:`ShapeError`
-    for more axes or other weights.
+    each observation counts, as integers, and ``aweights`` how much. A matrix of one row has a matrix of one element.
+    16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
@@ -99,6 +99,8 @@ def cov(
     if y.ndim not in (1, 2):
         raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
     number("cov", "correction", correction)
+    if fweights is not None:
+        kind_operand("cov", fweights, "I")
     last = (y.ndim - 1,)
     count: Any = float(y.shape[-1])
     weights = _weights(y, fweights, aweights)
