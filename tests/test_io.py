@@ -382,7 +382,7 @@ def test_threads_that_write_one_file_leave_it_whole(tmp_path: Path) -> None:
 
 def test_a_tensor_cannot_have_the_name_of_the_metadata(tmp_path: Path) -> None:
     for save in (save_model, save_state):
-        with pytest.raises(DTypeError, match="the name '__metadata__'.*choose another"):
+        with pytest.raises(DTypeError, match=r"the name '__metadata__'.*choose another"):
             save(tmp_path / "x", {"__metadata__": bb.ones(2)})
 
 

@@ -575,7 +575,7 @@ def test_cells_that_are_refused() -> None:
 def test_attention_modules_that_are_refused() -> None:
     with pytest.raises(ArgumentError, match="8 features do not form 3 heads"):
         nn.MultiHeadAttention(8, 3)
-    with pytest.raises(ArgumentError, match=r"MultiHeadAttention: bias is True or False, not 0\.1; dropout"):
+    with pytest.raises(ArgumentError, match=r"MultiHeadAttention: bias is True or False, not 0\.1; other options"):
         nn.MultiHeadAttention(8, 2, 0.1)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"made for inputs \(..., length, 8\)"):
         nn.MultiHeadAttention(8, 2)(bb.zeros((5, 4)))

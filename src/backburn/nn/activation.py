@@ -127,6 +127,8 @@ class PReLU(Module):
             if x.ndim < 2 or x.shape[1] != count:
                 raise ShapeError(f"PReLU: axis 1 of the input has {count} channels, not {describe((x,))}")
             slope = slope.reshape((count, *(1,) * (x.ndim - 2)))
+        elif not x.ndim:
+            slope = slope.reshape(())
         return functional.prelu(x, slope)
 
 

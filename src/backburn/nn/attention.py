@@ -6,7 +6,7 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional
-from backburn.nn.linear import Linear, sizes
+from backburn.nn.linear import Linear, flags, sizes
 from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
 from backburn.tensor import shape
@@ -31,9 +31,7 @@ class MultiHeadAttention(Module):
 
     def __init__(self, size: int, heads: int, bias: bool = True, dropout: float = 0.0) -> None:
         size, heads = sizes("MultiHeadAttention", size=size, heads=heads)
-        given: object = bias
-        if not isinstance(given, bool):
-            raise ArgumentError(f"MultiHeadAttention: bias is True or False, not {bias!r}; dropout=... comes by name")
+        flags("MultiHeadAttention", bias=bias)
         functional.check_probability("MultiHeadAttention", dropout)
         if size % heads:
             raise ArgumentError(f"MultiHeadAttention: {size} features do not form {heads} heads of equal size")
@@ -96,7 +94,10 @@ class TransformerEncoderLayer(Module):
         eps: float = 1e-5,
     ) -> None:
         one_of("TransformerEncoderLayer", "the activation", activation, ("gelu", "relu"))
-        hidden = 4 * size if hidden is None else hidden
+        size, heads = sizes("TransformerEncoderLayer", size=size, heads=heads)
+        (hidden,) = sizes("TransformerEncoderLayer", hidden=4 * size if hidden is None else hidden)
+        functional.check_probability("TransformerEncoderLayer", dropout)
+        flags("TransformerEncoderLayer", pre_norm=pre_norm)
         self.attention = MultiHeadAttention(size, heads, dropout=dropout)
         self.first = Linear(size, hidden)
         self.second = Linear(hidden, size)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
-from backburn.nn.linear import sizes
+from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
+from backburn.nn.pool import check_rank
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
@@ -37,6 +37,7 @@ class Convolution(Module):
         inputs, outputs, groups = sizes(name, inputs=inputs, outputs=outputs, groups=groups)
         if inputs % groups or outputs % groups:
             raise ArgumentError(f"{name}: {inputs} inputs and {outputs} outputs do not form {groups} equal groups")
+        flags(name, bias=bias)
         window = each(name, "size", size, self.RANK)
         self.size = window
         self.stride = each(name, "stride", stride, self.RANK)
@@ -62,11 +63,7 @@ class Convolution(Module):
         )
 
     def _check(self, x: Tensor) -> None:
-        if x.ndim != self.RANK + 2:
-            raise ShapeError(
-                f"{type(self).__name__}: the input (examples, channels, *places) has {self.RANK + 2} axes, not "
-                f"{x.ndim}: {describe((x,))}"
-            )
+        check_rank(type(self).__name__, x, self.RANK)
 
 
 class Conv1d(Convolution):

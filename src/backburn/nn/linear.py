@@ -10,15 +10,29 @@ from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import integer
 
 
 def sizes(layer: str, **given: Any) -> tuple[int, ...]:
     """The sizes as Python's integers, NumPy's among them; refuses what is no whole number from 1 on."""
+    return tuple(_size(layer, name, value) for name, value in given.items())
+
+
+def _size(layer: str, name: str, value: Any) -> int:
+    try:
+        size = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        size = 0
+    if size < 1:
+        raise ArgumentError(f"{layer}: {name} is a whole number from 1 on, not {value!r}")
+    return size
+
+
+def flags(layer: str, **given: Any) -> None:
+    """Refuse what is no truth value, such as another option or a weight in its place."""
     for name, value in given.items():
-        whole = hasattr(value, "__index__") and not isinstance(value, bool)
-        if not whole or value < 1:
-            raise ArgumentError(f"{layer}: {name} is a whole number from 1 on, not {value!r}")
-    return tuple(map(operator.index, given.values()))
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{layer}: {name} is True or False, not {value!r}; other options come by name")
 
 
 class Linear(Module):
@@ -38,6 +52,7 @@ class Linear(Module):
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
         inputs, outputs = sizes("Linear", inputs=inputs, outputs=outputs)
+        flags("Linear", bias=bias)
         bound = 1.0 / math.sqrt(inputs)
         self.weight = parameter(init.uniform((inputs, outputs), bound))
         self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
@@ -64,6 +79,7 @@ class Embedding(Module):
         count, size = sizes("Embedding", count=count, size=size)
         first = init.normal((count, size))
         if padding_idx is not None:
+            padding_idx = integer("Embedding", "padding_idx", padding_idx)
             if not -count <= padding_idx < count:
                 raise ArgumentError(f"Embedding: padding_idx {padding_idx} names none of {count} rows")
             first = first.at[padding_idx].set(0.0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.nn import functional, init
-from backburn.nn.linear import sizes
+from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, integers_of, number, tensor_operand
@@ -26,10 +28,9 @@ class LayerNorm(Module):
     bias: FloatTensor | None
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True, bias: bool = True) -> None:
-        self.shape = integers_of("LayerNorm", "shape", shape)
-        for size in self.shape:
-            sizes("LayerNorm", shape=size)
-        self.eps = eps
+        self.shape = _last_lengths("LayerNorm", shape)
+        self.eps = _eps("LayerNorm", eps)
+        flags("LayerNorm", weight=weight, bias=bias)
         self.weight = parameter(init.ones(self.shape)) if weight else None
         self.bias = parameter(init.zeros(self.shape)) if bias else None
 
@@ -49,10 +50,9 @@ class RMSNorm(Module):
     weight: FloatTensor | None
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, weight: bool = True) -> None:
-        self.shape = integers_of("RMSNorm", "shape", shape)
-        for size in self.shape:
-            sizes("RMSNorm", shape=size)
-        self.eps = eps
+        self.shape = _last_lengths("RMSNorm", shape)
+        self.eps = _eps("RMSNorm", eps)
+        flags("RMSNorm", weight=weight)
         self.weight = parameter(init.ones(self.shape)) if weight else None
 
     def forward(self, x: Tensor) -> FloatTensor:
@@ -67,7 +67,8 @@ class BatchNorm(Module):
 
     The channels are ``axis``, of length ``channels``. In training mode the mean and the variance are those of the
     batch, and the buffers ``running_mean`` and ``running_var`` move towards them by ``momentum`` of the way (to the
-    unbiased variance); else they are those of the buffers. After Ioffe and Szegedy (2015).
+    unbiased variance); else they are those of the buffers. Without ``affine`` there are no ``weight`` and ``bias``.
+    After Ioffe and Szegedy (2015).
 
     >>> import backburn as bb
     >>> layer = BatchNorm(2)
@@ -75,18 +76,23 @@ class BatchNorm(Module):
     ((2, 2), Tensor([0.2, 0.4], dtype=float32, backend=autodiff(numpy)))
     """
 
+    weight: FloatTensor | None
+    bias: FloatTensor | None
     running_mean: FloatTensor
     running_var: FloatTensor
 
-    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1) -> None:
+    def __init__(
+        self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1, affine: bool = True
+    ) -> None:
         (channels,) = sizes("BatchNorm", channels=channels)
+        flags("BatchNorm", affine=affine)
         if not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
             raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1, not {momentum!r}")
-        self.eps = eps
+        self.eps = _eps("BatchNorm", eps)
         self.momentum = momentum
         self.axis = axis
-        self.weight = parameter(init.ones((channels,)))
-        self.bias = parameter(init.zeros((channels,)))
+        self.weight = parameter(init.ones((channels,))) if affine else None
+        self.bias = parameter(init.zeros((channels,))) if affine else None
         self.register_buffer("running_mean", init.zeros((channels,)))
         self.register_buffer("running_var", init.ones((channels,)))
 
@@ -97,7 +103,7 @@ class BatchNorm(Module):
         values for each; :class:`GraphError` in training mode inside ``vmap``, whose examples would each have
         statistics of their own.
         """
-        channels = self.weight.size
+        channels = self.running_mean.size
         axis = axis_of("BatchNorm", tensor_operand("BatchNorm", x), self.axis)
         if x.shape[axis] != channels:
             raise ShapeError(
@@ -145,9 +151,10 @@ class GroupNorm(Module):
         groups, channels = sizes("GroupNorm", groups=groups, channels=channels)
         if channels % groups:
             raise ArgumentError(f"GroupNorm: {channels} channels do not form {groups} groups of equal size")
+        flags("GroupNorm", affine=affine)
         self.groups = groups
         self.channels = channels
-        self.eps = eps
+        self.eps = _eps("GroupNorm", eps)
         self.weight = parameter(init.ones((channels,))) if affine else None
         self.bias = parameter(init.zeros((channels,))) if affine else None
 
@@ -173,8 +180,9 @@ class InstanceNorm(Module):
 
     def __init__(self, channels: int, eps: float = 1e-5, affine: bool = False) -> None:
         (channels,) = sizes("InstanceNorm", channels=channels)
+        flags("InstanceNorm", affine=affine)
         self.channels = channels
-        self.eps = eps
+        self.eps = _eps("InstanceNorm", eps)
         self.weight = parameter(init.ones((channels,))) if affine else None
         self.bias = parameter(init.zeros((channels,))) if affine else None
 
@@ -182,6 +190,21 @@ class InstanceNorm(Module):
         """The normalized examples, of the shape of ``x``."""
         check_channels("InstanceNorm", x, self.channels)
         return functional.instance_norm(x, self.weight, self.bias, eps=self.eps)
+
+
+def _eps(layer: str, eps: Any) -> float:
+    if not number(layer, "eps", eps) >= 0:
+        raise ArgumentError(f"{layer}: eps is a number from 0 on, not {eps!r}")
+    return float(eps)
+
+
+def _last_lengths(layer: str, shape: Any) -> tuple[int, ...]:
+    """The lengths of the last axes, of which there is one at least."""
+    if not (lengths := integers_of(layer, "shape", shape)):
+        raise ArgumentError(f"{layer}: shape has the length of one axis or more, not {shape!r}")
+    for length in lengths:
+        sizes(layer, shape=length)
+    return lengths
 
 
 def lowered(x: Tensor, backend: AnyBackend) -> Tensor:

@@ -7,21 +7,26 @@ from typing import ClassVar
 
 from backburn.base.errors import ShapeError
 from backburn.nn import functional
+from backburn.nn.linear import flags
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import describe
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
+def check_rank(layer: str, x: Tensor, rank: int) -> None:
+    """Refuse an input that has not ``rank`` axes of places behind examples and channels."""
+    if x.ndim != rank + 2:
+        hint = "; expand_dims adds an axis for a single example" if x.ndim == rank + 1 else ""
+        axes = f"the input (examples, channels, *places) has {rank + 2} axes, not {x.ndim}"
+        raise ShapeError(f"{layer}: {axes}: {describe((x,))}{hint}")
+
+
 class _Pool(Module):
     RANK: ClassVar[int]
 
     def _check(self, x: Tensor) -> None:
-        if x.ndim != self.RANK + 2:
-            raise ShapeError(
-                f"{type(self).__name__}: the input (examples, channels, *places) has {self.RANK + 2} axes, not "
-                f"{x.ndim}: {describe((x,))}"
-            )
+        check_rank(type(self).__name__, x, self.RANK)
 
 
 class _MaxPool(_Pool):
@@ -36,6 +41,7 @@ class _MaxPool(_Pool):
         name = type(self).__name__
         self.size = each(name, "size", size, self.RANK)
         self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        flags(name, ceil_mode=ceil_mode)
         self.padding = padding
         self.dilation = each(name, "dilation", dilation, self.RANK)
         self.ceil_mode = ceil_mode
@@ -93,6 +99,7 @@ class _AvgPool(_Pool):
         name = type(self).__name__
         self.size = each(name, "size", size, self.RANK)
         self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        flags(name, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from backburn.base.errors import ShapeError
 from backburn.nn import functional, init
-from backburn.nn.linear import sizes
+from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -43,6 +43,7 @@ class _Recurrent(Module):
     ) -> None:
         name = type(self).__name__
         inputs, size, layers = sizes(name, inputs=inputs, size=size, layers=layers)
+        flags(name, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         functional.check_probability(name, dropout)
         self.inputs = inputs
         self.size = size
@@ -57,7 +58,8 @@ class _Recurrent(Module):
         name = type(self).__name__
         if x.ndim != 3 or x.shape[2] != self.inputs:
             axes = "examples, steps" if self.batch_first else "steps, examples"
-            raise ShapeError(f"{name}: the input has the shape ({axes}, {self.inputs}), not {describe((x,))}")
+            hint = "; expand_dims adds an axis for a single example" if x.ndim == 2 else ""
+            raise ShapeError(f"{name}: the input has the shape ({axes}, {self.inputs}), not {describe((x,))}{hint}")
         if self.batch_first:
             x = shape.swapaxes(x, 0, 1)
         if not x.shape[0]:

@@ -1,0 +1,85 @@
+"""Options of layers: those that are none are refused by the layer's name when it is made, and rare ones work."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, ShapeError
+
+nn: Any = bb.nn  # whose layers are given what checkers of types would refuse
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.Linear(3, 2, bb.ones(2)), "Linear: bias is True or False"),
+        (lambda: nn.Conv2d(3, 2, 3, bias=0.5), "Conv2d: bias is True or False, not 0.5"),
+        (lambda: nn.ConvTranspose1d(3, 2, 3, bias="no"), "ConvTranspose1d: bias is True or False, not 'no'"),
+        (lambda: nn.LSTM(3, 2, 1, 0.1), "LSTM: bias is True or False, not 0.1; other options come by name"),
+        (lambda: nn.GRU(3, 2, batch_first="False"), "GRU: batch_first is True or False, not 'False'"),
+        (lambda: nn.RNN(3, 2, bidirectional=2), "RNN: bidirectional is True or False, not 2"),
+        (lambda: nn.LayerNorm(3, weight=bb.ones(3)), "LayerNorm: weight is True or False"),
+        (lambda: nn.LayerNorm(3, bias=0), "LayerNorm: bias is True or False, not 0"),
+        (lambda: nn.RMSNorm(3, weight=None), "RMSNorm: weight is True or False, not None"),
+        (lambda: nn.GroupNorm(1, 3, affine=1), "GroupNorm: affine is True or False, not 1"),
+        (lambda: nn.InstanceNorm(3, affine=1), "InstanceNorm: affine is True or False, not 1"),
+        (lambda: nn.BatchNorm(3, affine=1), "BatchNorm: affine is True or False, not 1"),
+        (lambda: nn.MaxPool2d(2, ceil_mode=1), "MaxPool2d: ceil_mode is True or False, not 1"),
+        (lambda: nn.AvgPool1d(2, 2, 0, False, 4), "AvgPool1d: count_include_pad is True or False, not 4"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, pre_norm="x"), "TransformerEncoderLayer: pre_norm is True or False"),
+        (lambda: nn.TransformerEncoderLayer(None, 2), "TransformerEncoderLayer: size is a whole number"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, hidden=0), "TransformerEncoderLayer: hidden is a whole number"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, dropout=2.0), "TransformerEncoderLayer: p is a probability"),
+        (lambda: nn.Linear(bb.asarray(2.0), 2), "Linear: inputs is a whole number from 1 on"),
+        (lambda: nn.Embedding(3, 2, padding_idx="x"), "Embedding: padding_idx is an integer, not 'x'"),
+        (lambda: nn.BatchNorm(3, eps=-1.0), "BatchNorm: eps is a number from 0 on, not -1.0"),
+        (lambda: nn.LayerNorm(3, eps=float("nan")), "LayerNorm: eps is a number from 0 on, not nan"),
+        (lambda: nn.RMSNorm(3, eps=-1), "RMSNorm: eps is a number from 0 on, not -1"),
+        (lambda: nn.GroupNorm(1, 3, eps=-1), "GroupNorm: eps is a number from 0 on, not -1"),
+        (lambda: nn.InstanceNorm(3, eps="x"), "InstanceNorm: eps is a number"),
+        (lambda: nn.LayerNorm(()), r"LayerNorm: shape has the length of one axis or more, not ()"),
+    ],
+)
+def test_what_is_no_option_is_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(3, 2, 1), (3, 4, 4)),
+        (nn.ConvTranspose1d(3, 2, 1), (3, 4)),
+        (nn.MaxPool2d(2), (3, 4, 4)),
+        (nn.AdaptiveAvgPool3d(1), (3, 4, 4, 4)),
+        (nn.LSTM(3, 2), (4, 3)),
+    ],
+)
+def test_a_single_example_needs_an_axis_of_its_own(layer: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=rf"{type(layer).__name__}: .*expand_dims adds an axis for a single example"):
+        layer(bb.ones(shape))
+    with pytest.raises(ShapeError) as caught:
+        layer(bb.ones((1, 1, *shape)))
+    assert "expand_dims" not in str(caught.value)
+
+
+def test_batch_norm_without_weight_and_bias() -> None:
+    plain, weighted = nn.BatchNorm(3, affine=False), nn.BatchNorm(3)
+    x = bb.asarray(np.arange(12.0).reshape(4, 3) ** 2, dtype="float32")
+    assert [path for path, _ in plain.named_buffers()] == ["running_mean", "running_var"]
+    assert plain.num_parameters == 0
+    for _ in range(2):
+        assert plain(x).tolist() == weighted(x).tolist()
+        assert plain.running_var.tolist() == weighted.running_var.tolist()
+        plain.eval(), weighted.eval()
+
+
+def test_prelu_of_a_scalar_is_a_scalar() -> None:
+    layer = nn.PReLU()
+    result = layer(bb.asarray(-2.0))
+    assert result.shape == ()
+    assert layer.slope.grad(result.backward()).tolist() == [-2.0]
