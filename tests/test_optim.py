@@ -731,3 +731,10 @@ def test_lbfgs_returns_the_loss_of_a_function() -> None:
     assert losses[0] == 9.0
     assert losses[0] > losses[1] > losses[2]  # type: ignore[operator]
     assert optimizer.step(model, (model["w"] ** 2.0).sum().backward()) is None
+
+
+@pytest.mark.parametrize("clip", [optim.clip_grad_norm, optim.clip_grad_value])
+def test_a_limit_that_is_no_number_is_refused(clip: Any) -> None:
+    for limit in ("1", None, -1.0):
+        with pytest.raises(ArgumentError, match=f"{clip.__name__}: max_.* is a (positive )?number, not"):
+            clip({"a": bb.ones(2)}, limit)

@@ -235,3 +235,11 @@ def test_bounds_in_the_place_of_the_shape_are_told() -> None:
         bb.random.integers(0, 10)
     assert bb.random.integers((0,), 10).shape == bb.random.integers(0, 0, 10).shape == (0,)
     assert bb.random.integers(3, 10).shape == (3,)
+
+
+def test_a_draw_beyond_the_stream_is_refused_and_costs_nothing() -> None:
+    generator = bb.random.Generator(7)
+    with pytest.raises(ArgumentError, match="more than the stream of a key has"):
+        bb.random.uniform((10**15, 10**15), generator=generator)
+    assert generator.offset == 0
+    assert bb.random.uniform((2,), generator=generator).shape == (2,)

@@ -23,7 +23,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn.base.places import Places, Shared
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import describe, inner_of
+from backburn.tensor.dispatch import describe, inner_of, number
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
 
@@ -107,7 +107,7 @@ def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, Flo
         >>> clipped["a"], norm.item()
         (Tensor([0.6, 0.8], dtype=float32, backend=numpy), 5.0)
     """
-    if not max_norm > 0 or math.isinf(max_norm):
+    if not 0 < number("clip_grad_norm", "max_norm", max_norm) < math.inf:
         raise ArgumentError(f"clip_grad_norm: max_norm is a positive number, not {max_norm}")
     named = _named("clip_grad_norm", gradients)
     if not named:
@@ -128,7 +128,7 @@ def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
         >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)
         {'a': Tensor([ 0.5 , -0.25], dtype=float32, backend=numpy)}
     """
-    if not max_value > 0:
+    if not number("clip_grad_value", "max_value", max_value) > 0:
         raise ArgumentError(f"clip_grad_value: max_value is a positive number, not {max_value}")
     named = _named("clip_grad_value", gradients)
     return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}

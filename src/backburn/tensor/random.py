@@ -112,7 +112,10 @@ class Generator:
             recording.known.append(self)
 
     def take(self, count: int) -> tuple[int, int]:
-        """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them."""
+        """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them.
+
+        Raises :class:`ArgumentError` where the stream has not that many left; the state stays as it was then.
+        """
         recording = REPLAY.get()
         if recording is None:
             return self.key, self._advance(count)
@@ -122,6 +125,8 @@ class Generator:
     def _advance(self, count: int) -> int:
         with self._lock:
             first = self.offset
+            if first + count >= WORDS:
+                raise ArgumentError(f"random: {count} random words are more than the stream of a key has after {first}")
             self.offset = first + count
             return first
 
