@@ -10,10 +10,61 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.quiet import silence
+from backburn.autodiff import Autodiff
+from backburn.autodiff.tape import GradGraph, GradientTape, closures
+from backburn.base.errors import NumericalInstabilityError
+from backburn.base.quiet import PACKAGES, ignore_warnings, quietly, silence
+from backburn.conformance import check_backend
 from backburn_numpy import NumpyBackend
 
 ZERO, BIG = [0.0, 1.0], [1e4, 6e4]
+
+LEVEL = Autodiff(NumpyBackend())
+
+
+def leaf(values: list[float]) -> Any:
+    return LEVEL.set_require_grad(LEVEL.from_inner(np.array(values)), True)
+
+
+def recorded() -> None:
+    tape = GradientTape()
+    x = tape.input(np.array(ZERO))
+    log = tape.record_log(x)
+    tape.record_mul(log, None, x, np.array(ZERO))
+    y = tape.record_mul(log, x)
+    with pytest.raises(NumericalInstabilityError):
+        tape.backward(np.array([np.inf, 1.0]), output=y)
+    float32 = GradientTape()
+    z = float32.input(np.ones(1, np.float32))
+    float32.record_mul(z, z)
+    with pytest.raises(NumericalInstabilityError):
+        float32.backward(np.array([1e300]))
+
+
+def closed() -> None:
+    tape, x = closures.GradientTape(), np.array(ZERO)
+    y = tape.record("log", x)
+
+    def start(gradients: closures.Gradients) -> None:
+        cell = gradients.mut_gradient(y)
+        cell.set(np.inf)
+        cell.add(-np.inf)
+        cell.addmul(np.array(ZERO), np.inf)
+
+    tape.add_backward_op(start)
+    tape.execute()
+
+
+def graphed() -> None:
+    graph = GradGraph()
+    p = graph.parameter(np.array(ZERO))
+    y = graph.ln(p)
+    for seed in (np.inf, -np.inf):
+        graph.backward_with_seed(y, np.full(2, seed))
+    graph.hessian(y, p)
+    graph.set_tensor(p, np.array([-1.0, 2.0]))
+    graph.tensor(y)
+
 
 CALLS: dict[str, Callable[[], Any]] = {
     "log": lambda: bb.log(bb.asarray(ZERO)),
@@ -33,6 +84,16 @@ CALLS: dict[str, Callable[[], Any]] = {
     "inverse": lambda: bb.linalg.inv(bb.eye(2) * 1e-39),
     "solution": lambda: bb.linalg.solve(bb.eye(2) * 1e-30, bb.full((2,), 1e30)),
     "integers": lambda: bb.asarray([1, 2]) // bb.asarray([0, 1]),
+    "fan-in": lambda: (lambda x: ((x * np.inf) - (x * np.inf)).sum().backward())(bb.asarray(ZERO).require_grad()),
+    "broadcasting": lambda: (lambda x: (x * bb.asarray([np.inf, -np.inf])).sum().backward())(
+        bb.asarray(1.0).require_grad()
+    ),
+    "parts": lambda: (lambda x: (x[:2] * np.inf - x[1:] * np.inf).sum().backward())(bb.ones(3).require_grad()),
+    "primitives": lambda: LEVEL.div(LEVEL.log(leaf(ZERO)), leaf(ZERO)),
+    "their gradients": lambda: LEVEL.backward(LEVEL.sqrt(leaf(ZERO))),
+    "record tape": recorded,
+    "tape of closures": closed,
+    "typed graph": graphed,
 }
 
 
@@ -67,3 +128,21 @@ def test_warnings_of_others_pass(strict: None) -> None:
         noisy(x).sum().backward()
     with pytest.raises(RuntimeWarning, match="never raised"):
         silence(RuntimeWarning("never raised"), NumpyBackend())
+    with pytest.raises(RuntimeWarning, match="divide by zero"):
+        quietly(NumpyBackend(), np.log, np.zeros(1))
+
+
+def test_conformance_hears_no_warnings_that_a_backend_ignores(strict: None) -> None:
+    """A test runner that drops the filters which modules set, as pytest does, is not held against the backend."""
+    warnings.resetwarnings()
+    report = check_backend("numpy", ops=["mul", "log"], kinds=["value", "special"])
+    assert report.ok, report
+
+
+def test_a_package_says_once_that_its_warnings_mean_nothing(strict: None) -> None:
+    ignore_warnings("test_quiet_package")
+    for module in ("test_quiet_package", "test_quiet_package.part"):
+        warnings.warn_explicit("ignored", RuntimeWarning, "file.py", 1, module)
+    with pytest.raises(RuntimeWarning, match="another"):
+        warnings.warn_explicit("another", RuntimeWarning, "file.py", 1, "test_quiet_packages")
+    PACKAGES.discard("test_quiet_package")

@@ -16,7 +16,7 @@ from backburn.autodiff.parts import Part, put_together
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
-from backburn.base.quiet import silence
+from backburn.base.quiet import quietly, silence
 
 next_stamp = itertools.count().__next__
 
@@ -175,13 +175,17 @@ def reverse(
                     else:
                         homes[parent], gradient = gradient.backend, gradient.gradient  # type: ignore[attr-defined]
                         if known is not None:
-                            gradient = homes[parent].add(known, gradient)
+                            gradient = quietly(homes[parent], homes[parent].add, known, gradient)
                 else:
                     if gradient.shape != parent.shape:
                         gradient = sum_to(k, gradient, parent.shape)
                     known = gradients.get(parent)
                     if known is not None:
-                        gradient = k.add(known, gradient)
+                        try:
+                            gradient = k.add(known, gradient)
+                        except RuntimeWarning as warning:
+                            silence(warning, k)
+                            gradient = k.add(known, gradient)
                 gradients[parent] = gradient
                 if known is None and not (parts and parent in parts):
                     push(heap, (-parent.stamp, parent))
@@ -193,8 +197,8 @@ def reverse(
 
 def _settle(k: Any, node: Node, parts: list[Part], gradients: dict[Node, Any]) -> None:
     """Add what came from parts of a tensor to its gradient."""
-    gradient, known = put_together(k, parts, node.shape), gradients.get(node)
-    gradients[node] = gradient if known is None else k.add(known, gradient)
+    gradient, known = quietly(k, put_together, k, parts, node.shape), gradients.get(node)
+    gradients[node] = gradient if known is None else quietly(k, k.add, known, gradient)
 
 
 def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
@@ -202,7 +206,7 @@ def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
     extra = len(gradient.shape) - len(shape)
     ones = range(len(shape)) if extra >= 0 else ()
     axes = (*range(extra), *(extra + i for i in ones if shape[i] == 1 and gradient.shape[extra + i] != 1))
-    result = k.reshape(k.sum(gradient, axes, False), shape) if axes else gradient
+    result = k.reshape(quietly(k, k.sum, gradient, axes, False), shape) if axes else gradient
     if result.shape != shape:
         raise GraphError(f"a gradient rule returned shape {gradient.shape} for an operand of shape {shape}")
     return result
@@ -210,4 +214,4 @@ def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
 
 def merged(k: Any, known: list[Any], more: list[Any]) -> list[Any]:
     """The sums of the gradients of an operation's outputs, output by output; None where nothing has flowed."""
-    return [b if a is None else a if b is None else k.add(a, b) for a, b in zip(known, more, strict=True)]
+    return [b if a is None else a if b is None else quietly(k, k.add, a, b) for a, b in zip(known, more, strict=True)]

@@ -19,6 +19,7 @@ from backburn.autodiff.graph import Node, OutputNode, Tracked, next_stamp
 from backburn.autodiff.source import Source, compiled
 from backburn.backend.table import Operation
 from backburn.base.errors import MissingRuleError
+from backburn.base.quiet import silence
 
 
 def compile_operation(operation: Operation) -> Callable[..., Any]:
@@ -29,6 +30,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
         "next_stamp": next_stamp,
         "missing_rule": missing_rule,
         "with_outputs": with_outputs,
+        "silence": silence,
     }
     return compiled(operation, _Recorded(operation).text(), "Autodiff", names)
 
@@ -75,9 +77,17 @@ class _Recorded(Source):
             self.decomposed()
         else:
             self.unwrap()
-            self.emit(1, f"out = k.{op.name}({self.arguments()})")
+            self.compute(f"out = k.{op.name}({self.arguments()})")
             self.record()
         return self.backward() + "\n".join(self.lines) + "\n"
+
+    def compute(self, line: str) -> None:
+        """Call the inner backend, and again where a warning of it, of NaN or an infinity, was made an error."""
+        self.emit(1, "try:")
+        self.emit(2, line)
+        self.emit(1, "except RuntimeWarning as warning:")
+        self.emit(2, "silence(warning, k)")
+        self.emit(2, line)
 
     def record(self) -> None:
         """Make the node, when an operand is on the graph and recording is on."""

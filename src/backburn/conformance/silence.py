@@ -6,15 +6,18 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from backburn.base.quiet import PACKAGES, ignore_warnings
+
 
 @contextmanager
 def unwarned(what: str) -> Iterator[None]:
     """Raise AssertionError after the block if anything in it warned.
 
     A backend may tell Python not to warn where its own modules are concerned, as NumPy's does: filters that ignore a
-    module or a message stay, where they were set before the first call. Those for whole categories, which a user or a
-    test runner sets, do not count. A warning of a resource that nobody closed is left out: it comes whenever memory is
-    collected, from anywhere.
+    module or a message stay, where they were set before the first call, and so does what a package has said by
+    :func:`backburn.base.quiet.ignore_warnings`, whatever a test runner has done to filters since. Those for whole
+    categories, which a user or a test runner sets, do not count. A warning of a resource that nobody closed is left
+    out: it comes whenever memory is collected, from anywhere.
     """
     with warnings.catch_warnings(record=True) as heard:
         particular = [f for f in warnings.filters if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]
@@ -22,6 +25,8 @@ def unwarned(what: str) -> Iterator[None]:
         warnings.simplefilter("always")
         for action, message, category, module, line in reversed(particular):
             warnings.filterwarnings(action, _pattern(message), category, _pattern(module), line)  # type: ignore[arg-type]
+        for package in tuple(PACKAGES):
+            ignore_warnings(package)
         yield
     told = [w for w in heard if not issubclass(w.category, ResourceWarning)]
     if told:

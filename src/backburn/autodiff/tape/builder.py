@@ -25,6 +25,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.backend.shapes import check_axis
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, OutOfRangeError, ShapeError
+from backburn.base.quiet import quietly
 from backburn.base.trees import tree_map
 
 
@@ -101,7 +102,7 @@ class GraphBuilder:
             if self.backend.dtype(made).kind != "float":
                 return made
             if like is not None and not is_tree(like) and (leaf.__class__ is float or is_numbers(leaf)):
-                made = self.backend.cast(made, self._level.dtype(like))
+                made = quietly(self.backend, self.backend.cast, made, self._level.dtype(like))
             lifted = self._level.from_inner(made)
             return self._level.set_require_grad(lifted, True) if trained else lifted
 

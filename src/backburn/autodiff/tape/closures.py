@@ -38,6 +38,7 @@ from backburn.autodiff.tape.values import (
 from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
+from backburn.base.quiet import quietly
 from backburn.base.trees import leaves_with_paths
 
 __all__ = ["Cell", "Gradient", "Gradients", "GradientTape"]
@@ -94,13 +95,14 @@ class Cell(Gradient):
 
     def add(self, value: Any) -> None:
         """Add ``value`` to the gradient."""
-        self._value = self._backend.add(self._value, self._fitting("add", value))
+        self._value = quietly(self._backend, self._backend.add, self._value, self._fitting("add", value))
 
     def addmul(self, x: Any, y: Any) -> None:
         """Add ``x * y`` to the gradient: the chain rule, ``x`` the derivative and ``y`` the gradient of the result."""
         a, b = self._operand("addmul", x), self._operand("addmul", y)
-        product = a * b if isinstance(a, float) and isinstance(b, float) else self._backend.mul(a, b)
-        self._value = self._backend.add(self._value, self._fitting("addmul", product))
+        k = self._backend
+        product = a * b if isinstance(a, float) and isinstance(b, float) else quietly(k, k.mul, a, b)
+        self._value = quietly(k, k.add, self._value, self._fitting("addmul", product))
 
     def _operand(self, name: str, x: Any) -> Any:
         """``x`` as a Python float or a primitive of the cell's dtype."""
@@ -110,7 +112,7 @@ class Cell(Gradient):
             return float(x)
         made = as_float(self._backend, x, name)
         if is_numbers(x):  # which have no dtype of their own
-            return self._backend.cast(made, self._dtype)
+            return quietly(self._backend, self._backend.cast, made, self._dtype)
         if self._backend.dtype(made) is not self._dtype:
             raise DTypeError(f"{name}: {shown(self._backend, made)} for a gradient of {self._dtype}: cast it first")
         return made
@@ -119,7 +121,7 @@ class Cell(Gradient):
         """``x`` as a primitive of the cell's shape and dtype."""
         made = self._operand(name, x)
         if isinstance(made, float):
-            return self._backend.full(self._shape, made, self._dtype)
+            return quietly(self._backend, self._backend.full, self._shape, made, self._dtype)
         if tuple(made.shape) != self._shape:
             raise ShapeError(
                 f"{name}: shape {list(made.shape)} for the gradient of a tensor of shape {list(self._shape)}. "
@@ -323,8 +325,9 @@ class GradientTape:
         def constant(x: Any) -> Any:
             if not is_numbers(x):
                 return x
-            made, like = as_primitive(self.backend, x, "record"), level.dtype(tensors[0][1])
-            return level.from_inner(self.backend.cast(made, like)) if self.backend.dtype(made).kind == "float" else made
+            k = self.backend
+            made, like = as_primitive(k, x, "record"), level.dtype(tensors[0][1])
+            return level.from_inner(quietly(k, k.cast, made, like)) if k.dtype(made).kind == "float" else made
 
         many = [name in entry.lists for name in entry.operands]
         for name, several, x in zip(entry.operands, many, found, strict=True):

@@ -13,6 +13,7 @@ from backburn.autodiff.tape.values import as_float, axes_of, index_of, is_close
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
+from backburn.base.quiet import quietly
 
 ABSENT: Any = object()
 
@@ -298,7 +299,7 @@ class GradientTape(Slots):
             return [] if tensors is None else tensors
         start = len(self._values) - 1 if output is None else self._slot("backward: output", output)
         plan = None if tensors is None else accumulation.plan(self.backend, tensors, self._values)
-        seed = accumulation.seed_of(self.backend, loss_grad, self._values[start].value, start)
+        seed = quietly(self.backend, accumulation.seed_of, self.backend, loss_grad, self._values[start].value, start)
         nodes: dict[Any, None] = dict.fromkeys(v.node for v in self._values)
         root: Any = self._values[start].node
         by_node = reverse(self.backend, root, seed, retain_graph=True, keep=nodes)
@@ -308,7 +309,7 @@ class GradientTape(Slots):
             raise NumericalInstabilityError(self._instability(unstable, start))
         if tensors is None or plan is None:
             return accumulation.fresh(self.backend, gradients, self._values)
-        return accumulation.add(self.backend, tensors, gradients, plan)
+        return quietly(self.backend, accumulation.add, self.backend, tensors, gradients, plan)
 
     def _users(self, slot: int, start: int) -> list[int]:
         """The slots up to ``start`` in which operations on ``slot`` were recorded."""

@@ -25,6 +25,7 @@ from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
+from backburn.base.quiet import quietly
 
 
 class Slots:
@@ -195,7 +196,7 @@ class Slots:
             wanted = k.dtype(values[slot].value)
             if not plain:
                 raise DTypeError(f"{where}: the data of slot {slot} are {dtype}, and the slot is {wanted}: cast them")
-            given, dtype = k.cast(given, wanted), wanted
+            given, dtype = quietly(k, k.cast, given, wanted), wanted
         found, waiting = {slot: given}, [slot]
 
         def value_of(place: int) -> Any:
@@ -207,7 +208,7 @@ class Slots:
                 x, y = value_of(a), value_of(b)
                 if x is None or y is None:
                     continue
-                computed, known = k.add(x, y), value_of(total)
+                computed, known = quietly(k, k.add, x, y), value_of(total)
                 if known is None:
                     found[total] = computed
                     waiting.append(total)
@@ -293,7 +294,7 @@ class Slots:
         made = as_primitive(k, x, where)
         if k.dtype(made).kind != "float":
             return made
-        return self._level.from_inner(made if like is None else k.cast(made, k.dtype(like.value)))
+        return self._level.from_inner(made if like is None else quietly(k, k.cast, made, k.dtype(like.value)))
 
     def _slot_or_constant(self, where: str, x: Any, like: Tracked[Any]) -> Any:
         return self._constant(where, x, like) if index_of(x) is None else self._operand(where, x)

@@ -23,6 +23,7 @@ from backburn.autodiff.tape.values import (
     shown,
 )  # fmt: skip
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NumericalInstabilityError, ShapeError
+from backburn.base.quiet import quietly
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class GradGraph(GraphBuilder):
             raise ShapeError(
                 f"backward_with_seed: the seed has shape {list(given.shape)} and node {output} {list(x.shape)}"
             )
-        self._accumulate(x, self.backend.cast(given, self._level.dtype(x)))
+        self._accumulate(x, quietly(self.backend, self.backend.cast, given, self._level.dtype(x)))
 
     def backward_collect(self, loss: int, params: Sequence[int]) -> list[Any]:
         """The gradients of a node for these parameters alone: zero_grad, backward, and grad of each."""
@@ -259,7 +260,8 @@ class GradGraph(GraphBuilder):
                 gradients = [found.get(leaf.node) for leaf in leaves]
                 if any(g is not None for g in gradients):
                     known = flatten(self._gradient(node))[0]
-                    sums = [b if g is None else self.backend.add(b, g) for b, g in zip(known, gradients, strict=True)]
+                    both = zip(known, gradients, strict=True)
+                    sums = [b if g is None else quietly(self.backend, self.backend.add, b, g) for b, g in both]
                     self._gradients[node] = unflatten(form, sums)
 
     # ---- more derivatives ----

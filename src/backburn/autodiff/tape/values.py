@@ -15,6 +15,7 @@ from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
 from backburn.base.dtypes import DType, int64
 from backburn.base.dtypes import bool_ as truth
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, SpecError
+from backburn.base.quiet import quietly
 
 T = TypeVar("T")
 
@@ -184,11 +185,11 @@ def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
     if 0 in given.shape:
         return True
     coarser = max((k.dtype(given), k.dtype(stored)), key=lambda d: TOLERANCES[d.name])
-    a, b = k.cast(given, coarser), k.cast(stored, coarser)
+    a, b = (quietly(k, k.cast, x, coarser) for x in (given, stored))
     if size is None:
         size = largest(k, b)
-    size = k.cast(size, coarser)
-    near = k.less_equal(k.abs(k.sub(a, b)), k.mul(size, TOLERANCES[coarser.name]))
+    size = quietly(k, k.cast, size, coarser)
+    near = k.less_equal(k.abs(quietly(k, k.sub, a, b)), k.mul(size, TOLERANCES[coarser.name]))
     same = k.logical_or(k.equal(a, b), k.logical_and(k.isnan(a), k.isnan(b)))
     return bool(item(k, k.all(k.logical_or(near, same), axes_of(b), False)))
 
