@@ -299,6 +299,65 @@ def test_custom_vjp_of_a_method() -> None:
     assert of_module.factor.item() == 30.0
 
 
+def test_cotangents_by_hand_go_to_arguments_by_their_keys() -> None:
+    @custom_vjp
+    def f(p: Any) -> Any:
+        return p["a"] * p["b"][0]
+
+    def loss(a: Any, b: Any) -> Any:
+        return f({"a": a, "b": [b, tensor(1.0)]})
+
+    def back(result: Any) -> Any:
+        f.define(lambda p: (p["a"] * p["b"][0], p), lambda p, g: (result(p["a"], p["b"][0], g),))
+        return [x.item() for x in grad(loss, (0, 1))(tensor(2.0), tensor(3.0))]
+
+    assert back(lambda a, b, g: {"b": [g * a, None], "a": g * b}) == [3.0, 2.0]
+    assert back(lambda a, b, g: {"a": None, "b": (g * a, g)}) == [0.0, 2.0]
+    assert back(lambda a, b, g: {"a": g * b, "b": None}) == [3.0, 0.0]
+    for wrong in ({}, {"a": 1.0}, {"a": 1.0, "b": 1.0}, {"a": 1.0, "b": [1.0]}, {"a": {"c": 1.0}, "b": None}):
+        with pytest.raises(ArgumentError, match=r"backward function of f returned .* where the arguments have a"):
+            back(lambda a, b, g, wrong=wrong: tree_map(lambda t: g * t, wrong))
+
+
+def test_cotangents_by_hand_of_some_parameters_of_a_module() -> None:
+    @custom_vjp
+    def call(model: Any, x: Any) -> Any:
+        return model(x).sum()
+
+    model, x = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1)), bb.asarray([1.0, 2.0])
+    for of_model in ({"0.bias": 2.0}, {0: {"bias": 2.0}, 1: None}):
+        call.define(
+            lambda m, x: (m(x).sum(), m),
+            lambda m, g, of_model=of_model: (tree_map(lambda t: bb.full((1,), t) * g, of_model), None),
+        )
+        found = grad(lambda m: call(m, x))(model)
+        assert found[0].bias.tolist() == [2.0]
+        assert found[0].weight.tolist() == [[0.0], [0.0]]
+
+
+def test_derivatives_by_hand_that_keep_a_pullback() -> None:
+    def inner(x: Any) -> Any:
+        return bb.sin(x) * x
+
+    @custom_vjp
+    def f(x: Any) -> Any:
+        return inner(x)
+
+    f.define(lambda x: vjp(inner, x), lambda pullback, g: pullback(g))
+    x, one = tensor(0.7), tensor(1.0)
+    expected = grad(inner)(x).item()
+    for found in (
+        grad(f)(x), jvp(f, (x,), (one,))[1], linearize(f, x)[1](one), bb.jacobian(f, mode="forward")(x),
+        bb.vmap(grad(f))(bb.stack([x, x]))[1], bb.vmap(lambda x: jvp(f, (x,), (one,))[1])(bb.stack([x, x]))[1],
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.item(), expected, rtol=1e-14)
+    np.testing.assert_allclose(
+        jvp(lambda x: jvp(f, (x,), (one,))[1], (x,), (one,))[1].item(), grad(grad(inner))(x).item(), rtol=1e-14
+    )
+    with pytest.raises(GraphError, match=r"a function among the residuals of f keeps tensors.*in the backward"):
+        grad(lambda x: bb.vmap(f)(x).sum())(bb.stack([x, x]))
+
+
 def test_custom_vjp_refuses_what_does_not_fit() -> None:
     @custom_vjp
     def f(x: Any) -> Any:
@@ -312,6 +371,12 @@ def test_custom_vjp_refuses_what_does_not_fit() -> None:
     f.define(lambda x: (x * 1.0, None), lambda _, g: (tensor([1.0, 2.0]),))
     with pytest.raises(ShapeError, match="cotangent"):
         grad(lambda x: f(x))(1.0)
+    with pytest.raises(TypeError, match=r"f\(\) got an unexpected keyword argument 'y'"):
+        grad(lambda x: f(x, y=x))(1.0)
+    f.define(lambda x: (bb.argmax(x), None), lambda _, g: (g,))
+    with pytest.raises(ArgumentError, match="no float tensor, and so nothing to differentiate"):
+        grad(lambda x: f(x))(1.0)
+    assert repr(f).startswith("<custom_vjp test_custom_vjp_refuses")
 
 
 def test_check_grads_finds_a_wrong_rule() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from backburn.autodiff import Autodiff, Dual, Forward
 from backburn.autodiff.graph import Node, next_stamp
 from backburn.autodiff.recorder import with_outputs
-from backburn.base.contexts import RECORDING
-from backburn.base.errors import ArgumentError, GraphError, ShapeError
-from backburn.base.trees import flatten, tree_map, unflatten
+from backburn.base.contexts import ACTIVE, RECORDING, scoped
+from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError, ShapeError
+from backburn.base.trees import Structure, flatten, joined, node_type, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import common_backend, describe, inner_of, levels_between, lift
@@ -35,11 +35,12 @@ class custom_vjp:  # noqa: N801 - a decorator
     """A function whose reverse-mode derivative the user gives.
 
     ``forward(*args)`` returns the function's value and residuals, ``backward(residuals, cotangent)`` a tuple of the
-    cotangents of ``args`` (None for those without one); both are ordinary functions of tensors and may be
-    differentiated in turn. Arguments that are given by name come in their places. The value is a tree of tensors, and
-    the cotangent one of its form: zeros where nothing came, None for a tensor that is not of floats. Forward mode
-    (:func:`jvp`) transposes ``backward``, which is linear in its cotangent; where it is not, it counts as what it is
-    near 0.
+    cotangents of ``args``, in the form of these (None for an argument or a branch of one that has none); both are
+    ordinary functions of tensors and may be differentiated in turn: what ``forward`` computes is then differentiated
+    as it is written there, by hand only where it calls the decorated function. Arguments that are given by name come
+    in their places. The value is a tree of tensors, and the cotangent one of its form: zeros where nothing came, None
+    for a tensor that is not of floats. Forward mode (:func:`jvp`) transposes ``backward``, which is linear in its
+    cotangent; where it is not, it counts as what it is near 0.
 
         >>> import backburn as bb
         >>> @custom_vjp
@@ -57,6 +58,9 @@ class custom_vjp:  # noqa: N801 - a decorator
         self.forward: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         functools.update_wrapper(self, f)
+
+    def __repr__(self) -> str:
+        return f"<custom_vjp {self.f.__qualname__}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method of ``instance``, which is then the first argument: that of both halves, too."""
@@ -87,7 +91,8 @@ class custom_vjp:  # noqa: N801 - a decorator
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
-        out, residuals = _pair(self.f.__name__, self.forward(*unflatten(structure, inner)))
+        with scoped(ACTIVE, below):  # what it keeps of a transform inside is then of use to the other half
+            out, residuals = _pair(self.f.__name__, self.forward(*unflatten(structure, inner)))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
         values = [_on_level(x, below, "forward", self.f.__name__) for x in outputs]
@@ -120,8 +125,13 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
     """What a forward function returned: a tree of tensors, some of floats, and the residuals."""
     if isinstance(pair, tuple) and len(pair) == 2:
         leaves = flatten(pair[0])[0]
-        if all(isinstance(x, Tensor) for x in leaves) and any(isinstance(x, FloatTensor) for x in leaves):
-            return pair
+        if all(isinstance(x, Tensor) for x in leaves):
+            if any(isinstance(x, FloatTensor) for x in leaves):
+                return pair
+            raise ArgumentError(
+                f"custom_vjp: the value of {name} has no float tensor, and so nothing to differentiate: call the "
+                f"function without the decorator, or with detached arguments"
+            )
     what = type(pair).__name__ + (f" of {len(pair)}" if isinstance(pair, tuple) else "")
     raise ArgumentError(
         f"custom_vjp: the forward function of {name} must return a pair, its value (a float tensor, or a tree of "
@@ -149,7 +159,10 @@ def _cotangent(x: FloatTensor, value: Any, cotangent: Any, k: Any) -> FloatTenso
 
 def _by_position(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call in the order in which ``f`` takes them."""
-    bound = inspect.signature(f).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{f.__name__}() {error}") from None
     bound.apply_defaults()
     if bound.kwargs:
         names = ", ".join(bound.kwargs)
@@ -211,7 +224,16 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     def backward(saved: list[Any], cotangent: Any) -> Any:
         tensors, (form, others) = iter(saved), kept
         residuals = unflatten(form, [next(tensors) if other is None else other for other in others])
-        found = rule.backward(residuals, cotangent)  # type: ignore[misc]
+        try:
+            found = rule.backward(residuals, cotangent)  # type: ignore[misc]
+        except (BackendMismatchError, GraphError) as error:
+            if not any(map(callable, others)):
+                raise
+            raise GraphError(
+                f"custom_vjp: a function among the residuals of {rule.f.__name__} keeps tensors of the vmap in which "
+                f"the forward function ran: return these tensors as residuals, and make the function (with bb.vjp, "
+                f"say) in the backward function"
+            ) from error
         return tuple(_like_arguments(rule.f.__name__, unflatten(structure, inner), found))
 
     def pulled(saved: list[Any], cotangent: Any) -> Any:
@@ -238,11 +260,41 @@ def _like_arguments(name: str, args: tuple[Any, ...], cotangents: Any) -> list[A
             f"custom_vjp: the backward function of {name} must return a tuple of {len(args)} cotangents, one for each "
             f"argument (None where there is none)"
         )
-    found: list[Any] = []
-    for argument, cotangent in zip(args, cotangents, strict=True):
-        count = len(flatten(argument)[0])
-        found.extend([None] * count if cotangent is None else flatten(cotangent)[0])
-    return found
+    return [
+        leaf
+        for number, (argument, cotangent) in enumerate(zip(args, cotangents, strict=True))
+        for leaf in _aligned(name, flatten(argument)[1], cotangent, str(number))
+    ]
+
+
+def _aligned(name: str, structure: Structure, cotangent: Any, path: str) -> list[Any]:
+    """A cotangent or None for every leaf of an argument of this structure; None may stand for a whole branch."""
+    if cotangent is None or not structure.size:
+        return [None] * structure.size
+    node = node_type(cotangent.__class__)
+    if structure.cls is None or node is None:
+        if structure.cls is None and node is None:
+            return [cotangent]
+        given: dict[Any, Any] = {}
+    else:
+        children, keys, _ = node.flatten(cotangent)
+        given = dict(zip(keys, children, strict=True))
+        if isinstance(cotangent, dict) and not issubclass(structure.cls, dict):  # some of a module's parameters
+            known = list(paths(structure))
+            if given.keys() <= set(known):
+                return [given.get(p) for p in known]
+        if given.keys() == set(structure.keys):
+            return [
+                leaf
+                for key, child in zip(structure.keys, structure.children, strict=True)
+                for leaf in _aligned(name, child, given[key], joined(path, key))
+            ]
+    found = f"a {cotangent.__class__.__name__}" + (f" with the entries {list(given)}" if given else "")
+    expected = "a tensor" if structure.cls is None else f"a {structure.cls.__name__} with {list(structure.keys)}"
+    raise ArgumentError(
+        f"custom_vjp: the backward function of {name} returned {found} for the cotangent at {path!r}, where the "
+        f"arguments have {expected}"
+    )
 
 
 def _checked(name: str, x: FloatTensor, cotangent: Any, below: Any) -> Any:
