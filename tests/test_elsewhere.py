@@ -15,6 +15,7 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
 from backburn.base.from_burn import BURN
+from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", METHODS | BURN)
@@ -81,6 +82,99 @@ def test_formulas_of_functions_are_right() -> None:
     assert filled.tolist() == [[1.0, 5.0], [5.0, 1.0]]
     middle = eval(BURN["median_with_indices"].replace("n ", "3 "), {"x": bb.asarray([3.0, 1.0, 2.0]), "axis": 0})
     assert [v.item() for v in middle] == [2.0, 2]
+
+
+VECTOR, LONGER = np.array([0.0, 2.0, 2.0, -1.0]), np.array([1.0, -3.0, np.nan, 0.5])
+MATRIX, SQUARE = np.array([[3.0, 1.0], [2.0, -1.0], [0.0, 4.0]]), np.array([[2.0, 1.0], [0.5, 3.0]])
+STACK, EDGES = np.stack([SQUARE, SQUARE.T]), np.array([-1.0, 0.0, 2.5])
+
+#: What the operands are, and how torch is called with them.
+OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
+    "addcdiv": ((VECTOR, VECTOR, LONGER), lambda t, *a: t.addcdiv(*a, value=2.0)),
+    "addcmul": ((VECTOR, VECTOR, LONGER), lambda t, *a: t.addcmul(*a, value=2.0)),
+    "addmm": ((SQUARE, SQUARE, STACK[1]), lambda t, *a: t.addmm(*a)),
+    "addmv": ((VECTOR[:3], MATRIX, VECTOR[:2]), lambda t, *a: t.addmv(*a)),
+    "addr": ((MATRIX, VECTOR[:3], VECTOR[:2]), lambda t, *a: t.addr(*a)),
+    "aminmax": ((VECTOR,), lambda t, *a: t.aminmax(*a)),
+    "baddbmm": ((STACK, STACK, STACK), lambda t, *a: t.baddbmm(*a)),
+    "bitwise_not": ((np.array([1, -2]),), lambda t, *a: t.bitwise_not(*a)),
+    "bucketize": ((VECTOR, EDGES), lambda t, *a: t.bucketize(*a)),
+    "cartesian_prod": ((VECTOR, EDGES), lambda t, *a: t.cartesian_prod(*a)),
+    "cdist": ((STACK, STACK), lambda t, *a: t.cdist(*a)),
+    "clamp_max": ((VECTOR,), lambda t, x: t.clamp_max(x, 1.0)),
+    "clamp_min": ((VECTOR,), lambda t, x: t.clamp_min(x, 0.5)),
+    "cond": ((STACK,), lambda t, *a: t.linalg.cond(*a)),
+    "diagflat": ((SQUARE,), lambda t, *a: t.diagflat(*a)),
+    "dist": ((MATRIX, MATRIX[::-1]), lambda t, *a: t.dist(*a)),
+    "float_power": ((np.array([1, 2]), np.array([2, -1])), lambda t, *a: t.float_power(*a)),
+    "fmax": ((LONGER, VECTOR), lambda t, *a: t.fmax(*a)),
+    "fmin": ((LONGER, VECTOR), lambda t, *a: t.fmin(*a)),
+    "heaviside": ((VECTOR, np.array(0.5)), lambda t, *a: t.heaviside(*a)),
+    "histc": ((np.array([0.4, 0.5, 0.9, 1.0, 2.0]),), lambda t, x: t.histc(x, 4, 0.5, 1.0)),
+    "isneginf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isneginf(*a)),
+    "isposinf": ((np.array([np.inf, -np.inf, np.nan]),), lambda t, *a: t.isposinf(*a)),
+    "ldexp": ((VECTOR, np.array([1, -1, 0, 3])), lambda t, *a: t.ldexp(*a)),
+    "logaddexp2": ((VECTOR, 1000.0 * VECTOR), lambda t, *a: t.logaddexp2(*a)),
+    "logdet": ((STACK,), lambda t, *a: t.logdet(*a)),
+    "lu_solve": ((SQUARE, MATRIX[:2]), lambda t, *a: t.linalg.solve(*a)),
+    "msort": ((MATRIX,), lambda t, *a: t.msort(*a)),
+    "multi_dot": ((MATRIX, SQUARE, MATRIX.T), lambda t, *a: t.linalg.multi_dot(a)),
+    "nanquantile": ((LONGER,), lambda t, x: t.nanquantile(x, 0.25)),
+    "t": ((MATRIX,), lambda t, *a: t.t(*a)),
+    "trapezoid": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.trapezoid(y, x)),
+    "trapz": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.trapz(y, x)),
+    "tril_indices": ((), lambda t: t.tril_indices(3, 4)),
+    "triu_indices": ((), lambda t: t.triu_indices(3, 4)),
+    "unique_consecutive": ((VECTOR,), lambda t, *a: t.unique_consecutive(*a)),
+    "vander": ((VECTOR,), lambda t, *a: t.linalg.vander(*a)),
+    "xlogy": ((VECTOR, LONGER[::-1]), lambda t, *a: t.xlogy(*a)),
+}
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_formulas_for_functions_of_torch_are_right(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    arrays, call = OF_TORCH[name]
+    names: dict[str, Any] = {"bb": bb, "value": 2.0, "low": 0.5, "high": 1.0, "bins": 4, "q": 0.25, "n": 3, "m": 4}
+    names |= {key: bb.asarray(array) for key, array in zip("xyz", arrays, strict=False)}
+    formula, _, helper = FORMULAS[name].partition(", with ")
+    if helper:
+        key, _, value = helper.partition(" = ")
+        names[key] = eval(value, names)
+    found, expected = eval(formula, names), call(torch, *(torch.from_numpy(array.copy()) for array in arrays))
+    for ours, theirs in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+        assert ours.shape == tuple(theirs.shape)
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_formulas_for_layers_of_torch_are_right() -> None:
+    functional = pytest.importorskip("torch").nn.functional
+    n, c, h, w, groups = 2, 6, 3, 2, 3
+    images, table, rows = bb.random.normal((n, c, h, w)), bb.random.normal((5, 3)), bb.asarray([[0, 4], [1, 1]])
+    x, y, weight = (bb.random.normal(shape) for shape in ((2, 3), (2, 4), (5, 3, 4)))
+    theirs = {k: functional.torch.from_numpy(v.numpy()) for k, v in {"i": images, "t": table, "r": rows}.items()}
+    ours = {"bb": bb, "n": n, "c": c, "h": h, "w": w, "groups": groups, "size": (5, 4)}
+    for name, given, expected in (
+        ("channel_shuffle", {"x": images}, functional.channel_shuffle(theirs["i"], groups)),
+        ("embedding_bag", {"x": rows, "weight": table}, functional.embedding_bag(theirs["r"], theirs["t"])),
+        ("upsample_bilinear", {"x": images}, functional.interpolate(theirs["i"], (5, 4), None, "bilinear", True)),
+        ("upsample_nearest", {"x": images}, functional.interpolate(theirs["i"], (5, 4))),
+    ):
+        np.testing.assert_allclose(eval(LAYERS[name], ours | given).numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+    tensors = [functional.torch.from_numpy(v.numpy()) for v in (x, y, weight)]
+    found = eval(LAYERS["bilinear"], {"bb": bb, "x": x, "y": y, "weight": weight})
+    np.testing.assert_allclose(found.numpy(), functional.bilinear(*tensors).numpy(), rtol=1e-5, atol=1e-6)
+    chances = eval(LAYERS["gumbel_softmax"], {"bb": bb, "x": x, "tau": 0.5})
+    np.testing.assert_allclose(chances.sum(-1).numpy(), np.ones(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ONLY_FUNCTIONS)
+def test_functions_that_are_methods_elsewhere(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'FloatTensor' object has no attribute '{name}'; here: (bb|x)"):
+        getattr(bb.ones((2, 2)), name)
+    x = bb.asarray([[1.0, 0.5], [0.5, 1.0]])
+    if ONLY_FUNCTIONS[name].endswith(("(x)", "(x, y)")) and name != "bincount":
+        eval(ONLY_FUNCTIONS[name], {"bb": bb, "x": x, "y": x})
 
 
 def test_methods_of_models_and_optimizers() -> None:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from backburn.base.calls import renamed
 from backburn.base.errors import NAMESPACES
 from backburn.base.from_burn import BURN
+from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"
@@ -103,6 +104,7 @@ def _of_ranks(hints: Mapping[str, str]) -> dict[str, str]:
 
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
+    **FORMULAS,
     **_of_ranks({
         "AdaptiveMaxPool": "bb.nn.functional.adaptive_max_pool(x, size)",
         "BatchNorm": "bb.nn.BatchNorm(channels)",
@@ -158,7 +160,7 @@ FUNCTIONS = {
     "arctan": "bb.atan(x)",
     "arctan2": "bb.atan2(y, x)",
     "argwhere": "bb.stack(bb.nonzero(x), axis=1)",
-    "around": "bb.round(x)",
+    "around": "bb.round(x, decimals)",
     "array": "bb.asarray(data)",
     "array_equal": "bb.all(bb.equal(x, y))",
     "array_split": "bb.split(x, lengths)",
@@ -173,7 +175,7 @@ FUNCTIONS = {
     "choice": "bb.take(x, bb.random.integers(shape, 0, n))",
     "clamp": "bb.clip(x, low, high)",
     "clone": "nothing: tensors are never changed",
-    "column_stack": "bb.stack([x, y], axis=1)",
+    "column_stack": "bb.stack([x, y], axis=1) of vectors, bb.concat([x, y], axis=1) of matrices",
     "compile": "bb.capture(step)",
     "concatenate": "bb.concat([x, y])",
     "cross": "bb.linalg.cross(x, y)",
@@ -213,7 +215,7 @@ FUNCTIONS = {
     "hstack": "bb.concat([x, y], 1)",
     "index_select": "bb.take(x, indices, axis)",
     "inference_mode": "bb.no_grad()",
-    "inner": "bb.vecdot(x, y)",
+    "inner": "bb.vecdot(x, y) of vectors, x @ y.mT of matrices",
     "int": "bb.int32",
     "inverse": "bb.linalg.inv(x)",
     "is_floating_point": "x.dtype.kind == 'float'",
@@ -300,6 +302,7 @@ FUNCTIONS = {
 
 #: Names of ``nn.functional``, some of which are at the top level here.
 FUNCTIONAL = {
+    **LAYERS,
     **_of_ranks({
         "adaptive_avg_pool": "bb.nn.functional.adaptive_avg_pool(x, size)",
         "adaptive_max_pool": "bb.nn.functional.adaptive_max_pool(x, size)",
@@ -373,7 +376,8 @@ def tell_methods(cls: type) -> None:
     for name, hint in SET.items():
         setattr(cls, name, ReadOnly(name, hint))
     changing = {f"{n}_": hint for n, hint in (dict.fromkeys(in_place, _IMMUTABLE) | METHODS).items()}
-    tell(cls, changing | METHODS | BURN)
+    formulas = {name: hint for name, hint in FUNCTIONS.items() if re.search(r"\bx\b", hint)}
+    tell(cls, formulas | ONLY_FUNCTIONS | changing | METHODS | BURN)
 
 
 def tell(cls: type, hints: Mapping[str, str]) -> None:
