@@ -102,8 +102,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     def dtype(self, x: Any, /) -> DType:
         if x.__class__ is not Null:
             raise BackendMismatchError(f"{type(x).__name__} is no primitive of the null backend")
-        known: DType = x.dtype
-        return known
+        return x.dtype
 
     def memory_stats(self) -> Mapping[str, int]:
         """``in_use``: the bytes of all living primitives; ``peak``: the most since :meth:`memory_cleanup`."""

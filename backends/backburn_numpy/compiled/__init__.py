@@ -68,8 +68,7 @@ def address(x: Array) -> int:
     """Where the elements of an array begin. The caller keeps the array alive."""
     # NumPy's binary interface: behind what every object begins with stands the address of the elements. To ask for
     # it otherwise takes as long as the work on a small array.
-    start: int = _pointer(id(x) + _HEAD).value if _HEAD else x.__array_interface__["data"][0]
-    return start
+    return _pointer(id(x) + _HEAD).value if _HEAD else x.__array_interface__["data"][0]
 
 
 def _head() -> int:

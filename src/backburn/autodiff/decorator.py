@@ -250,7 +250,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
 
     def inner(self: FloatsOf[FI], tensor: Tracked[BK]) -> FI:
         """The inner float primitive."""
-        return _float(self, "inner", tensor).value  # type: ignore[no-any-return]
+        return _float(self, "inner", tensor).value
 
     def from_inner(self: FloatsOf[FI], tensor: FI) -> Tracked[BK]:
         """An inner float primitive as an untracked leaf."""

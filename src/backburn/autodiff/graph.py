@@ -77,8 +77,7 @@ class Tracked(Generic[BK]):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value."""
-        shape: tuple[int, ...] = self.value.shape
-        return shape
+        return self.value.shape
 
     @property
     def dtype(self) -> Any:

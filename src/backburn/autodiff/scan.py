@@ -55,7 +55,7 @@ def ssm_scan_gradients(
 ) -> tuple[Any, ...]:
     """One operation where all operands want theirs; else the gradient of each state serves those that do."""
     if all(needs[:3]) and not is_scalar(b):
-        return k.ssm_scan_backward(g, a, b, x, out, h0, axis, reverse)  # type: ignore[no-any-return]
+        return k.ssm_scan_backward(g, a, b, x, out, h0, axis, reverse)
     a = k.broadcast_to(a, out.shape)
     of_state = of_states(k, g, a, axis, reverse)
     return (

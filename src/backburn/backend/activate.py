@@ -69,70 +69,59 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sigmoid(self: Any, x: F, /) -> F:
         """``1 / (1 + exp(-x))``."""
-        result: F = self.div(1.0, self.add(self.exp(self.neg(x)), 1.0))
-        return result
+        return self.div(1.0, self.add(self.exp(self.neg(x)), 1.0))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sigmoid_backward(self: Any, grad: F, y: F, /) -> F:
         """The gradient of :meth:`sigmoid`, whose result was ``y``: ``grad * y * (1 - y)``."""
-        result: F = self.mul(grad, self.mul(y, self.sub(1.0, y)))
-        return result
+        return self.mul(grad, self.mul(y, self.sub(1.0, y)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_sigmoid(self: Any, x: F, /) -> F:
         """``log(sigmoid(x))``, exact where that is near 0 and where it is large."""
-        result: F = self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
-        return result
+        return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def hard_sigmoid(self: Any, x: F, /) -> F:
         """``x / 6 + 1/2`` between 0 and 1; the derivative at both ends is 0."""
-        result: F = self.clamp(self.add(self.div(x, 6.0), 0.5), 0.0, 1.0)
-        return result
+        return self.clamp(self.add(self.div(x, 6.0), 0.5), 0.0, 1.0)
 
     # ---- rectifiers ----
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu(self: Any, x: F, /) -> F:
         """``max(x, 0)``; the derivative at 0 is 0."""
-        result: F = self.maximum(x, 0.0)
-        return result
+        return self.maximum(x, 0.0)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu6(self: Any, x: F, /) -> F:
         """``min(max(x, 0), 6)``; the derivative at 0 and at 6 is 0."""
-        result: F = self.clamp(x, 0.0, 6.0)
-        return result
+        return self.clamp(x, 0.0, 6.0)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def leaky_relu(self: Any, x: F, /, slope: float = 0.01) -> F:
         """``x`` above 0, else ``slope * x``; the derivative at 0 is ``slope``."""
-        result: F = self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
-        return result
+        return self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
 
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def prelu(self: Any, x: F, slope: F, /) -> F:
         """:meth:`leaky_relu` with a tensor ``slope``, which broadcasts and has a gradient."""
-        result: F = self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
-        return result
+        return self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def threshold(self: Any, x: F, /, threshold: float, value: float) -> F:
         """``x`` above ``threshold``, else ``value``; the derivative at ``threshold`` is 0."""
-        result: F = self.where(self.less_equal(x, threshold), value, x)
-        return result
+        return self.where(self.less_equal(x, threshold), value, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def hardtanh(self: Any, x: F, /, low: float = -1.0, high: float = 1.0) -> F:
         """``x`` clamped from ``low`` to ``high``; like :meth:`clamp`, the derivative at both ends is 1."""
-        result: F = self.clamp(x, low, high)
-        return result
+        return self.clamp(x, low, high)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def hard_swish(self: Any, x: F, /) -> F:
         """``x * hard_sigmoid(x)``; the derivative at -3 is 0, at 3 it is 1. After Howard et al., MobileNetV3, 2019."""
-        result: F = self.mul(x, self.hard_sigmoid(x))
-        return result
+        return self.mul(x, self.hard_sigmoid(x))
 
     # ---- exponential linear units ----
 
@@ -143,8 +132,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         After Clevert, Unterthiner and Hochreiter, Exponential linear units, 2015.
         """
         bent = self.mul(self.expm1(self.minimum(x, 0.0)), alpha)
-        result: F = self.where(self.less_equal(x, 0.0), bent, x)
-        return result
+        return self.where(self.less_equal(x, 0.0), bent, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def celu(self: Any, x: F, /, alpha: float = 1.0) -> F:
@@ -152,8 +140,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         After Barron, Continuously differentiable exponential linear units, 2017.
         """
-        result: F = self.mul(self.elu(self.div(x, alpha)), alpha)
-        return result
+        return self.mul(self.elu(self.div(x, alpha)), alpha)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def selu(self: Any, x: F, /) -> F:
@@ -161,8 +148,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         After Klambauer et al., Self-normalizing neural networks, 2017.
         """
-        result: F = self.mul(self.elu(x, SELU_ALPHA), SELU_SCALE)
-        return result
+        return self.mul(self.elu(x, SELU_ALPHA), SELU_SCALE)
 
     # ---- smooth units ----
 
@@ -176,8 +162,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             wide = widened(self, x)
             size = self.minimum(self.abs(wide), GELU_ZERO)
             above = self.mul(size, self.mul(self.erfc(self.mul(size, math.sqrt(0.5))), 0.5))
-            result: F = self.cast(self.sub(self.maximum(wide, 0.0), above), self.dtype(x))
-            return result
+            return self.cast(self.sub(self.maximum(wide, 0.0), above), self.dtype(x))
         wide = widened(self, x)
         result = self.cast(self.mul(wide, _gelu_gate(self, wide)), self.dtype(x))
         return result
@@ -197,62 +182,53 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             gate = _gelu_gate(self, wide)
             inner = self.mul(wide, self.add(self.mul(self.square(wide), 3.0 * GELU_CUBIC), GELU_LINEAR))
             slope = self.add(gate, self.mul(inner, self.mul(gate, self.sub(1.0, gate))))
-        result: F = self.cast(self.mul(widened(self, grad), slope), self.dtype(x))
-        return result
+        return self.cast(self.mul(widened(self, grad), slope), self.dtype(x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def silu(self: Any, x: F, /) -> F:
         """``x * sigmoid(x)``, also called swish. After Elfwing, Uchibe and Doya, 2017."""
-        result: F = self.mul(x, self.sigmoid(x))
-        return result
+        return self.mul(x, self.sigmoid(x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def silu_backward(self: Any, grad: F, x: F, /) -> F:
         """The gradient of :meth:`silu`."""
         gate = self.sigmoid(x)
         slope = self.mul(gate, self.add(self.mul(x, self.sub(1.0, gate)), 1.0))
-        result: F = self.mul(grad, slope)
-        return result
+        return self.mul(grad, slope)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def mish(self: Any, x: F, /) -> F:
         """``x * tanh(softplus(x))``. After Misra, Mish, 2019."""
-        result: F = self.mul(x, self.tanh(self.softplus(x)))
-        return result
+        return self.mul(x, self.tanh(self.softplus(x)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softplus(self: Any, x: F, /, beta: float = 1.0) -> F:
         """``log(1 + exp(beta * x)) / beta``, exact and without overflow for every ``x``."""
         bent = self.mul(x, beta)
         tail = self.log1p(self.exp(self.neg(self.abs(bent))))
-        result: F = self.div(self.add(self.maximum(bent, 0.0), tail), beta)
-        return result
+        return self.div(self.add(self.maximum(bent, 0.0), tail), beta)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softsign(self: Any, x: F, /) -> F:
         """``x / (1 + |x|)``."""
-        result: F = self.div(x, self.add(self.abs(x), 1.0))
-        return result
+        return self.div(x, self.add(self.abs(x), 1.0))
 
     # ---- shrinking ----
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def tanhshrink(self: Any, x: F, /) -> F:
         """``x - tanh(x)``."""
-        result: F = self.sub(x, self.tanh(x))
-        return result
+        return self.sub(x, self.tanh(x))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softshrink(self: Any, x: F, /, threshold: float = 0.5) -> F:
         """``x`` moved towards 0 by ``threshold``, not beyond; the derivative at both thresholds is 0."""
-        result: F = self.sub(x, self.clamp(x, -threshold, threshold))
-        return result
+        return self.sub(x, self.clamp(x, -threshold, threshold))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def hardshrink(self: Any, x: F, /, threshold: float = 0.5) -> F:
         """``x``, or 0 where ``|x|`` is at most ``threshold``; the derivative at both thresholds is 0."""
-        result: F = self.where(self.less_equal(self.abs(x), threshold), 0.0, x)
-        return result
+        return self.where(self.less_equal(self.abs(x), threshold), 0.0, x)
 
     # ---- gates ----
 
@@ -264,5 +240,4 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         _halved(shape_of(x), axis=axis)
         value, gate = halves(self, x, axis)
-        result: F = self.mul(value, self.sigmoid(gate))
-        return result
+        return self.mul(value, self.sigmoid(gate))

@@ -157,8 +157,7 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
         total = lattice.total(lattice.forward(input_lengths)[-1])
         loss = self.where(self.less(total, IMPOSSIBLE / 2), math.inf, self.neg(total))
-        result: F = self.cast(loss, self.dtype(log_probs))
-        return result
+        return self.cast(loss, self.dtype(log_probs))
 
     @operation(kinds="F", shape=_aligned_backward, like=("grad", "log_probs"), differentiable=True)
     def ctc_backward(
@@ -167,7 +166,7 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradient of :meth:`ctc`: minus the probability that a step emits a class, times ``grad``."""
         shape, dtype = shape_of(log_probs), self.dtype(log_probs)
         if 0 in shape:
-            return self.zeros(shape, dtype)  # type: ignore[no-any-return]
+            return self.zeros(shape, dtype)
         lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
         forward, backward = lattice.forward(input_lengths), lattice.backward(input_lengths)
         total = lattice.total(forward[-1])
@@ -179,5 +178,4 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                                   self.reshape(possible, (1, shape[1], 1)))  # fmt: skip
         shares = self.exp(self.where(counts, through, IMPOSSIBLE))
         factor = self.reshape(self.neg(widened(self, grad)), (1, shape[1], 1))
-        result: F = self.cast(self.gather_backward(self.mul(shares, factor), lattice.index, shape, 2), dtype)
-        return result
+        return self.cast(self.gather_backward(self.mul(shares, factor), lattice.index, shape, 2), dtype)

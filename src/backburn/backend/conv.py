@@ -215,8 +215,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             seen = self.reshape(self.slice(padded, key), (examples, groups, channels // groups, math.prod(counts)))
             part = self.matmul(_element(self, wide, offset, groups), seen)
             total = part if total is None else self.add(total, part)
-        result: F = self.cast(_with_bias(self, self.reshape(total, (examples, outputs, *counts)), bias), dtype)
-        return result
+        return self.cast(_with_bias(self, self.reshape(total, (examples, outputs, *counts)), bias), dtype)
 
     @operation(kinds="F", shape=convolved_transposed, differentiable=True)
     def conv_transpose(
@@ -255,8 +254,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             total = self.add(total, self.slice_backward(part, total.shape, key))
         cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(lengths, padding, strict=True))
         kept = self.slice(total, (*whole(examples, outputs), *cut))
-        result: F = self.cast(_with_bias(self, kept, bias), dtype)
-        return result
+        return self.cast(_with_bias(self, kept, bias), dtype)
 
     @operation(kinds="F", shape=weighted, differentiable=True)
     def conv_weight_backward(
@@ -289,5 +287,4 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             key = (*whole(examples, channels), *places_of(offset, counts, stride, dilation))
             part = self.matmul(rows, by_group(self.slice(padded, key), channels, False))
             parts.append(self.reshape(part, (outputs, channels // groups)))
-        result: F = self.cast(self.reshape(self.stack(parts, 2), (outputs, channels // groups, *size)), dtype)
-        return result
+        return self.cast(self.reshape(self.stack(parts, 2), (outputs, channels // groups, *size)), dtype)

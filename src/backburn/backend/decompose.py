@@ -305,14 +305,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=_values, differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:
         """The singular values in falling order."""
-        values: F = self.svd(x)[1]
-        return values
+        return self.svd(x)[1]
 
     @operation(kinds="F", shape=_eigenvalues, differentiable=True)
     def eigvalsh(self: Any, x: F, /) -> F:
         """The eigenvalues of the symmetric part in rising order."""
-        values: F = self.eigh(x)[0]
-        return values
+        return self.eigh(x)[0]
 
     # ---- solutions and inverses ----
 
@@ -327,14 +325,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Raises where an element of the diagonal is 0.
         """
-        solution: F = self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
-        return solution
+        return self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
 
     @operation(kinds="F", shape=_square, differentiable=True)
     def inv(self: Any, x: F, /) -> F:
         """The inverse. Raises for a singular ``x``."""
-        inverse: F = self.solve(x, identity(self, _square(_shape(x))[-1], self.dtype(x)))
-        return inverse
+        return self.solve(x, identity(self, _square(_shape(x))[-1], self.dtype(x)))
 
     @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
     def pinv(self: Any, x: F, rtol: F | float, /) -> F:
@@ -347,14 +343,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         shape = _inverse(_shape(x), None if is_scalar(rtol) else _shape(rtol))
         u, s, vh = self.svd(x)
         if 0 in s.shape:
-            nothing: F = self.zeros(shape, self.dtype(x))
-            return nothing
+            return self.zeros(shape, self.dtype(x))
         part_of_largest = rtol if is_scalar(rtol) else self.reshape(rtol, (*_shape(rtol), 1))
         counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))
         inverse = self.where(counts, self.div(1.0, self.where(counts, s, 1.0)), 0.0)
         inverse = self.reshape(inverse, (*inverse.shape, 1))
-        result: F = self.matmul(transposed(self, vh), self.mul(inverse, transposed(self, u)))
-        return result
+        return self.matmul(transposed(self, vh), self.mul(inverse, transposed(self, u)))
 
     # ---- determinants ----
 
@@ -365,8 +359,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         Its first two derivatives are right everywhere, also at singular matrices.
         """
         diagonal, sign = pivots(self, widened(self, _checked(x)))
-        result: F = self.cast(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
-        return result
+        return self.cast(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
 
     @operation(kinds="F", shape=_two_numbers, result=("same", "same"), differentiable=True)
     def slogdet(self: Any, x: F, /) -> tuple[F, F]:
@@ -403,8 +396,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         sign = self.sign(self.mul(self.det(u), self.det(vh)))
         of_singular = self.matmul(self.matmul(u, near_diagonal(self, self.where(singular, around, unit))), vh)
         of_singular = self.mul(of_singular, self.reshape(sign, singular.shape))
-        result: F = self.cast(self.where(singular, of_singular, of_regular), dtype)
-        return result
+        return self.cast(self.where(singular, of_singular, of_regular), dtype)
 
     @operation(kinds="FIB", shape=unchanged)
     def stop_gradient(self, x: Any, /) -> Any:

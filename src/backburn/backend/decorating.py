@@ -42,22 +42,22 @@ class HandingOn:
     @property
     def device(self) -> str:
         """The inner backend's."""
-        return self._inner.device  # type: ignore[no-any-return]
+        return self._inner.device
 
     @property
     def float_dtype(self) -> FloatDType:
         """The inner backend's."""
-        return self._inner.float_dtype  # type: ignore[no-any-return]
+        return self._inner.float_dtype
 
     @property
     def int_dtype(self) -> IntDType:
         """The inner backend's."""
-        return self._inner.int_dtype  # type: ignore[no-any-return]
+        return self._inner.int_dtype
 
     @property
     def capabilities(self) -> Capabilities:
         """The inner backend's."""
-        return self._inner.capabilities  # type: ignore[no-any-return]
+        return self._inner.capabilities
 
     def synchronize(self) -> None:
         """Wait for the inner backend."""
@@ -66,11 +66,11 @@ class HandingOn:
     @property
     def libraries(self) -> Mapping[str, str]:
         """Those of the inner backend."""
-        return self._inner.libraries  # type: ignore[no-any-return]
+        return self._inner.libraries
 
     def memory_stats(self) -> Mapping[str, int]:
         """The inner backend's."""
-        return self._inner.memory_stats()  # type: ignore[no-any-return]
+        return self._inner.memory_stats()
 
     def memory_cleanup(self) -> None:
         """Let the inner backend give memory back."""
@@ -78,7 +78,7 @@ class HandingOn:
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
         """The inner backend's."""
-        return self._inner.quantized_parts(x)  # type: ignore[no-any-return]
+        return self._inner.quantized_parts(x)
 
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
         """The inner backend's."""
@@ -183,7 +183,7 @@ class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
 
     def dtype(self, x: Any, /) -> DType:
         """The wrapped backend's."""
-        return self._inner.dtype(x)  # type: ignore[no-any-return]
+        return self._inner.dtype(x)
 
 
 def _handed_on(operation: Operation) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def rsqrt(self: Any, x: F, /) -> F:
         """``1 / sqrt(x)``."""
-        return self.div(1.0, self.sqrt(x))  # type: ignore[no-any-return]
+        return self.div(1.0, self.sqrt(x))
 
     @overload
     def hypot(self, x: F, y: F | float, /) -> F: ...
@@ -71,7 +71,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def exp2(self: Any, x: F, /) -> F:
         """``2 ** x``, exact for integers."""
-        return self.pow(2.0, x)  # type: ignore[no-any-return]
+        return self.pow(2.0, x)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def expm1(self, x: F, /) -> F:
@@ -86,12 +86,12 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log2(self: Any, x: F, /) -> F:
         """The logarithm to base 2, exact for powers of 2; -inf at 0, NaN below."""
-        return exact_at_powers(self, 2.0, self.mul(self.log(x), 1.0 / math.log(2.0)), x)  # type: ignore[no-any-return]
+        return exact_at_powers(self, 2.0, self.mul(self.log(x), 1.0 / math.log(2.0)), x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log10(self: Any, x: F, /) -> F:
         """The logarithm to base 10, exact for powers of 10; -inf at 0, NaN below."""
-        return exact_at_powers(self, 10.0, self.mul(self.log(x), 1.0 / math.log(10.0)), x)  # type: ignore[no-any-return]
+        return exact_at_powers(self, 10.0, self.mul(self.log(x), 1.0 / math.log(10.0)), x)
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def log1p(self, x: F, /) -> F:
@@ -188,27 +188,27 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def erf(self: Any, x: F, /) -> F:
         """The error function: ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)`` from 0 to ``x``."""
-        return special.erf(self, x)  # type: ignore[no-any-return]
+        return special.erf(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def erfc(self: Any, x: F, /) -> F:
         """``1 - erf(x)``, with its full relative precision where it is small."""
-        return special.erfc(self, x)  # type: ignore[no-any-return]
+        return special.erfc(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def erfinv(self: Any, x: F, /) -> F:
         """The inverse of ``erf``; infinite at -1 and 1, NaN beyond."""
-        return special.erfinv(self, x)  # type: ignore[no-any-return]
+        return special.erfinv(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def lgamma(self: Any, x: F, /) -> F:
         """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ..."""
-        return special.lgamma(self, x)  # type: ignore[no-any-return]
+        return special.lgamma(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def digamma(self: Any, x: F, /) -> F:
         """The derivative of ``lgamma``."""
-        return special.digamma(self, x)  # type: ignore[no-any-return]
+        return special.digamma(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def polygamma(self: Any, x: F, /, n: int = 1) -> F:
@@ -216,12 +216,12 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Its own derivative is that of order ``n + 1``. Raises :class:`ArgumentError` for another ``n``.
         """
-        return special.polygamma(self, x, n)  # type: ignore[no-any-return]
+        return special.polygamma(self, x, n)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sinc(self: Any, x: F, /) -> F:
         """``sin(pi x) / (pi x)``, and 1 at 0."""
-        return special.sinc(self, x)  # type: ignore[no-any-return]
+        return special.sinc(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def sinc_ratio(self: Any, x: F, /, n: int) -> F:
@@ -229,17 +229,17 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         The derivatives of ``sinc`` are made of it, since that of order ``n`` is ``-pi**2 x`` times order ``n + 1``.
         """
-        return special_ratios.sinc_ratio(self, x, n)  # type: ignore[no-any-return]
+        return special_ratios.sinc_ratio(self, x, n)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i0(self: Any, x: F, /) -> F:
         """The modified Bessel function of the first kind and order 0."""
-        return special.i0(self, x)  # type: ignore[no-any-return]
+        return special.i0(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i1(self: Any, x: F, /) -> F:
         """The modified Bessel function of the first kind and order 1."""
-        return special.i1(self, x)  # type: ignore[no-any-return]
+        return special.i1(self, x)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def bessel_ratio(self: Any, x: F, /, n: int) -> F:
@@ -247,7 +247,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         The derivatives of ``i0`` and ``i1`` are made of it, since that of order ``n`` is ``x`` times order ``n + 1``.
         """
-        return special_ratios.bessel_ratio(self, x, n)  # type: ignore[no-any-return]
+        return special_ratios.bessel_ratio(self, x, n)
 
     # ---- rounding ----
 
@@ -274,7 +274,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def frac(self: Any, x: F, /) -> F:
         """The fraction, ``x - trunc(x)``, with the sign of ``x``. The derivative is 1."""
-        return self.sub(x, self.trunc(x))  # type: ignore[no-any-return]
+        return self.sub(x, self.trunc(x))
 
 
 def exact_at_powers(k: Any, base: float, logarithm: Any, x: Any) -> Any:

@@ -105,8 +105,7 @@ def _scattered_nd(x: Shape, indices: Shape, values: Shape | None, **_: Any) -> S
 
 def shape_of(x: Any) -> Shape:
     """The shape of a primitive."""
-    shape: Shape = x.shape
-    return shape
+    return x.shape
 
 
 def shape_or_none(x: Any) -> Shape | None:
@@ -146,8 +145,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=lambda grad, *, shape, key: shape, differentiable=True)
     def slice_backward(self: Any, grad: F, /, shape: Shape, key: Key) -> F:
         """The gradient of :meth:`slice`: ``grad`` at ``key``, and 0 elsewhere in ``shape``."""
-        result: F = self.slice_assign(self.zeros(shape, self.dtype(grad)), grad, key)
-        return result
+        return self.slice_assign(self.zeros(shape, self.dtype(grad)), grad, key)
 
     # ---- along one axis, an index for each element ----
 
@@ -170,8 +168,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=lambda grad, indices, *, shape, axis: shape, like=("grad",), differentiable=True)
     def gather_backward(self: Any, grad: F, indices: I, /, shape: Shape, axis: int) -> F:
         """The gradient of :meth:`gather`: zeros of ``shape`` with ``grad`` added where it was read."""
-        result: F = self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
-        return result
+        return self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
 
     @overload
     def scatter(self, x: F, indices: I, values: F | float, /, axis: int, mode: str = "assign") -> F: ...
@@ -238,8 +235,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         count = math.prod(indices_shape)
         grad = self.reshape(grad, (*shape[:axis], count, *shape[axis + 1 :]))
         indices = self.reshape(indices, (count,))
-        result: F = self.index_add(self.zeros(shape, self.dtype(grad)), indices, grad, axis)
-        return result
+        return self.index_add(self.zeros(shape, self.dtype(grad)), indices, grad, axis)
 
     @overload
     def index_add(self, x: F, indices: I, values: F | float, /, axis: int) -> F: ...

@@ -99,7 +99,7 @@ class Kinds(Protocol[F, I, B, Q]):
 
         A multiple of a step that is larger than every finite number of ``dtype`` becomes the largest of them.
         """
-        return quantized.dequantize(self, x, dtype)  # type: ignore[arg-type, no-any-return]
+        return quantized.dequantize(self, x, dtype)  # type: ignore[arg-type]
 
     def quantized_parts(self: Any, x: Q, /) -> tuple[Any, Any, Any]:
         """Stored values (packed if they are), steps, and zero points or None, as host arrays."""

@@ -122,14 +122,14 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, result="bool")
     def isfinite(self: Any, x: F, /) -> B:
         """Whether ``x`` is neither infinite nor NaN."""
-        return self.less(self.abs(x), math.inf)  # type: ignore[no-any-return]
+        return self.less(self.abs(x), math.inf)
 
     @operation(kinds="F", shape=unchanged, result="bool")
     def signbit(self: Any, x: F, /) -> B:
         """Whether ``x`` is negative, -0.0 included; of NaN either answer is right."""
         # A zero shows its sign in its reciprocal.
         nonzero = self.where(self.equal(x, 0.0), self.div(1.0, x), x)
-        return self.less(nonzero, 0.0)  # type: ignore[no-any-return]
+        return self.less(nonzero, 0.0)
 
     @overload
     def copysign(self, x: F, y: F | float, /) -> F: ...

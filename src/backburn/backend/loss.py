@@ -110,16 +110,14 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The squared difference."""
         _paired(shape_of(x), shape_of(targets), reduction=reduction)
         difference = self.sub(widened(self, x), widened(self, targets))
-        result: F = _reduce(self, self.square(difference), reduction, self.dtype(x))
-        return result
+        return _reduce(self, self.square(difference), reduction, self.dtype(x))
 
     @operation(kinds="F", shape=_paired, differentiable=True)
     def l1(self: Any, x: F, targets: F, /, reduction: str = "mean") -> F:
         """The absolute difference; where there is none the derivative is 0."""
         _paired(shape_of(x), shape_of(targets), reduction=reduction)
         difference = self.sub(widened(self, x), widened(self, targets))
-        result: F = _reduce(self, self.abs(difference), reduction, self.dtype(x))
-        return result
+        return _reduce(self, self.abs(difference), reduction, self.dtype(x))
 
     # ---- classes ----
 
@@ -213,8 +211,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         if weights is not None:
             losses = self.mul(losses, weights)
         losses, weights = _kept(self, losses, weights, kept)
-        result: F = _reduce(self, losses, reduction, self.dtype(x), weights)
-        return result
+        return _reduce(self, losses, reduction, self.dtype(x), weights)
 
     @operation(kinds="F", shape=labelled, like=("x",), differentiable=True)
     def label_cross_entropy(self: Any, x: F, labels: I, /, axis: int) -> F:
@@ -224,8 +221,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         logarithms = self.log_softmax(widened(self, x), axis)
         index = _column(self, _checked(self, labels, shape[axis]), axis)
         picked = self.reshape(self.gather(logarithms, index, axis), without_axis(shape, axis))
-        result: F = self.cast(self.neg(picked), self.dtype(x))
-        return result
+        return self.cast(self.neg(picked), self.dtype(x))
 
     @operation(kinds="F", shape=lambda grad, x, labels, **_: x, like=("x",), differentiable=True)
     def label_cross_entropy_backward(self: Any, grad: F, x: F, labels: I, /, axis: int) -> F:
@@ -236,8 +232,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         index = _column(self, _checked(self, labels, shape_of(x)[axis]), axis)
         softmax = self.softmax(widened(self, x), axis)
         difference = self.scatter(softmax, index, -1.0, axis, "add")
-        result: F = self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
-        return result
+        return self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
 
     @operation(kinds="F", shape=_distributed, differentiable=True)
     def softmax_cross_entropy(self: Any, x: F, targets: F, /, axis: int) -> F:
@@ -245,8 +240,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         wide = widened(self, targets)
         terms = self.mul(wide, self.log_softmax(widened(self, x), axis))
         total = self.sum(self.where(self.equal(wide, 0.0), 0.0, terms), (axis,), False)
-        result: F = self.cast(self.neg(total), self.dtype(x))
-        return result
+        return self.cast(self.neg(total), self.dtype(x))
 
     @operation(kinds="F", shape=lambda grad, x, targets, **_: x, differentiable=True)
     def softmax_cross_entropy_backward(self: Any, grad: F, x: F, targets: F, /, axis: int) -> F:
@@ -258,5 +252,4 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         wide = widened(self, targets)
         softmax = self.softmax(widened(self, x), axis)
         difference = self.sub(self.mul(softmax, self.sum(wide, (axis,), True)), wide)
-        result: F = self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))
-        return result
+        return self.cast(self.mul(difference, _column(self, widened(self, grad), axis)), self.dtype(x))

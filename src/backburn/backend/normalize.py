@@ -112,16 +112,14 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             return x
         wide = widened(self, x)
         powers = self.exp(self.sub(wide, self.max(wide, (axis,), True)))
-        result: F = self.cast(self.div(powers, self.sum(powers, (axis,), True)), self.dtype(x))
-        return result
+        return self.cast(self.div(powers, self.sum(powers, (axis,), True)), self.dtype(x))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`softmax`, whose result was ``y``: ``y * (grad - sum(y * grad))``."""
         wide, y = widened(self, grad), widened(self, y)
         total = self.sum(self.mul(y, wide), (axis,), True)
-        result: F = self.cast(self.mul(y, self.sub(wide, total)), self.dtype(grad))
-        return result
+        return self.cast(self.mul(y, self.sub(wide, total)), self.dtype(grad))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax(self: Any, x: F, /, axis: int) -> F:
@@ -131,22 +129,19 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         wide = widened(self, x)
         shifted = self.sub(wide, self.max(wide, (axis,), True))
         total = self.log(self.sum(self.exp(shifted), (axis,), True))
-        result: F = self.cast(self.sub(shifted, total), self.dtype(x))
-        return result
+        return self.cast(self.sub(shifted, total), self.dtype(x))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def log_softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`log_softmax`, whose result was ``y``: ``grad - exp(y) * sum(grad)``."""
         wide = widened(self, grad)
         total = self.sum(wide, (axis,), True)
-        result: F = self.cast(self.sub(wide, self.mul(self.exp(widened(self, y)), total)), self.dtype(grad))
-        return result
+        return self.cast(self.sub(wide, self.mul(self.exp(widened(self, y)), total)), self.dtype(grad))
 
     @operation(kinds="F", shape=along_axis, differentiable=True)
     def softmin(self: Any, x: F, /, axis: int) -> F:
         """:meth:`softmax` of ``-x``."""
-        result: F = self.softmax(self.neg(x), axis)
-        return result
+        return self.softmax(self.neg(x), axis)
 
     # ---- over the elements of one example ----
 
@@ -160,8 +155,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         _normalized(shape_of(x), shape_or_none(scale), shape_or_none(bias), axis=axis)
         normal, _ = standardized(self, widened(self, x), axis, eps, True)
-        result: F = self.cast(affine(self, normal, scale, bias), self.dtype(x))
-        return result
+        return self.cast(affine(self, normal, scale, bias), self.dtype(x))
 
     @operation(kinds="F", shape=_backward, result=("same", "same"), differentiable=True)
     def layer_norm_backward(self: Any, grad: F, x: F, scale: F, /, axis: Axes, eps: float) -> tuple[F, F]:
@@ -176,8 +170,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         _normalized(shape_of(x), shape_or_none(scale), axis=axis)
         normal, _ = standardized(self, widened(self, x), axis, eps, False)
-        result: F = self.cast(affine(self, normal, scale, None), self.dtype(x))
-        return result
+        return self.cast(affine(self, normal, scale, None), self.dtype(x))
 
     @operation(kinds="F", shape=_backward, result=("same", "same"), differentiable=True)
     def rms_norm_backward(self: Any, grad: F, x: F, scale: F, /, axis: Axes, eps: float) -> tuple[F, F]:
@@ -198,15 +191,13 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         per_channel = (groups, channels // groups, *(1 for _ in rest))
         parameters = (None if p is None else self.reshape(p, per_channel) for p in (scale, bias))
         normal = self.layer_norm(self.reshape(x, grouped), *parameters, tuple(range(2, len(grouped))), eps)
-        result: F = self.reshape(normal, shape_of(x))
-        return result
+        return self.reshape(normal, shape_of(x))
 
     @operation(kinds="F", shape=_grouped, differentiable=True)
     def instance_norm(self: Any, x: F, scale: F | None = None, bias: F | None = None, /, eps: float = 1e-5) -> F:
         """:meth:`group_norm` with a group for each channel: over all axes from 2 on."""
         _grouped(shape_of(x), shape_or_none(scale), shape_or_none(bias))
-        result: F = self.group_norm(x, scale, bias, max(shape_of(x)[1], 1), eps)
-        return result
+        return self.group_norm(x, scale, bias, max(shape_of(x)[1], 1), eps)
 
     # ---- over a batch ----
 
@@ -234,8 +225,7 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         centred = self.sub(widened(self, x), self.reshape(widened(self, mean), shape))
         moved = self.mul(centred, self.reshape(factor, shape))
         shift = None if bias is None else self.reshape(widened(self, bias), shape)
-        result: F = self.cast(affine(self, moved, None, shift), self.dtype(x))
-        return result
+        return self.cast(affine(self, moved, None, shift), self.dtype(x))
 
     @operation(kinds="F", shape=_training, result=("same", "same", "same"), differentiable=True)
     def batch_norm_training(
@@ -253,5 +243,4 @@ class Normalize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def normalize(self: Any, x: F, /, axis: Axes, ord: float = 2.0, eps: float = 1e-12) -> F:
         """``x`` divided by its vector norm over ``axis``, or by ``eps`` where that is larger."""
         wide = widened(self, x)
-        result: F = self.cast(self.div(wide, self.maximum(self.norm(wide, axis, ord, True), eps)), self.dtype(x))
-        return result
+        return self.cast(self.div(wide, self.maximum(self.norm(wide, axis, ord, True), eps)), self.dtype(x))

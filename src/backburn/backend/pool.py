@@ -221,8 +221,7 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             key = (*whole(*shape[:2]), *places_of(offset, counts, stride, ones))
             total = self.add(total, self.slice_backward(part, total.shape, key))
         cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, widths, strict=True))
-        result: F = self.cast(self.slice(total, (*whole(*shape[:2]), *cut)), dtype)
-        return result
+        return self.cast(self.slice(total, (*whole(*shape[:2]), *cut)), dtype)
 
     @operation(kinds="F", shape=_adapted, differentiable=True)
     def adaptive_avg_pool(self: Any, x: F, /, size: Shape) -> F:
@@ -249,8 +248,7 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                 inside = self.less(j, column(self, [len(w) for w in windows], axis, rank, int64))
                 total = self.add(total, self.where(inside, part, 0.0))
             wide = self.div(total, column(self, [len(w) for w in windows], axis, rank, self.dtype(wide)))
-        result: F = self.cast(wide, dtype)
-        return result
+        return self.cast(wide, dtype)
 
     @operation(
         kinds="F",

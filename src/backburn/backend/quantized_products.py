@@ -104,8 +104,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             total = self.zeros(shape, wide)
         if bias is not None:
             total = self.add(total, self.cast(bias, wide))
-        result: F = self.cast(total, dtype)
-        return result
+        return self.cast(total, dtype)
 
     @operation(kinds="Q", shape=product_shape, result="dtype")
     def q_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32, transposed: bool = False) -> F:
@@ -115,7 +114,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         column of the product), integers are added up exactly, in parts that float32 holds, and the steps multiply their
         sums. Else, and for 8-bit floats, ``x`` is dequantized, and of ``y`` one block of rows after another.
         """
-        return product(self, x, y, dtype, transposed)  # type: ignore[no-any-return]
+        return product(self, x, y, dtype, transposed)
 
     @operation(kinds="F", shape=quantizable, differentiable=True)
     def fake_quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> F:
@@ -124,8 +123,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         The gradient passes as if nothing had been rounded. (Bengio, Leonard and Courville (2013), *Estimating or
         Propagating Gradients Through Stochastic Neurons*, arXiv:1308.3432.)
         """
-        result: F = self.dequantize(self.quantize(x, dtype), self.dtype(x))
-        return result
+        return self.dequantize(self.quantize(x, dtype), self.dtype(x))
 
     @operation(kinds="F", shape=between, differentiable=True, like=("x",))
     def fake_quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> F:
@@ -133,8 +131,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         The gradient passes to what lies in the range, and is 0 beyond it. The range is a constant.
         """
-        result: F = self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
-        return result
+        return self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
 
 
 def _whole(shape: Shape) -> tuple[slice, ...]:

@@ -113,8 +113,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Raises :class:`ArgumentError` unless ``0 <= p <= 1``.
         """
-        result: B = self.less(self.random_bits(key, offset, shape), threshold(p))
-        return result
+        return self.less(self.random_bits(key, offset, shape), threshold(p))
 
     @operation(kinds="F", shape=lambda x, **_: (x, x), result=("same", "bool"), differentiable=True)
     def dropout(self: Any, x: F, /, key: int, offset: int, p: float) -> tuple[F, B]:
@@ -159,8 +158,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         low, high = words(self, key, offset, (n,), 2)
         keys = self.add(self.bitwise_left_shift(high, 31), self.bitwise_right_shift(low, 1))
-        result: I = self.argsort(keys, 0)
-        return result
+        return self.argsort(keys, 0)
 
     @operation(kinds="F", shape=lambda logits, **_: logits[:-1], result="int64")
     def categorical(self: Any, logits: F, /, key: int, offset: int) -> I:
@@ -180,8 +178,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         u = self.mul(self.add(self.cast(bits, dtype), 0.5), 2.0**-digits)
         u = self.minimum(u, 1.0 - 2.0 ** -DIGITS[dtype.name])
         noise = self.neg(self.log(self.neg(self.log1p(self.neg(u)))))
-        result: I = self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
-        return result
+        return self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
 
 
 def words(k: Any, key: int, offset: int, shape: Shape, count: int) -> list[Any]:

@@ -225,8 +225,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def mean(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
         """The arithmetic mean over ``axis``; NaN of no elements."""
         total = self.sum(widened(self, x), axis, keepdims)
-        result: F = self.cast(self.div(total, float(count(x, axis))), self.dtype(x))
-        return result
+        return self.cast(self.div(total, float(count(x, axis))), self.dtype(x))
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def var(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
@@ -237,14 +236,12 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         wide = widened(self, x)
         squares = self.square(self.sub(wide, self.mean(wide, axis, True)))
         freedom = max(count(x, axis) - correction, 0.0)
-        result: F = self.cast(self.div(self.sum(squares, axis, keepdims), freedom), self.dtype(x))
-        return result
+        return self.cast(self.div(self.sum(squares, axis, keepdims), freedom), self.dtype(x))
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def std(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
         """The square root of :meth:`var`; the gradient where it is 0 is 0."""
-        result: F = self.cast(self.sqrt(self.var(widened(self, x), axis, correction, keepdims)), self.dtype(x))
-        return result
+        return self.cast(self.sqrt(self.var(widened(self, x), axis, correction, keepdims)), self.dtype(x))
 
     @operation(kinds="F", shape=quantile_shape, differentiable=True)
     def quantile(self: Any, x: F, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> F:
@@ -269,8 +266,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         values = [self.reshape(self.where(bad, math.nan, value), (1, *line.shape[:-1])) for value in found]
         joined = self.concat(values, 0) if values else self.full((0, *line.shape[:-1]), 0.0, self.dtype(x))
         shape = result_shape(x, axis, keepdims)
-        result: F = self.reshape(joined, (len(q), *shape) if isinstance(q, tuple) else shape)
-        return result
+        return self.reshape(joined, (len(q), *shape) if isinstance(q, tuple) else shape)
 
     @operation(kinds="F", shape=lambda x, **a: quantile_shape(x, q=0.5, **a), differentiable=True)
     def median(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
@@ -278,8 +274,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         Raises ValueError where there is no element.
         """
-        result: F = self.quantile(x, 0.5, axis, keepdims)
-        return result
+        return self.quantile(x, 0.5, axis, keepdims)
 
     # ---- norms ----
 
@@ -293,22 +288,19 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         size = widened(self, self.abs(x))
         root = self.reshape(_norm(self, size, axis, ord), result_shape(x, axis, keepdims))
-        result: F = self.cast(root, self.dtype(x))
-        return result
+        return self.cast(root, self.dtype(x))
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def logsumexp(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
         """``log(sum(exp(x)))`` over ``axis`` without overflow; -inf where every element is, and of no elements."""
         shape = result_shape(x, axis, keepdims)
         if count(x, axis) == 0:
-            nothing: F = self.full(shape, -math.inf, self.dtype(x))
-            return nothing
+            return self.full(shape, -math.inf, self.dtype(x))
         wide = widened(self, x)
         top = self.max(wide, axis, True)
         top = self.where(self.isinf(top), 0.0, top)
         total = self.sum(self.exp(self.sub(wide, top)), axis, True)
-        result: F = self.cast(self.reshape(self.add(self.log(total), top), shape), self.dtype(x))
-        return result
+        return self.cast(self.reshape(self.add(self.log(total), top), shape), self.dtype(x))
 
 
 def _norm(k: Any, size: Any, axis: Axes, ord: float) -> Any:

@@ -236,8 +236,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         rank = len(size)
         windows = self.sliding_window(zero_padded(self, x, padding), size, stride, tuple(range(2, 2 + rank)), dilation)
         order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-        result: F = self.reshape(self.permute_dims(windows, order), shape)
-        return result
+        return self.reshape(self.permute_dims(windows, order), shape)
 
     @operation(kinds="F", shape=_folded, differentiable=True)
     def fold(
@@ -259,8 +258,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         total = self.overlap_add(split, lengths, stride, tuple(range(2, 2 + rank)), dilation)
         cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
         inside = self.slice(total, (slice(0, shape[0], 1), slice(0, shape[1], 1), *cut))
-        result: F = self.cast(inside, self.dtype(x))
-        return result
+        return self.cast(inside, self.dtype(x))
 
     @operation(kinds="F", shape=_interpolated, differentiable=True)
     def interpolate(self: Any, x: F, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> F:
@@ -285,8 +283,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                 term = term if weight is None else self.mul(term, _along(self, weight, axis, len(shape)))
                 total = term if total is None else self.add(total, term)
             wide = total
-        result: F = self.cast(wide, dtype)
-        return result
+        return self.cast(wide, dtype)
 
     @operation(kinds="F", shape=_sampled, differentiable=True)
     def grid_sample(
@@ -320,8 +317,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             found = _where_known(self, found, positions)
         else:
             found = linear_sample(self, lines, positions, places, padding == "zeros")
-        result: F = self.cast(self.reshape(found, out), dtype)
-        return result
+        return self.cast(self.reshape(found, out), dtype)
 
     @operation(kinds="F", shape=_deformed, differentiable=True)
     def deform_conv2d(
@@ -376,5 +372,4 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         product = self.reshape(self.matmul(rows, columns), out)
         if bias is not None:
             product = self.add(product, self.reshape(widened(self, bias), (out[1], 1, 1)))
-        result: F = self.cast(product, dtype)
-        return result
+        return self.cast(product, dtype)

@@ -174,8 +174,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``log(cumsum(exp(x)))`` along ``axis`` without overflow; -inf while every element is."""
         wide = widened(self, x)
         running = associative_scan(self, lambda a, b: (self.logaddexp(a[0], b[0]),), (wide,), axis)[0]
-        result: F = self.cast(running, self.dtype(x))
-        return result
+        return self.cast(running, self.dtype(x))
 
     @overload
     def diff(self, x: F, /, axis: int, n: int = 1) -> F: ...
@@ -205,7 +204,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         fed = self.mul(b if is_scalar(b) else widened(self, b), x)
         shape = broadcast(_shape(a), _shape(fed))
         if shape[axis] == 0:
-            return self.zeros(shape, dtype)  # type: ignore[no-any-return]
+            return self.zeros(shape, dtype)
         a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
         state = None if h0 is None else first_state(self, widened(self, h0), shape, axis)
         states = []
@@ -214,8 +213,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             now = part(self, fed, axis, t, t + 1)
             state = now if state is None else self.add(self.mul(part(self, a, axis, t, t + 1), state), now)
             states.append(state)
-        result: F = self.cast(self.concat(states[::-1] if reverse else states, axis), dtype)
-        return result
+        return self.cast(self.concat(states[::-1] if reverse else states, axis), dtype)
 
     @operation(kinds="F", shape=_scanned_backward, result=("same",) * 4, differentiable=True)
     def ssm_scan_backward(

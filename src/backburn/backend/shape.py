@@ -216,8 +216,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
                 place = _part(shape, a, start, start + (count - 1) * step + 1, step)
                 total = self.add(total, self.slice_backward(part, shape, place))
             x = total
-        result: F = x
-        return result
+        return x
 
     @overload
     def diagonal(self, x: F, /, offset: int, axis1: int, axis2: int) -> F: ...

@@ -57,8 +57,7 @@ class DType:
                 raise DTypeError(
                     "bfloat16 on the host needs the package ml_dtypes: pip install 'backburn[bfloat16]'"
                 ) from cause
-            bfloat: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat
+            return np.dtype(ml_dtypes.bfloat16)
         return np.dtype(self.name)
 
     def __eq__(self, other: object) -> bool:

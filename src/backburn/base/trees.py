@@ -315,8 +315,7 @@ def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any]
     """
     leaves, structure = flatten(tree, is_leaf)
     others = [flatten_like(structure, other, "tree_map", is_leaf) for other in rest]
-    result: T = unflatten(structure, map(f, leaves, *others))
-    return result
+    return unflatten(structure, map(f, leaves, *others))
 
 
 def flatten_like(

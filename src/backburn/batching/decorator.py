@@ -113,7 +113,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive."""
-        return self.inner_backend.dtype(self.unmapped(x))  # type: ignore[no-any-return]
+        return self.inner_backend.dtype(self.unmapped(x))
 
     # ---- tracking: that of the level below, for this one has no graph ----
 
@@ -125,11 +125,11 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
 
     def is_require_grad(self, x: Any, /) -> bool:
         """Whether the inner primitive is a leaf."""
-        return self.inner_backend.is_require_grad(self.unmapped(x))  # type: ignore[no-any-return]
+        return self.inner_backend.is_require_grad(self.unmapped(x))
 
     def is_tracked(self, x: Any, /) -> bool:
         """Whether the inner primitive is tracked."""
-        return self.inner_backend.is_tracked(self.unmapped(x))  # type: ignore[no-any-return]
+        return self.inner_backend.is_tracked(self.unmapped(x))
 
     def detach(self, x: Any, /) -> Any:
         """Without the inner primitive's history."""

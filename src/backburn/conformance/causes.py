@@ -37,8 +37,7 @@ def _noting(known: Any, note: Callable[[str], None]) -> type:
             note(name)
         return known.__getattribute__(self, name)
 
-    made: type = type(known)(known.__name__, (known,), {"__slots__": (), "__getattribute__": noted})
-    return made
+    return type(known)(known.__name__, (known,), {"__slots__": (), "__getattribute__": noted})
 
 
 def _give_back(level: Any, known: type) -> None:

@@ -18,7 +18,7 @@ def pad(x: Array, widths: Any, mode: str = "constant", value: float = 0.0) -> Ar
     """NumPy's padding."""
     if not widths:
         return x
-    return np.pad(x, widths, mode, constant_values=value) if mode == "constant" else np.pad(x, widths, mode)  # type: ignore[call-overload, no-any-return]
+    return np.pad(x, widths, mode, constant_values=value) if mode == "constant" else np.pad(x, widths, mode)  # type: ignore[call-overload]
 
 
 def sliding_window(x: Array, **attributes: Any) -> Array:

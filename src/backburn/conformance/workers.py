@@ -69,8 +69,7 @@ class Worker:
             line = b""
         if not line:
             raise WorkerError(f"the process died ({self._end()})")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
     def stop(self) -> None:
         """End the process."""

@@ -63,8 +63,7 @@ def _positions(shape: tuple[int, ...], how: Distortion, random: np.random.Genera
     maps = turned * stretch[..., None]
     centre = np.array([height - 1, width - 1]) / 2
     grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1) - centre
-    positions: NDArray[Any] = np.einsum("nij,hwj->nhwi", maps, grid) + shift + centre
-    return positions
+    return np.einsum("nij,hwj->nhwi", maps, grid) + shift + centre
 
 
 def _sample(images: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
@@ -82,5 +81,4 @@ def _sample(images: NDArray[Any], positions: NDArray[Any]) -> NDArray[Any]:
         + padded[image, row, column + 1] * (1 - down) * right
         + padded[image, row + 1, column + 1] * down * right
     )
-    warped: NDArray[Any] = result.astype(images.dtype)
-    return warped
+    return result.astype(images.dtype)

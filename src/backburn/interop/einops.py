@@ -53,8 +53,7 @@ class EinopsBackend(AbstractBackend):
 
     def shape(self, x: Any) -> tuple[int, ...]:
         """The length of each axis."""
-        shape: tuple[int, ...] = x.shape
-        return shape
+        return x.shape
 
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
         """``x`` under another shape."""

@@ -53,8 +53,7 @@ def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> Qua
         raise FileFormatError(f"its zero points do not fit {scheme} and the shape {list(shape)}")
     if not (np.isfinite(scale) & (scale > 0)).all():
         raise FileFormatError(f"its steps, of {scheme} and the shape {list(shape)}, are not all positive numbers")
-    made: QuantizedTensor = quantized_from_parts(values, scale, zero, scheme, shape)
-    return made
+    return quantized_from_parts(values, scale, zero, scheme, shape)
 
 
 def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:

@@ -111,7 +111,7 @@ class Sequential(ModuleList, Generic[R]):
         """What the last module returns; ``x`` itself when there is none."""
         for module in self._items:
             x = module(x)
-        return x  # type: ignore[no-any-return]
+        return x
 
 
 class Function(Module):

@@ -115,7 +115,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
             return FloatTensor(k.linear(*(t._primitive for t in operands)), k, x._dtype)
         except Exception as error:
             explain("linear", operands, {}, error)
-    return call("linear", *promoted_present("linear", *operands))  # type: ignore[no-any-return]
+    return call("linear", *promoted_present("linear", *operands))
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
@@ -140,7 +140,7 @@ def flatten(x: Tensor, start: int = 1) -> Tensor:
     """
     x = tensor_operand("flatten", x)
     axis = axis_of("flatten", x, start)
-    return call("reshape", x, shape=(*x.shape[:axis], math.prod(x.shape[axis:])))  # type: ignore[no-any-return]
+    return call("reshape", x, shape=(*x.shape[:axis], math.prod(x.shape[axis:])))
 
 
 def check_probability(operation: str, p: float) -> None:

@@ -127,7 +127,7 @@ def _fan(shape: Shape, fan: int | None) -> int:
 
 
 def _float(x: Any) -> FloatTensor:
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 def __dir__() -> list[str]:

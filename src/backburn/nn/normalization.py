@@ -131,7 +131,7 @@ class BatchNorm(Module):
                 "BatchNorm: in training mode, the mean of its batch differs between the examples of vmap, and the "
                 "model keeps one. model.eval() uses the one that it keeps; GroupNorm and LayerNorm need none"
             ) from error
-        return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)  # type: ignore[no-any-return]
+        return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)
 
 
 class GroupNorm(Module):

@@ -131,8 +131,7 @@ class QuantizedLinear(QuantizedInputs):
             return functional.quantized_linear(self._rounded(x), self.weight, self.bias, transposed=True)
         q = x.quantize(dtype=self.inputs.dtype, low=self.low, high=self.high)
         product = functional.quantized_linear(q, self.weight, self.bias, transposed=True)
-        result: FloatTensor = cast(product, x.dtype)
-        return result
+        return cast(product, x.dtype)
 
 
 class QuantizedConv(QuantizedInputs):

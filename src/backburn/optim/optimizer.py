@@ -206,8 +206,7 @@ class Optimizer(Settled):
                 memory.count(steps)
             return memories[0].step
 
-        number: int = recording.number(count, lambda: count(-1))
-        return number
+        return recording.number(count, lambda: count(-1))
 
     def _rate(self) -> float:
         """The learning rate of the next step."""

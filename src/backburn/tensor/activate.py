@@ -30,7 +30,7 @@ def sigmoid(x: Tensor, /) -> FloatTensor:
     >>> bb.sigmoid(bb.asarray([-1000.0, 0.0, 1000.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    return unary("sigmoid", x)  # type: ignore[no-any-return]
+    return unary("sigmoid", x)
 
 
 def log_sigmoid(x: Tensor, /) -> FloatTensor:
@@ -40,7 +40,7 @@ def log_sigmoid(x: Tensor, /) -> FloatTensor:
     >>> log_sigmoid(bb.asarray([-1000.0, 1000.0])).tolist()
     [-1000.0, 0.0]
     """
-    return unary("log_sigmoid", x)  # type: ignore[no-any-return]
+    return unary("log_sigmoid", x)
 
 
 def hard_sigmoid(x: Tensor, /) -> FloatTensor:
@@ -50,7 +50,7 @@ def hard_sigmoid(x: Tensor, /) -> FloatTensor:
     >>> hard_sigmoid(bb.asarray([-3.0, 0.0, 9.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    return unary("hard_sigmoid", x)  # type: ignore[no-any-return]
+    return unary("hard_sigmoid", x)
 
 
 # ---- rectifiers ----
@@ -63,7 +63,7 @@ def relu(x: Tensor, /) -> FloatTensor:
     >>> bb.relu(bb.asarray([-1.0, 0.0, 2.0])).tolist()
     [0.0, 0.0, 2.0]
     """
-    return unary("relu", x)  # type: ignore[no-any-return]
+    return unary("relu", x)
 
 
 def relu6(x: Tensor, /) -> FloatTensor:
@@ -73,7 +73,7 @@ def relu6(x: Tensor, /) -> FloatTensor:
     >>> relu6(bb.asarray([-1.0, 2.0, 9.0])).tolist()
     [0.0, 2.0, 6.0]
     """
-    return unary("relu6", x)  # type: ignore[no-any-return]
+    return unary("relu6", x)
 
 
 def leaky_relu(x: Tensor, /, slope: float = 0.01) -> FloatTensor:
@@ -84,7 +84,7 @@ def leaky_relu(x: Tensor, /, slope: float = 0.01) -> FloatTensor:
     [-1.0, 2.0]
     """
     slope = number("leaky_relu", "slope", slope)
-    return call("leaky_relu", float_operand("leaky_relu", x), slope=slope)  # type: ignore[no-any-return]
+    return call("leaky_relu", float_operand("leaky_relu", x), slope=slope)
 
 
 def prelu(x: Tensor, slope: Tensor, /) -> FloatTensor:
@@ -94,7 +94,7 @@ def prelu(x: Tensor, slope: Tensor, /) -> FloatTensor:
     >>> prelu(bb.asarray([[-2.0, 2.0], [-4.0, 4.0]]), bb.asarray([0.5, 0.25])).tolist()
     [[-1.0, 2.0], [-2.0, 4.0]]
     """
-    return binary("prelu", tensor_operand("prelu", x), tensor_operand("prelu", slope))  # type: ignore[no-any-return]
+    return binary("prelu", tensor_operand("prelu", x), tensor_operand("prelu", slope))
 
 
 def threshold(x: Tensor, /, threshold: float, value: float) -> FloatTensor:
@@ -105,7 +105,7 @@ def threshold(x: Tensor, /, threshold: float, value: float) -> FloatTensor:
     [-1.0, 2.0]
     """
     limit, value = number("threshold", "threshold", threshold), number("threshold", "value", value)
-    return call("threshold", float_operand("threshold", x), threshold=limit, value=value)  # type: ignore[no-any-return]
+    return call("threshold", float_operand("threshold", x), threshold=limit, value=value)
 
 
 def hardtanh(x: Tensor, /, low: float = -1.0, high: float = 1.0) -> FloatTensor:
@@ -121,7 +121,7 @@ def hardtanh(x: Tensor, /, low: float = -1.0, high: float = 1.0) -> FloatTensor:
     if not low <= high:
         words = f"low is at most high, and they are {low!r} and {high!r}"
         raise ArgumentError(f"hardtanh: {words}. Operand: {describe((x,))}")
-    return call("hardtanh", float_operand("hardtanh", x), low=low, high=high)  # type: ignore[no-any-return]
+    return call("hardtanh", float_operand("hardtanh", x), low=low, high=high)
 
 
 def hard_swish(x: Tensor, /) -> FloatTensor:
@@ -131,7 +131,7 @@ def hard_swish(x: Tensor, /) -> FloatTensor:
     >>> hard_swish(bb.asarray([-4.0, 0.0, 4.0])).numpy().tolist()
     [-0.0, 0.0, 4.0]
     """
-    return unary("hard_swish", x)  # type: ignore[no-any-return]
+    return unary("hard_swish", x)
 
 
 # ---- exponential linear units ----
@@ -146,7 +146,7 @@ def elu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
         >>> elu(bb.asarray([-1000.0, 2.0]), 0.5).tolist()
         [-0.5, 2.0]
     """
-    return call("elu", float_operand("elu", x), alpha=number("elu", "alpha", alpha))  # type: ignore[no-any-return]
+    return call("elu", float_operand("elu", x), alpha=number("elu", "alpha", alpha))
 
 
 def celu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
@@ -161,7 +161,7 @@ def celu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
     """
     if not number("celu", "alpha", alpha) > 0:
         raise ArgumentError(f"celu: alpha is a number above 0, not {alpha!r}. Operand: {describe((x,))}")
-    return call("celu", float_operand("celu", x), alpha=float(alpha))  # type: ignore[no-any-return]
+    return call("celu", float_operand("celu", x), alpha=float(alpha))
 
 
 def selu(x: Tensor, /) -> FloatTensor:
@@ -171,7 +171,7 @@ def selu(x: Tensor, /) -> FloatTensor:
     >>> selu(bb.asarray([-1000.0, 1.0])).numpy().round(2).tolist()
     [-1.7599999904632568, 1.0499999523162842]
     """
-    return unary("selu", x)  # type: ignore[no-any-return]
+    return unary("selu", x)
 
 
 # ---- smooth units ----
@@ -187,7 +187,7 @@ def gelu(x: Tensor, /, approximate: str = "none") -> FloatTensor:
         >>> bb.gelu(bb.asarray([-1.0, 0.0, 1.0])).numpy().round(2).tolist()
         [-0.1599999964237213, 0.0, 0.8399999737739563]
     """
-    return call("gelu", float_operand("gelu", x), approximate=approximate)  # type: ignore[no-any-return]
+    return call("gelu", float_operand("gelu", x), approximate=approximate)
 
 
 def silu(x: Tensor, /) -> FloatTensor:
@@ -197,7 +197,7 @@ def silu(x: Tensor, /) -> FloatTensor:
     >>> bb.silu(bb.asarray([0.0, 1000.0])).tolist()
     [0.0, 1000.0]
     """
-    return unary("silu", x)  # type: ignore[no-any-return]
+    return unary("silu", x)
 
 
 def mish(x: Tensor, /) -> FloatTensor:
@@ -207,7 +207,7 @@ def mish(x: Tensor, /) -> FloatTensor:
     >>> mish(bb.asarray([0.0, 1000.0])).tolist()
     [0.0, 1000.0]
     """
-    return unary("mish", x)  # type: ignore[no-any-return]
+    return unary("mish", x)
 
 
 def softplus(x: Tensor, /, beta: float = 1.0) -> FloatTensor:
@@ -217,7 +217,7 @@ def softplus(x: Tensor, /, beta: float = 1.0) -> FloatTensor:
     >>> softplus(bb.asarray([-1000.0, 1000.0])).tolist()
     [0.0, 1000.0]
     """
-    return call("softplus", float_operand("softplus", x), beta=number("softplus", "beta", beta))  # type: ignore[no-any-return]
+    return call("softplus", float_operand("softplus", x), beta=number("softplus", "beta", beta))
 
 
 def softsign(x: Tensor, /) -> FloatTensor:
@@ -227,7 +227,7 @@ def softsign(x: Tensor, /) -> FloatTensor:
     >>> softsign(bb.asarray([-1.0, 3.0])).tolist()
     [-0.5, 0.75]
     """
-    return unary("softsign", x)  # type: ignore[no-any-return]
+    return unary("softsign", x)
 
 
 # ---- shrinking ----
@@ -240,7 +240,7 @@ def tanhshrink(x: Tensor, /) -> FloatTensor:
     >>> tanhshrink(bb.asarray([0.0, 1000.0])).tolist()
     [0.0, 999.0]
     """
-    return unary("tanhshrink", x)  # type: ignore[no-any-return]
+    return unary("tanhshrink", x)
 
 
 def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
@@ -256,7 +256,7 @@ def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
     if not limit >= 0:
         words = f"threshold is a number of at least 0, not {limit!r}"
         raise ArgumentError(f"softshrink: {words}. Operand: {describe((x,))}")
-    return call("softshrink", float_operand("softshrink", x), threshold=limit)  # type: ignore[no-any-return]
+    return call("softshrink", float_operand("softshrink", x), threshold=limit)
 
 
 def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
@@ -267,7 +267,7 @@ def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
     [-2.0, 0.0, 2.0]
     """
     limit = number("hardshrink", "threshold", threshold)
-    return call("hardshrink", float_operand("hardshrink", x), threshold=limit)  # type: ignore[no-any-return]
+    return call("hardshrink", float_operand("hardshrink", x), threshold=limit)
 
 
 # ---- gates ----
@@ -284,4 +284,4 @@ def glu(x: Tensor, /, axis: int = -1) -> FloatTensor:
         [2.0, 6.0]
     """
     x = float_operand("glu", x)
-    return call("glu", x, axis=axis_of("glu", x, axis))  # type: ignore[no-any-return]
+    return call("glu", x, axis=axis_of("glu", x, axis))

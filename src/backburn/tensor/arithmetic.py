@@ -36,7 +36,7 @@ def add(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.add(bb.asarray([1, 2]), 0.5)
     Tensor([1.5, 2.5], dtype=float32, backend=autodiff(numpy))
     """
-    return binary("add", x, y)  # type: ignore[no-any-return]
+    return binary("add", x, y)
 
 
 def subtract(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -46,7 +46,7 @@ def subtract(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.subtract(3, bb.asarray([1, 2])).tolist()
     [2, 1]
     """
-    return binary("sub", x, y)  # type: ignore[no-any-return]
+    return binary("sub", x, y)
 
 
 def multiply(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -56,7 +56,7 @@ def multiply(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.multiply(bb.asarray([[1], [2]]), bb.asarray([3, 4])).tolist()
     [[3, 4], [6, 8]]
     """
-    return binary("mul", x, y)  # type: ignore[no-any-return]
+    return binary("mul", x, y)
 
 
 def divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -66,7 +66,7 @@ def divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     >>> bb.divide(bb.asarray([1, -1, 0]), 0).tolist()
     [inf, -inf, nan]
     """
-    return binary("div", x, y)  # type: ignore[no-any-return]
+    return binary("div", x, y)
 
 
 def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -78,7 +78,7 @@ def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
         >>> bb.floor_divide(bb.asarray([7, -7]), 2).tolist(), (bb.asarray([7]) // 0).tolist()
         ([3, -4], [0])
     """
-    return binary("floor_divide", x, y)  # type: ignore[no-any-return]
+    return binary("floor_divide", x, y)
 
 
 def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -90,7 +90,7 @@ def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
         >>> bb.remainder(bb.asarray([7, -7]), 3).tolist(), (bb.asarray([7]) % 0).tolist()
         ([1, 2], [0])
     """
-    return binary("remainder", x, y)  # type: ignore[no-any-return]
+    return binary("remainder", x, y)
 
 
 def fmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -100,7 +100,7 @@ def fmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.fmod(bb.asarray([7, -7]), 3).tolist()
     [1, -1]
     """
-    return binary("fmod", x, y)  # type: ignore[no-any-return]
+    return binary("fmod", x, y)
 
 
 def divmod(x: Tensor | Scalar, y: Tensor | Scalar, /) -> tuple[Tensor, Tensor]:
@@ -121,7 +121,7 @@ def negative(x: T, /) -> T:
     >>> bb.negative(bb.asarray([1.0, -2.0])).tolist()
     [-1.0, 2.0]
     """
-    return unary("neg", x)  # type: ignore[no-any-return]
+    return unary("neg", x)
 
 
 def positive(x: T, /) -> T:
@@ -131,7 +131,7 @@ def positive(x: T, /) -> T:
     >>> bb.positive(bb.asarray([1, -2])).tolist()
     [1, -2]
     """
-    return tensor_operand("positive", x)  # type: ignore[no-any-return]
+    return tensor_operand("positive", x)
 
 
 def conj(x: T, /) -> T:
@@ -141,7 +141,7 @@ def conj(x: T, /) -> T:
     >>> bb.conj(bb.asarray([1.0, -2.0])).tolist()
     [1.0, -2.0]
     """
-    return kind_operand("conj", x, "FI")  # type: ignore[no-any-return]
+    return kind_operand("conj", x, "FI")
 
 
 def real(x: T, /) -> T:
@@ -151,7 +151,7 @@ def real(x: T, /) -> T:
     >>> bb.real(bb.asarray([1.0, -2.0])).tolist()
     [1.0, -2.0]
     """
-    return kind_operand("real", x, "FI")  # type: ignore[no-any-return]
+    return kind_operand("real", x, "FI")
 
 
 def imag(x: T, /) -> T:
@@ -162,7 +162,7 @@ def imag(x: T, /) -> T:
     [0.0, 0.0]
     """
     x = kind_operand("imag", x, "FI")
-    return made("zeros", x.backend, shape=x.shape, dtype=x.dtype)  # type: ignore[no-any-return]
+    return made("zeros", x.backend, shape=x.shape, dtype=x.dtype)
 
 
 def abs(x: T, /) -> T:
@@ -172,7 +172,7 @@ def abs(x: T, /) -> T:
     >>> bb.abs(bb.asarray([-1, 2])).tolist()
     [1, 2]
     """
-    return unary("abs", x)  # type: ignore[no-any-return]
+    return unary("abs", x)
 
 
 def sign(x: T, /) -> T:
@@ -182,7 +182,7 @@ def sign(x: T, /) -> T:
     >>> bb.sign(bb.asarray([-2.5, 0.0, 4.0])).tolist()
     [-1.0, 0.0, 1.0]
     """
-    return unary("sign", x)  # type: ignore[no-any-return]
+    return unary("sign", x)
 
 
 def square(x: T, /) -> T:
@@ -192,7 +192,7 @@ def square(x: T, /) -> T:
     >>> bb.square(bb.asarray([-3, 2])).tolist()
     [9, 4]
     """
-    return unary("square", x)  # type: ignore[no-any-return]
+    return unary("square", x)
 
 
 def reciprocal(x: Tensor, /) -> FloatTensor:
@@ -202,7 +202,7 @@ def reciprocal(x: Tensor, /) -> FloatTensor:
     >>> bb.reciprocal(bb.asarray([2, -4])).tolist()
     [0.5, -0.25]
     """
-    return unary("reciprocal", x)  # type: ignore[no-any-return]
+    return unary("reciprocal", x)
 
 
 def maximum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -212,7 +212,7 @@ def maximum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.maximum(bb.asarray([1.0, 5.0, float("nan")]), 3.0).tolist()
     [3.0, 5.0, nan]
     """
-    return binary("maximum", x, y)  # type: ignore[no-any-return]
+    return binary("maximum", x, y)
 
 
 def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
@@ -222,7 +222,7 @@ def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     >>> bb.minimum(bb.asarray([1, 5]), bb.asarray([4, 4])).tolist()
     [1, 4]
     """
-    return binary("minimum", x, y)  # type: ignore[no-any-return]
+    return binary("minimum", x, y)
 
 
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
@@ -239,7 +239,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
     """
     values = iter(promoted("clamp", tensor_operand("clip", x), *(b for b in (min, max) if b is not None)))
     operands = [None if value is None else next(values) for value in (x, min, max)]
-    return call("clamp", *operands)  # type: ignore[no-any-return]
+    return call("clamp", *operands)
 
 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
@@ -255,4 +255,4 @@ def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> 
         raise ArgumentError(
             f"lerp: x or y must be a tensor. bb.asarray(...) makes one. Operands: {describe((x, y, weight))}"
         )
-    return call("lerp", *promoted("lerp", x, y, weight))  # type: ignore[no-any-return]
+    return call("lerp", *promoted("lerp", x, y, weight))

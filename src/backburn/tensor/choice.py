@@ -30,7 +30,7 @@ def _condition(name: str, value: Any) -> BoolTensor:
     x = tensor_operand(name, value)
     if x.dtype.kind != "bool":
         raise DTypeError(f"{name}: the condition is a bool tensor, not {describe((x,))}; x != 0 makes one")
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
@@ -53,7 +53,7 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
         dtype = DEFAULT_FLOAT.get() if float in kinds else k.int_dtype if int in kinds else chosen.dtype
         x1 = made("full", k, shape=(), value=fit(first, dtype), dtype=dtype)
         x2 = fit(second, dtype)
-    return call("where", chosen, *promoted("where", x1, x2))  # type: ignore[no-any-return]
+    return call("where", chosen, *promoted("where", x1, x2))
 
 
 def mask_fill(x: Tensor, mask: Tensor, value: Tensor | float, /) -> Tensor:
@@ -66,7 +66,7 @@ def mask_fill(x: Tensor, mask: Tensor, value: Tensor | float, /) -> Tensor:
     """
     chosen = _condition("mask_fill", mask)
     first, second = promoted("mask_fill", tensor_operand("mask_fill", x), value)
-    return call("mask_fill", first, chosen, second)  # type: ignore[no-any-return]
+    return call("mask_fill", first, chosen, second)
 
 
 def masked_select(x: T, mask: Tensor, /) -> T:
@@ -80,7 +80,7 @@ def masked_select(x: T, mask: Tensor, /) -> T:
         >>> x.masked_select(x % 2 == 0).tolist()
         [2, 4]
     """
-    return call("masked_select", kind_operand("masked_select", x), _condition("masked_select", mask))  # type: ignore[no-any-return]
+    return call("masked_select", kind_operand("masked_select", x), _condition("masked_select", mask))
 
 
 def triu(x: T, /, k: int = 0) -> T:
@@ -93,7 +93,7 @@ def triu(x: T, /, k: int = 0) -> T:
         >>> bb.triu(bb.ones((3, 3), dtype=bb.int64), k=1).tolist()
         [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
     """
-    return call("triu", kind_operand("triu", x), offset=integer("triu", "k", k))  # type: ignore[no-any-return]
+    return call("triu", kind_operand("triu", x), offset=integer("triu", "k", k))
 
 
 def tril(x: T, /, k: int = 0) -> T:
@@ -106,4 +106,4 @@ def tril(x: T, /, k: int = 0) -> T:
         >>> bb.tril(bb.ones((2, 3), dtype=bb.int64)).tolist()
         [[1, 0, 0], [1, 1, 0]]
     """
-    return call("tril", kind_operand("tril", x), offset=integer("tril", "k", k))  # type: ignore[no-any-return]
+    return call("tril", kind_operand("tril", x), offset=integer("tril", "k", k))

@@ -246,7 +246,7 @@ class Tensor(metaclass=Telling):
         if retain_graph:
             options["retain_graph"] = True
         try:
-            return k.backward(self._primitive, **options)  # type: ignore[no-any-return]
+            return k.backward(self._primitive, **options)
         except MemoryError as error:
             exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
 
@@ -314,18 +314,18 @@ class Tensor(metaclass=Telling):
 
     def to(self, backend: AnyBackend | str) -> Self:
         """This tensor on another backend; see :func:`backburn.to`."""
-        return host.to(self, backend)  # type: ignore[no-any-return]
+        return host.to(self, backend)
 
     def to_device(self, device: AnyBackend | str, /, *, stream: Any = None) -> Self:
         """The Array API's name for :meth:`to`. There are no streams: ``stream`` must be None."""
         host.check_stream("to_device", stream)
-        return host.to(self, device)  # type: ignore[no-any-return]
+        return host.to(self, device)
 
     def item(self) -> Scalar:
         """The only element, as a Python number. Raises :class:`ShapeError` unless there is exactly one."""
         if self.size != 1:
             raise ShapeError(f"item: needs exactly one element, and there are {self.size}: {describe((self,))}")
-        return self.numpy().item()  # type: ignore[no-any-return]
+        return self.numpy().item()
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers."""
@@ -484,13 +484,13 @@ class Tensor(metaclass=Telling):
         return _operator("pow", self, other)
 
     def __and__(self, other: Tensor | int) -> Tensor:
-        return logic.bits("and", self, other)  # type: ignore[no-any-return]
+        return logic.bits("and", self, other)
 
     def __or__(self, other: Tensor | int) -> Tensor:
-        return logic.bits("or", self, other)  # type: ignore[no-any-return]
+        return logic.bits("or", self, other)
 
     def __xor__(self, other: Tensor | int) -> Tensor:
-        return logic.bits("xor", self, other)  # type: ignore[no-any-return]
+        return logic.bits("xor", self, other)
 
     def __lshift__(self, other: Tensor | int) -> Tensor:
         return _operator("bitwise_left_shift", self, other)
@@ -523,13 +523,13 @@ class Tensor(metaclass=Telling):
         return _operator("pow", other, self)
 
     def __rand__(self, other: int) -> Tensor:
-        return logic.bits("and", other, self)  # type: ignore[no-any-return]
+        return logic.bits("and", other, self)
 
     def __ror__(self, other: int) -> Tensor:
-        return logic.bits("or", other, self)  # type: ignore[no-any-return]
+        return logic.bits("or", other, self)
 
     def __rxor__(self, other: int) -> Tensor:
-        return logic.bits("xor", other, self)  # type: ignore[no-any-return]
+        return logic.bits("xor", other, self)
 
     def __rlshift__(self, other: int) -> Tensor:
         return _operator("bitwise_left_shift", other, self)
@@ -795,7 +795,7 @@ tell_methods(Tensor)
 
 
 def _operator(name: str, x: Any, y: Any) -> Tensor:
-    return binary(name, x, y)  # type: ignore[no-any-return]
+    return binary(name, x, y)
 
 
 __all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor", "wrap"]

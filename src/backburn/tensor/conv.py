@@ -53,7 +53,7 @@ def conv(
     of = (x, weight)
     steps, spacing = each("conv", "stride", stride, rank, of=of), each("conv", "dilation", dilation, rank, of=of)
     widths = pairs("conv", padding, _window(weight, rank), steps, spacing, of=of)
-    return call(  # type: ignore[no-any-return]
+    return call(
         "conv", x, weight, bias, stride=steps, padding=widths, dilation=spacing, groups=_groups("conv", groups, of)
     )
 
@@ -93,7 +93,7 @@ def conv_transpose(
     more, extra = zip(*map(divmod, each(name, "output_padding", output_padding, rank, 0, of=of), steps), strict=True)
     if any(more):
         x = call("pad", x, widths=((0, 0), (0, 0), *((0, m) for m in more)))
-    return call(  # type: ignore[no-any-return]
+    return call(
         name,
         x,
         weight,
@@ -137,7 +137,7 @@ def deform_conv2d(
     steps, spacing = each(name, "stride", stride, 2, of=of), each(name, "dilation", dilation, 2, of=of)
     widths = pairs(name, padding, _window(weight, 2), steps, spacing, of=of)
     options = {"stride": steps, "padding": widths, "dilation": spacing, "groups": _groups(name, groups, of)}
-    return call(name, x, offset, weight, mask, bias, **options)  # type: ignore[no-any-return]
+    return call(name, x, offset, weight, mask, bias, **options)
 
 
 def _window(weight: Tensor, rank: int) -> tuple[int, ...]:

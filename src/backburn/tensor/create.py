@@ -96,12 +96,12 @@ def full(
         if value.ndim:
             raise ShapeError(f"full: the value is a number or a 0-d tensor, not {describe((value,))}")
         where = place_of(backend, device)
-        return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))  # type: ignore[no-any-return]
+        return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))
     k = as_backend(place_of(backend, device))
     scalar = scalar_of(fill_value)
     natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
     chosen = plain_dtype("full", dtype_or_default(dtype, natural))
-    return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)  # type: ignore[no-any-return]
+    return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)
 
 
 def _filled(name: str, shape: Any, dtype: Any, backend: Place, device: Place) -> Any:
@@ -133,7 +133,7 @@ def zeros(
     """
     if surplus or wrong:
         refuse(zeros, surplus, wrong)
-    return _filled("zeros", shape, dtype, backend, device)  # type: ignore[no-any-return]
+    return _filled("zeros", shape, dtype, backend, device)
 
 
 @overload
@@ -158,7 +158,7 @@ def ones(
     """
     if surplus or wrong:
         refuse(ones, surplus, wrong)
-    return _filled("ones", shape, dtype, backend, device)  # type: ignore[no-any-return]
+    return _filled("ones", shape, dtype, backend, device)
 
 
 @overload
@@ -183,7 +183,7 @@ def empty(
     """
     if surplus or wrong:
         refuse(empty, surplus, wrong)
-    return _filled("empty", shape, dtype, backend, device)  # type: ignore[no-any-return]
+    return _filled("empty", shape, dtype, backend, device)
 
 
 def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple[Any, DType, AnyBackend]:
@@ -206,7 +206,7 @@ def zeros_like(
     if surplus or wrong:
         refuse(zeros_like, surplus, wrong)
     x, chosen, k = _like("zeros_like", x, dtype, backend, device)
-    return made("zeros", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+    return made("zeros", k, shape=x.shape, dtype=chosen)
 
 
 @told
@@ -222,7 +222,7 @@ def ones_like(
     if surplus or wrong:
         refuse(ones_like, surplus, wrong)
     x, chosen, k = _like("ones_like", x, dtype, backend, device)
-    return made("ones", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+    return made("ones", k, shape=x.shape, dtype=chosen)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
@@ -233,7 +233,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device
     (2,)
     """
     x, chosen, k = _like("empty_like", x, dtype, backend, device)
-    return made("empty", k, shape=x.shape, dtype=chosen)  # type: ignore[no-any-return]
+    return made("empty", k, shape=x.shape, dtype=chosen)
 
 
 def full_like(
@@ -279,7 +279,7 @@ def arange(
     if chosen.kind == "int" and float in map(type, numbers):
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
     first, last, by = (fitted("arange", n, chosen) for n in bounds)
-    return made("arange", k, start=first, stop=last, step=by, dtype=chosen)  # type: ignore[no-any-return]
+    return made("arange", k, start=first, stop=last, step=by, dtype=chosen)
 
 
 def linspace(
@@ -305,7 +305,7 @@ def linspace(
     (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", n, chosen) for n in (start, stop))
     k = as_backend(place_of(backend, device))
-    return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)  # type: ignore[no-any-return]
+    return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
 
 @told
@@ -331,7 +331,7 @@ def eye(
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     place = as_backend(place_of(backend, device))
-    return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)  # type: ignore[no-any-return]
+    return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)
 
 
 # ---- dtypes ----
@@ -358,7 +358,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
     """
     y = kind_operand("astype", x, "FIB")
     y = cast(y, plain_dtype("astype", as_dtype(dtype)))
-    return y if device is None else to(y, device)  # type: ignore[no-any-return]
+    return y if device is None else to(y, device)
 
 
 @overload
@@ -400,7 +400,7 @@ def quantize(
     if straight_through:
         return fake_quantize(y, dtype=scheme, low=low, high=high)
     ends = range_for("quantize", y, scheme, low, high)
-    return call("quantize_between" if ends else "quantize", y, *ends, dtype=scheme)  # type: ignore[no-any-return]
+    return call("quantize_between" if ends else "quantize", y, *ends, dtype=scheme)
 
 
 def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
@@ -419,5 +419,5 @@ def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     own = y.dtype if y.dtype.kind == "float" else DEFAULT_FLOAT.get()
     chosen = plain_dtype("dequantize", dtype_or_default(dtype, own), ("float",))
     if y.dtype.kind == "float":
-        return cast(y, chosen)  # type: ignore[no-any-return]
-    return call("dequantize", y, dtype=chosen)  # type: ignore[no-any-return]
+        return cast(y, chosen)
+    return call("dequantize", y, dtype=chosen)

@@ -92,7 +92,7 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
     name = "huber_loss"
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
-    return _reduce(name, _huber(x - targets, _threshold(name, "delta", delta)), reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, _huber(x - targets, _threshold(name, "delta", delta)), reduction, dtype)
 
 
 def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -106,7 +106,7 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
     beta = _threshold(name, "beta", beta)
-    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
 
 
 # ---- margins ----
@@ -122,7 +122,7 @@ def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: st
     (x, targets), dtype = _operands("hinge_loss", x, targets)
     _same_shape("hinge_loss", x, targets)
     margin = number("hinge_loss", "margin", margin)
-    return _reduce("hinge_loss", _relu(margin - x * targets), reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce("hinge_loss", _relu(margin - x * targets), reduction, dtype)
 
 
 def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -136,7 +136,7 @@ def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, red
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
     losses = call("where", targets > 0, x, _relu(number(name, "margin", margin) - x))
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)
 
 
 def cosine_embedding_loss(
@@ -160,7 +160,7 @@ def cosine_embedding_loss(
     if tensor_operand(name, targets).shape != cosine.shape:
         raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
     losses = call("where", targets > 0, 1.0 - cosine, _relu(cosine - number(name, "margin", margin)))
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)
 
 
 def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1e-8) -> FloatTensor:
@@ -178,7 +178,7 @@ def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1
     (x, y), dtype = _operands(name, x, y)
     x, y = broadcast_arrays(x, y)
     axis = axis_of(name, x, axis)
-    return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)  # type: ignore[no-any-return]
+    return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)
 
 
 def _cosine(x: Any, y: Any, axis: int, eps: float) -> Any:
@@ -219,7 +219,7 @@ def triplet_margin_loss(
     if swap:
         far = far.minimum(distance(positive, negative))
     losses = _relu(distance(anchor, positive) - far + number(name, "margin", margin))
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)
 
 
 # ---- likelihoods ----
@@ -247,7 +247,7 @@ def binary_cross_entropy(
     # log1p is exact for small x; for large ones the difference from 1 is.
     other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x, steep))
     losses = targets * -_log(x, steep) + (1.0 - targets) * -other
-    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
 def binary_cross_entropy_with_logits(
@@ -273,7 +273,7 @@ def binary_cross_entropy_with_logits(
     _same_shape(name, x, targets)
     positive = targets if pos_weight is None else targets * pos_weight
     losses = (1.0 - targets) * call("softplus", x) + positive * call("softplus", -x)
-    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
 def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reduction: str = "mean") -> FloatTensor:
@@ -301,8 +301,8 @@ def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reducti
     if one_of(name, "the reduction", reduction, ("none", "mean", "sum", "batchmean")) == "batchmean":
         if not x.ndim:
             raise ShapeError(f"{name}: batchmean divides by the length of the first axis: {describe((x,))}")
-        return cast(losses.sum() * (1.0 / max(1, x.shape[0])), dtype)  # type: ignore[no-any-return]
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+        return cast(losses.sum() * (1.0 / max(1, x.shape[0])), dtype)
+    return _reduce(name, losses, reduction, dtype)
 
 
 def poisson_nll_loss(
@@ -332,7 +332,7 @@ def poisson_nll_loss(
         count = call("where", large, targets, 1.0)
         stirling = count * count.log() - count + (count * (2 * math.pi)).log() * 0.5
         losses = losses + call("where", large, stirling, 0.0)
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)
 
 
 def gaussian_nll_loss(
@@ -366,7 +366,7 @@ def gaussian_nll_loss(
     losses = (bounded.log() + (x - targets).square() / bounded) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)
 
 
 def ctc_loss(
@@ -413,4 +413,4 @@ def ctc_loss(
         losses = call("where", losses == math.inf, 0.0, losses)
     if one_of(name, "the reduction", reduction, ("none", "mean", "sum")) == "mean":
         losses = losses / cast(target_lengths.maximum(1), losses.dtype)
-    return _reduce(name, losses, reduction, dtype)  # type: ignore[no-any-return]
+    return _reduce(name, losses, reduction, dtype)

@@ -104,7 +104,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
         [[2.0, 0.0], [1.0, 2.0]]
     """
     lower = call("cholesky", _matrices("cholesky", x))
-    return _transposed(lower) if upper else lower  # type: ignore[no-any-return]
+    return _transposed(lower) if upper else lower
 
 
 def _transposed(x: Any) -> Any:
@@ -171,7 +171,7 @@ def svdvals(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.svdvals(bb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
     [2.0, 1.0]
     """
-    return call("svdvals", _matrices("svdvals", x))  # type: ignore[no-any-return]
+    return call("svdvals", _matrices("svdvals", x))
 
 
 def eigh(x: Tensor, /) -> EighResult:
@@ -195,7 +195,7 @@ def eigvalsh(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
     [1.0, 2.0]
     """
-    return call("eigvalsh", _matrices("eigvalsh", x))  # type: ignore[no-any-return]
+    return call("eigvalsh", _matrices("eigvalsh", x))
 
 
 # ---- solutions and inverses ----
@@ -211,7 +211,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> FloatTensor:
         >>> bb.linalg.solve(bb.asarray([[2.0, 0.0], [0.0, 4.0]]), bb.asarray([2.0, 2.0])).tolist()
         [1.0, 0.5]
     """
-    return _solution("solve", x1, x2)  # type: ignore[no-any-return]
+    return _solution("solve", x1, x2)
 
 
 def triangular_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
@@ -221,7 +221,7 @@ def triangular_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> Float
     >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
     [1.0, 2.0]
     """
-    return _solution("triangular_solve", x1, x2, upper=bool(upper))  # type: ignore[no-any-return]
+    return _solution("triangular_solve", x1, x2, upper=bool(upper))
 
 
 def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
@@ -237,10 +237,10 @@ def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTe
     factor, right = _matrices("cholesky_solve", x1), tensor_operand("cholesky_solve", x2)
     if right.ndim == 1:
         column = cholesky_solve(factor, call("reshape", right, shape=(*right.shape, 1)), upper=upper)
-        return call("reshape", column, shape=column.shape[:-1])  # type: ignore[no-any-return]
+        return call("reshape", column, shape=column.shape[:-1])
     lower, higher = (_transposed(factor), factor) if upper else (factor, _transposed(factor))
     half = _solution("triangular_solve", lower, right, upper=False)
-    return _solution("triangular_solve", higher, half, upper=True)  # type: ignore[no-any-return]
+    return _solution("triangular_solve", higher, half, upper=True)
 
 
 def _solution(name: str, x1: Any, x2: Any, **options: Any) -> Any:
@@ -262,7 +262,7 @@ def inv(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.inv(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
-    return call("inv", _matrices("inv", x))  # type: ignore[no-any-return]
+    return call("inv", _matrices("inv", x))
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> FloatTensor:
@@ -276,7 +276,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> FloatTensor:
         [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     y = _matrices("pinv", x)
-    return call("pinv", y, _tolerance("pinv", y, rtol))  # type: ignore[no-any-return]
+    return call("pinv", y, _tolerance("pinv", y, rtol))
 
 
 def _tolerance(name: str, x: Any, rtol: Any) -> Any:
@@ -300,12 +300,12 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> IntTenso
 def _rank(x: Any, values: Any, rtol: Any) -> IntTensor:
     last = values.ndim - 1
     if 0 in values.shape:
-        return made("zeros", values.backend, shape=values.shape[:-1], dtype=int64)  # type: ignore[no-any-return]
+        return made("zeros", values.backend, shape=values.shape[:-1], dtype=int64)
     tolerance = _tolerance("matrix_rank", x, rtol)
     if is_tensor(tolerance):
         tolerance = call("reshape", tolerance, shape=(*tolerance.shape, 1))
     least = call("mul", call("max", values, axis=(last,), keepdims=True), tolerance)
-    return call("count_nonzero", call("greater", values, least), axis=(last,))  # type: ignore[no-any-return]
+    return call("count_nonzero", call("greater", values, least), axis=(last,))
 
 
 def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
@@ -348,7 +348,7 @@ def det(x: Tensor, /) -> FloatTensor:
     >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
     8.0
     """
-    return call("det", _matrices("det", x))  # type: ignore[no-any-return]
+    return call("det", _matrices("det", x))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
@@ -380,7 +380,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         raise ShapeError(f"matrix_power: the matrices must be square. Operand: {describe((x,))}")
     if n == 0:
         unit = made("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
-        return call("broadcast_to", unit, shape=base.shape)  # type: ignore[no-any-return]
+        return call("broadcast_to", unit, shape=base.shape)
     if n < 0:
         base, n = inv(base), -n
     result = None
@@ -431,4 +431,4 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
     }
     one_of("matrix_norm", "ord", ord, norms, of=(x,))
     shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]
-    return call("reshape", norms[ord](), shape=shape)  # type: ignore[no-any-return]
+    return call("reshape", norms[ord](), shape=shape)

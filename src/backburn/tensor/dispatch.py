@@ -468,7 +468,7 @@ def float_operand(name: str, value: Any) -> FloatTensor:
     x = tensor_operand(name, value)
     if x._dtype.kind == "quantized":
         x = dequantized(x)
-    return cast(x, accepted(name, x._dtype, "F", (x,)))  # type: ignore[no-any-return]
+    return cast(x, accepted(name, x._dtype, "F", (x,)))
 
 
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:

@@ -56,7 +56,7 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
         values.append(call(step.name, *(values[i] for i in step.operands), **step.attributes))
         for i in step.last:
             values[i] = None
-    return values[program.result]  # type: ignore[no-any-return]
+    return values[program.result]
 
 
 # ---- programs ----

@@ -129,7 +129,7 @@ def irfft(
         raise ArgumentError(f"irfft: n must be given for one frequency. Operands: {describe((real, imag))}")
     parts = (_resized(part, length // 2 + 1, along) for part in (re, im))
     result = call("irfft", *parts, length=length, axis=along)
-    return _scaled("irfft", result, length, norm, -1.0, True)  # type: ignore[no-any-return]
+    return _scaled("irfft", result, length, norm, -1.0, True)
 
 
 def fft(
@@ -209,7 +209,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend
     length = points("fftfreq", "n", n)
     half = (length + 1) // 2
     parts = [_numbers(length, d, 0, half, dtype, backend), _numbers(length, d, half - length, 0, dtype, backend)]
-    return call("concat", parts, axis=0)  # type: ignore[no-any-return]
+    return call("concat", parts, axis=0)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
@@ -220,7 +220,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBacken
     [0.0, 0.25, 0.5]
     """
     length = points("rfftfreq", "n", n)
-    return _numbers(length, d, 0, length // 2 + 1, dtype, backend)  # type: ignore[no-any-return]
+    return _numbers(length, d, 0, length // 2 + 1, dtype, backend)
 
 
 def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
@@ -231,7 +231,7 @@ def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     [-0.5, -0.25, 0.0, 0.25]
     """
     along = axis_of("fftshift", tensor_operand("fftshift", x), axis)
-    return call("roll", x, shift=(x.shape[along] // 2,), axis=(along,))  # type: ignore[no-any-return]
+    return call("roll", x, shift=(x.shape[along] // 2,), axis=(along,))
 
 
 def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
@@ -242,7 +242,7 @@ def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     [0.0, 1.0, -1.0]
     """
     along = axis_of("ifftshift", tensor_operand("ifftshift", x), axis)
-    return call("roll", x, shift=(-(x.shape[along] // 2),), axis=(along,))  # type: ignore[no-any-return]
+    return call("roll", x, shift=(-(x.shape[along] // 2),), axis=(along,))
 
 
 # ---- short-time transforms ----
@@ -350,4 +350,4 @@ def istft(
             f"that is 0 nowhere. Operands: {describe((real, imag))}"
         )
     signal = call("div", signal, weight)
-    return signal if length is None else _resized(signal, length, last)  # type: ignore[no-any-return]
+    return signal if length is None else _resized(signal, length, last)

@@ -31,7 +31,7 @@ def pow(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
         >>> bb.pow(bb.asarray([1, 2, 3]), 2).tolist(), bb.pow(2.0, bb.asarray([-1.0, 3.0])).tolist()
         ([1, 4, 9], [0.5, 8.0])
     """
-    return binary("pow", x, y)  # type: ignore[no-any-return]
+    return binary("pow", x, y)
 
 
 def sqrt(x: Tensor, /) -> FloatTensor:
@@ -41,7 +41,7 @@ def sqrt(x: Tensor, /) -> FloatTensor:
     >>> bb.sqrt(bb.asarray([4, 9])).tolist()
     [2.0, 3.0]
     """
-    return unary("sqrt", x)  # type: ignore[no-any-return]
+    return unary("sqrt", x)
 
 
 def rsqrt(x: Tensor, /) -> FloatTensor:
@@ -51,7 +51,7 @@ def rsqrt(x: Tensor, /) -> FloatTensor:
     >>> bb.rsqrt(bb.asarray([4.0, 0.0])).tolist()
     [0.5, inf]
     """
-    return unary("rsqrt", x)  # type: ignore[no-any-return]
+    return unary("rsqrt", x)
 
 
 def hypot(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -61,7 +61,7 @@ def hypot(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     >>> bb.hypot(bb.asarray([3.0, 3e200], dtype="float64"), bb.asarray([4.0, 4e200], dtype="float64"))
     Tensor([5.e+000, 5.e+200], dtype=float64, backend=autodiff(numpy))
     """
-    return binary("hypot", x, y)  # type: ignore[no-any-return]
+    return binary("hypot", x, y)
 
 
 def exp(x: Tensor, /) -> FloatTensor:
@@ -71,7 +71,7 @@ def exp(x: Tensor, /) -> FloatTensor:
     >>> bb.exp(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([1.        , 2.71828183], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("exp", x)  # type: ignore[no-any-return]
+    return unary("exp", x)
 
 
 def exp2(x: Tensor, /) -> FloatTensor:
@@ -81,7 +81,7 @@ def exp2(x: Tensor, /) -> FloatTensor:
     >>> bb.exp2(bb.asarray([-1, 3])).tolist()
     [0.5, 8.0]
     """
-    return unary("exp2", x)  # type: ignore[no-any-return]
+    return unary("exp2", x)
 
 
 def expm1(x: Tensor, /) -> FloatTensor:
@@ -91,7 +91,7 @@ def expm1(x: Tensor, /) -> FloatTensor:
     >>> bb.expm1(bb.asarray([0.0, 1e-10], dtype="float64"))
     Tensor([0.e+00, 1.e-10], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("expm1", x)  # type: ignore[no-any-return]
+    return unary("expm1", x)
 
 
 def log(x: Tensor, /) -> FloatTensor:
@@ -101,7 +101,7 @@ def log(x: Tensor, /) -> FloatTensor:
     >>> bb.log(bb.asarray([1.0, 0.0], dtype="float64"))
     Tensor([  0., -inf], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("log", x)  # type: ignore[no-any-return]
+    return unary("log", x)
 
 
 def log2(x: Tensor, /) -> FloatTensor:
@@ -111,7 +111,7 @@ def log2(x: Tensor, /) -> FloatTensor:
     >>> bb.log2(bb.asarray([0.5, 8.0])).tolist()
     [-1.0, 3.0]
     """
-    return unary("log2", x)  # type: ignore[no-any-return]
+    return unary("log2", x)
 
 
 def log10(x: Tensor, /) -> FloatTensor:
@@ -121,7 +121,7 @@ def log10(x: Tensor, /) -> FloatTensor:
     >>> bb.log10(bb.asarray([0.01, 1000.0], dtype="float64"))
     Tensor([-2.,  3.], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("log10", x)  # type: ignore[no-any-return]
+    return unary("log10", x)
 
 
 def log1p(x: Tensor, /) -> FloatTensor:
@@ -131,7 +131,7 @@ def log1p(x: Tensor, /) -> FloatTensor:
     >>> bb.log1p(bb.asarray([0.0, 1e-10], dtype="float64"))
     Tensor([0.e+00, 1.e-10], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("log1p", x)  # type: ignore[no-any-return]
+    return unary("log1p", x)
 
 
 def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -141,7 +141,7 @@ def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     >>> bb.logaddexp(bb.asarray([0.0, 1000.0], dtype="float64"), 1000.0)
     Tensor([1000.        , 1000.69314718], dtype=float64, backend=autodiff(numpy))
     """
-    return binary("logaddexp", x, y)  # type: ignore[no-any-return]
+    return binary("logaddexp", x, y)
 
 
 # ---- trigonometry ----
@@ -154,7 +154,7 @@ def sin(x: Tensor, /) -> FloatTensor:
     >>> bb.sin(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 0.84147098], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("sin", x)  # type: ignore[no-any-return]
+    return unary("sin", x)
 
 
 def cos(x: Tensor, /) -> FloatTensor:
@@ -164,7 +164,7 @@ def cos(x: Tensor, /) -> FloatTensor:
     >>> bb.cos(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([1.        , 0.54030231], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("cos", x)  # type: ignore[no-any-return]
+    return unary("cos", x)
 
 
 def tan(x: Tensor, /) -> FloatTensor:
@@ -174,7 +174,7 @@ def tan(x: Tensor, /) -> FloatTensor:
     >>> bb.tan(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 1.55740772], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("tan", x)  # type: ignore[no-any-return]
+    return unary("tan", x)
 
 
 def asin(x: Tensor, /) -> FloatTensor:
@@ -184,7 +184,7 @@ def asin(x: Tensor, /) -> FloatTensor:
     >>> bb.asin(bb.asarray([0.0, 1.0, 2.0], dtype="float64"))
     Tensor([0.        , 1.57079633,        nan], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("asin", x)  # type: ignore[no-any-return]
+    return unary("asin", x)
 
 
 def acos(x: Tensor, /) -> FloatTensor:
@@ -194,7 +194,7 @@ def acos(x: Tensor, /) -> FloatTensor:
     >>> bb.acos(bb.asarray([1.0, 0.0], dtype="float64"))
     Tensor([0.        , 1.57079633], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("acos", x)  # type: ignore[no-any-return]
+    return unary("acos", x)
 
 
 def atan(x: Tensor, /) -> FloatTensor:
@@ -204,7 +204,7 @@ def atan(x: Tensor, /) -> FloatTensor:
     >>> bb.atan(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 0.78539816], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("atan", x)  # type: ignore[no-any-return]
+    return unary("atan", x)
 
 
 def atan2(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -216,7 +216,7 @@ def atan2(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
         >>> bb.atan2(bb.asarray([1.0, 1.0], dtype="float64"), bb.asarray([1.0, -1.0], dtype="float64"))
         Tensor([0.78539816, 2.35619449], dtype=float64, backend=autodiff(numpy))
     """
-    return binary("atan2", x, y)  # type: ignore[no-any-return]
+    return binary("atan2", x, y)
 
 
 def sinh(x: Tensor, /) -> FloatTensor:
@@ -226,7 +226,7 @@ def sinh(x: Tensor, /) -> FloatTensor:
     >>> bb.sinh(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 1.17520119], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("sinh", x)  # type: ignore[no-any-return]
+    return unary("sinh", x)
 
 
 def cosh(x: Tensor, /) -> FloatTensor:
@@ -236,7 +236,7 @@ def cosh(x: Tensor, /) -> FloatTensor:
     >>> bb.cosh(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([1.        , 1.54308063], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("cosh", x)  # type: ignore[no-any-return]
+    return unary("cosh", x)
 
 
 def tanh(x: Tensor, /) -> FloatTensor:
@@ -246,7 +246,7 @@ def tanh(x: Tensor, /) -> FloatTensor:
     >>> bb.tanh(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 0.76159416], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("tanh", x)  # type: ignore[no-any-return]
+    return unary("tanh", x)
 
 
 def asinh(x: Tensor, /) -> FloatTensor:
@@ -256,7 +256,7 @@ def asinh(x: Tensor, /) -> FloatTensor:
     >>> bb.asinh(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.        , 0.88137359], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("asinh", x)  # type: ignore[no-any-return]
+    return unary("asinh", x)
 
 
 def acosh(x: Tensor, /) -> FloatTensor:
@@ -266,7 +266,7 @@ def acosh(x: Tensor, /) -> FloatTensor:
     >>> bb.acosh(bb.asarray([1.0, 2.0], dtype="float64"))
     Tensor([0.       , 1.3169579], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("acosh", x)  # type: ignore[no-any-return]
+    return unary("acosh", x)
 
 
 def atanh(x: Tensor, /) -> FloatTensor:
@@ -276,7 +276,7 @@ def atanh(x: Tensor, /) -> FloatTensor:
     >>> bb.atanh(bb.asarray([0.5, 1.0], dtype="float64"))
     Tensor([0.54930614,        inf], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("atanh", x)  # type: ignore[no-any-return]
+    return unary("atanh", x)
 
 
 # ---- rounding ----
@@ -294,7 +294,7 @@ def floor(x: T, /) -> T:
     >>> bb.floor(bb.asarray([1.5, -1.5])).tolist()
     [1.0, -2.0]
     """
-    return rounded("floor", x)  # type: ignore[no-any-return]
+    return rounded("floor", x)
 
 
 def ceil(x: T, /) -> T:
@@ -304,7 +304,7 @@ def ceil(x: T, /) -> T:
     >>> bb.ceil(bb.asarray([1.5, -1.5])).tolist()
     [2.0, -1.0]
     """
-    return rounded("ceil", x)  # type: ignore[no-any-return]
+    return rounded("ceil", x)
 
 
 def round(x: T, /, decimals: int = 0) -> T:
@@ -322,7 +322,7 @@ def round(x: T, /, decimals: int = 0) -> T:
     """
     places = integer("round", "decimals", decimals)
     if places == 0 or not is_tensor(x) or x.dtype.kind not in ("int", "float"):
-        return rounded("round", x)  # type: ignore[no-any-return]
+        return rounded("round", x)
     if x.dtype.kind == "int":
         if places < 0:
             raise ArgumentError(
@@ -332,10 +332,10 @@ def round(x: T, /, decimals: int = 0) -> T:
         return x
     wide, power = cast(x, float32) if x.dtype.bits == 16 else x, 10.0 ** min(abs(places), 308)
     if places < 0:
-        return cast(call("round", wide / power) * power, x.dtype)  # type: ignore[no-any-return]
+        return cast(call("round", wide / power) * power, x.dtype)
     scaled = wide * power
     # Numbers that are too large for the product have no places after the point.
-    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), x.dtype)  # type: ignore[no-any-return]
+    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), x.dtype)
 
 
 def trunc(x: T, /) -> T:
@@ -345,7 +345,7 @@ def trunc(x: T, /) -> T:
     >>> bb.trunc(bb.asarray([1.5, -1.5])).tolist()
     [1.0, -1.0]
     """
-    return rounded("trunc", x)  # type: ignore[no-any-return]
+    return rounded("trunc", x)
 
 
 def frac(x: Tensor, /) -> FloatTensor:
@@ -355,4 +355,4 @@ def frac(x: Tensor, /) -> FloatTensor:
     >>> bb.frac(bb.asarray([1.5, -1.25])).tolist()
     [0.5, -0.25]
     """
-    return unary("frac", x)  # type: ignore[no-any-return]
+    return unary("frac", x)

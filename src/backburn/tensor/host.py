@@ -246,8 +246,7 @@ def quantized_parts(x: Any) -> tuple[Any, Any, Any]:
     while inner_of(x.backend) is not None:
         x = x.inner()
     k, primitive = x.backend, x._primitive
-    parts: tuple[Any, Any, Any] = k.quantized_parts(primitive)
-    return parts
+    return k.quantized_parts(primitive)
 
 
 def quantized_from_parts(

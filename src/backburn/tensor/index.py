@@ -94,7 +94,7 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
     kind_operand("take", x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
-    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, 0 if axis is None else axis))  # type: ignore[no-any-return]
+    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, 0 if axis is None else axis))
 
 
 def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
@@ -125,7 +125,7 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
     """An operation on ``x`` that takes indices along one axis and values for them."""
     plain_operand(name, x)
     operands = (x, indices_operand(name, indices), written_value(name, x, values))
-    return call(name, *operands, axis=axis_of(name, x, axis))  # type: ignore[no-any-return]
+    return call(name, *operands, axis=axis_of(name, x, axis))
 
 
 # ---- along one axis, an index for each element ----
@@ -155,7 +155,7 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
     wide = x if x.shape == wanted else call("broadcast_to", x, shape=wanted)
     if chosen.shape != of_indices:
         chosen = call("broadcast_to", chosen, shape=of_indices)
-    return call("gather", wide, chosen, axis=place)  # type: ignore[no-any-return]
+    return call("gather", wide, chosen, axis=place)
 
 
 def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mode: str = "assign") -> T:
@@ -174,10 +174,10 @@ def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mo
     chosen = indices_operand("scatter", indices)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
     if _written_by("scatter", x, mode) in ("assign", "add"):
-        return call("scatter", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
+        return call("scatter", x, chosen, value, axis=place, mode=mode)
     if not is_tensor(value):
         value = _filled(x, value, chosen.shape)
-    return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)  # type: ignore[no-any-return]
+    return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)
 
 
 def _written_by(name: str, x: Any, mode: str) -> str:
@@ -204,7 +204,7 @@ def gather_nd(x: T, indices: Indices, /) -> T:
     >>> bb.gather_nd(x, bb.asarray([[0, 1], [1, 0]])).tolist(), bb.gather_nd(x, bb.asarray([[1]])).tolist()
     ([2, 3], [[3, 4]])
     """
-    return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))  # type: ignore[no-any-return]
+    return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))
 
 
 def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
@@ -220,7 +220,7 @@ def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str 
     plain_operand("scatter_nd", x)
     _written_by("scatter_nd", x, mode)
     operands = (x, indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values))
-    return call("scatter_nd", *operands, mode=mode)  # type: ignore[no-any-return]
+    return call("scatter_nd", *operands, mode=mode)
 
 
 # ---- indices from values, and values from indices ----
@@ -257,4 +257,4 @@ def one_hot(x: Tensor, /, classes: int, *, dtype: Any = int64) -> Tensor:
     wanted = as_dtype(dtype)
     if wanted.kind == "quantized":
         raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")
-    return call("one_hot", index, depth=classes, dtype=wanted)  # type: ignore[no-any-return]
+    return call("one_hot", index, depth=classes, dtype=wanted)

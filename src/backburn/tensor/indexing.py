@@ -42,17 +42,17 @@ def getitem(x: T, key: Any, /) -> T:
     if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
         return _viewed(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
-        return call("take", x, cast(key, int64), axis=0)  # type: ignore[no-any-return]
+        return call("take", x, cast(key, int64), axis=0)
     kind_operand("x[...]", x, "FIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
         return y if truth else getitem(y, slice(0, 0))
     if is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape and x.ndim:
-        return call("masked_select", plain_operand("x[mask]", x), key)  # type: ignore[no-any-return]
+        return call("masked_select", plain_operand("x[mask]", x), key)
     plan = plan_of(x, key)
     y = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if not plan.positions:
-        return _shaped(y, plan.shape)  # type: ignore[no-any-return]
+        return _shaped(y, plan.shape)
     y = _shaped(y, plan.kept)
     if len(plan.axes) == 1 and plan.place == plan.axes[0]:
         y = call("take", y, plan.positions[0], axis=plan.place)
@@ -62,7 +62,7 @@ def getitem(x: T, key: Any, /) -> T:
             y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
         except OutOfRangeError as error:
             raise _outside("x[...]", x, plan, error) from error
-    return _shaped(y, plan.shape)  # type: ignore[no-any-return]
+    return _shaped(y, plan.shape)
 
 
 def unchanged(x: Any, key: Any, value: Any) -> ImmutableError:
@@ -109,23 +109,23 @@ class AtIndex(Generic[T]):
 
     def set(self, value: Tensor | Scalar, /) -> T:
         """A copy with ``value`` there."""
-        return _write(self._x, self._key, value, "assign")  # type: ignore[no-any-return]
+        return _write(self._x, self._key, value, "assign")
 
     def add(self, value: Tensor | Scalar, /) -> T:
         """A copy with ``value`` added there."""
-        return _write(self._x, self._key, value, "add")  # type: ignore[no-any-return]
+        return _write(self._x, self._key, value, "add")
 
     def multiply(self, value: Tensor | Scalar, /) -> T:
         """A copy with what is there multiplied by ``value``."""
-        return _write(self._x, self._key, value, "mul")  # type: ignore[no-any-return]
+        return _write(self._x, self._key, value, "mul")
 
     def min(self, value: Tensor | Scalar, /) -> T:
         """A copy with the smaller of ``value`` and what is there."""
-        return _write(self._x, self._key, value, "min")  # type: ignore[no-any-return]
+        return _write(self._x, self._key, value, "min")
 
     def max(self, value: Tensor | Scalar, /) -> T:
         """A copy with the larger of ``value`` and what is there."""
-        return _write(self._x, self._key, value, "max")  # type: ignore[no-any-return]
+        return _write(self._x, self._key, value, "max")
 
 
 # ---- integers and slices alone ----

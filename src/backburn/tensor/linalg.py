@@ -49,10 +49,10 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
 def product(x: Any, y: Any) -> Tensor:
     """``x @ y`` for whatever was given."""
     if is_quantized(y) and is_plain_float(x) and x.ndim and y.ndim == 2:
-        return call("q_linear", x, y)  # type: ignore[no-any-return]
+        return call("q_linear", x, y)
     if is_quantized(x) and is_plain_float(y) and x.ndim == y.ndim == 2:
         return quantized_matmul(x, y)
-    return binary("matmul", x, y)  # type: ignore[no-any-return]
+    return binary("matmul", x, y)
 
 
 def matrix_transpose(x: T, /) -> T:
@@ -65,7 +65,7 @@ def matrix_transpose(x: T, /) -> T:
     rank = tensor_operand("matrix_transpose", x).ndim
     if rank < 2:
         raise NoMatrixError(f"matrix_transpose: a matrix has two axes at least. Operand: {describe((x,))}")
-    return call("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))  # type: ignore[no-any-return]
+    return call("permute_dims", x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def transpose(x: T, /) -> T:
@@ -82,7 +82,7 @@ def transpose(x: T, /) -> T:
             f"T: only a matrix is transposed so; write x.mT for stacks of matrices, permute_dims(x, axes) for "
             f"others. Operand: {describe((x,))}"
         )
-    return call("permute_dims", x, axes=(1, 0))  # type: ignore[no-any-return]
+    return call("permute_dims", x, axes=(1, 0))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -105,7 +105,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
             f"vecdot: axis {axis} is {x.shape[axis]} and {y.shape[axis]}. Operands: {describe((x1, x2))}"
         )
     product = call("mul", x, y)
-    return call("sum", product, axis=(product.ndim + axis,), keepdims=False)  # type: ignore[no-any-return]
+    return call("sum", product, axis=(product.ndim + axis,), keepdims=False)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
@@ -129,7 +129,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     shape = (*(x.shape[i] for i in rows), *(y.shape[i] for i in columns))
     left = call("reshape", call("permute_dims", x, axes=(*rows, *first)), shape=(_size(x, rows), inner))
     right = call("reshape", call("permute_dims", y, axes=(*second, *columns)), shape=(inner, _size(y, columns)))
-    return call("reshape", call("matmul", left, right), shape=shape)  # type: ignore[no-any-return]
+    return call("reshape", call("matmul", left, right), shape=shape)
 
 
 def _size(x: Any, axes: Sequence[int]) -> int:

@@ -28,7 +28,7 @@ def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.equal(bb.asarray([1, 2, 3]), 2).tolist()
     [False, True, False]
     """
-    return binary("equal", x, y)  # type: ignore[no-any-return]
+    return binary("equal", x, y)
 
 
 def not_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
@@ -38,7 +38,7 @@ def not_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.not_equal(bb.asarray([1.0, float("nan")]), bb.asarray([1.0, float("nan")])).tolist()
     [False, True]
     """
-    return binary("not_equal", x, y)  # type: ignore[no-any-return]
+    return binary("not_equal", x, y)
 
 
 def less(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
@@ -48,7 +48,7 @@ def less(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.less(bb.asarray([1, 2, 3]), 2).tolist()
     [True, False, False]
     """
-    return binary("less", x, y)  # type: ignore[no-any-return]
+    return binary("less", x, y)
 
 
 def less_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
@@ -58,7 +58,7 @@ def less_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.less_equal(bb.asarray([1, 2, 3]), 2).tolist()
     [True, True, False]
     """
-    return binary("less_equal", x, y)  # type: ignore[no-any-return]
+    return binary("less_equal", x, y)
 
 
 def greater(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
@@ -68,7 +68,7 @@ def greater(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.greater(bb.asarray([1, 2, 3]), 2).tolist()
     [False, False, True]
     """
-    return binary("greater", x, y)  # type: ignore[no-any-return]
+    return binary("greater", x, y)
 
 
 def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
@@ -78,7 +78,7 @@ def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     >>> bb.greater_equal(bb.asarray([1, 2, 3]), 2).tolist()
     [False, True, True]
     """
-    return binary("greater_equal", x, y)  # type: ignore[no-any-return]
+    return binary("greater_equal", x, y)
 
 
 def isclose(
@@ -128,7 +128,7 @@ def isnan(x: Tensor, /) -> BoolTensor:
     >>> bb.isnan(bb.asarray([1.0, float("nan")])).tolist()
     [False, True]
     """
-    return predicate("isnan", x, "not_equal")  # type: ignore[no-any-return]
+    return predicate("isnan", x, "not_equal")
 
 
 def isinf(x: Tensor, /) -> BoolTensor:
@@ -138,7 +138,7 @@ def isinf(x: Tensor, /) -> BoolTensor:
     >>> bb.isinf(bb.asarray([1.0, -float("inf")])).tolist()
     [False, True]
     """
-    return predicate("isinf", x, "not_equal")  # type: ignore[no-any-return]
+    return predicate("isinf", x, "not_equal")
 
 
 def isfinite(x: Tensor, /) -> BoolTensor:
@@ -148,7 +148,7 @@ def isfinite(x: Tensor, /) -> BoolTensor:
     >>> bb.isfinite(bb.asarray([1.0, float("inf"), float("nan")])).tolist()
     [True, False, False]
     """
-    return predicate("isfinite", x, "equal")  # type: ignore[no-any-return]
+    return predicate("isfinite", x, "equal")
 
 
 def signbit(x: Tensor, /) -> BoolTensor:
@@ -158,7 +158,7 @@ def signbit(x: Tensor, /) -> BoolTensor:
     >>> bb.signbit(bb.asarray([1.0, -0.0])).tolist()
     [False, True]
     """
-    return call("signbit", *promoted("signbit", x))  # type: ignore[no-any-return]
+    return call("signbit", *promoted("signbit", x))
 
 
 def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -170,7 +170,7 @@ def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
         >>> bb.copysign(bb.asarray([1.0, -2.0]), -0.0).tolist()
         [-1.0, -2.0]
     """
-    return binary("copysign", x, y)  # type: ignore[no-any-return]
+    return binary("copysign", x, y)
 
 
 def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
@@ -182,7 +182,7 @@ def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
         >>> (bb.nextafter(bb.asarray([1.0]), 2.0) - 1).tolist() == [2.0**-23]
         True
     """
-    return binary("nextafter", x, y)  # type: ignore[no-any-return]
+    return binary("nextafter", x, y)
 
 
 # ---- truth values ----
@@ -195,7 +195,7 @@ def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_and(bb.asarray([True, False]), True).tolist()
     [True, False]
     """
-    return call("logical_and", *promoted("logical_and", x, y))  # type: ignore[no-any-return]
+    return call("logical_and", *promoted("logical_and", x, y))
 
 
 def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
@@ -205,7 +205,7 @@ def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_or(bb.asarray([True, False]), bb.asarray([False, False])).tolist()
     [True, False]
     """
-    return call("logical_or", *promoted("logical_or", x, y))  # type: ignore[no-any-return]
+    return call("logical_or", *promoted("logical_or", x, y))
 
 
 def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
@@ -215,7 +215,7 @@ def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
     >>> bb.logical_xor(bb.asarray([True, False]), True).tolist()
     [False, True]
     """
-    return call("logical_xor", *promoted("logical_xor", x, y))  # type: ignore[no-any-return]
+    return call("logical_xor", *promoted("logical_xor", x, y))
 
 
 def logical_not(x: Tensor, /) -> BoolTensor:
@@ -225,7 +225,7 @@ def logical_not(x: Tensor, /) -> BoolTensor:
     >>> bb.logical_not(bb.asarray([True, False])).tolist()
     [False, True]
     """
-    return call("logical_not", *promoted("logical_not", x))  # type: ignore[no-any-return]
+    return call("logical_not", *promoted("logical_not", x))
 
 
 # ---- bits ----
@@ -245,7 +245,7 @@ def bitwise_and(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_and(bb.asarray([6, 5]), 3).tolist()
     [2, 1]
     """
-    return bits("and", x, y)  # type: ignore[no-any-return]
+    return bits("and", x, y)
 
 
 def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
@@ -255,7 +255,7 @@ def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_or(bb.asarray([6, 5]), 3).tolist()
     [7, 7]
     """
-    return bits("or", x, y)  # type: ignore[no-any-return]
+    return bits("or", x, y)
 
 
 def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
@@ -265,7 +265,7 @@ def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
     >>> bb.bitwise_xor(bb.asarray([6, 5]), 3).tolist()
     [5, 6]
     """
-    return bits("xor", x, y)  # type: ignore[no-any-return]
+    return bits("xor", x, y)
 
 
 def bitwise_invert(x: T, /) -> T:
@@ -276,7 +276,7 @@ def bitwise_invert(x: T, /) -> T:
     [-1, -6]
     """
     (x,) = promoted("bitwise_invert", x, kinds="IB")
-    return call("logical_not" if x.dtype.kind == "bool" else "bitwise_invert", x)  # type: ignore[no-any-return]
+    return call("logical_not" if x.dtype.kind == "bool" else "bitwise_invert", x)
 
 
 def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
@@ -286,7 +286,7 @@ def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
     >>> bb.bitwise_left_shift(bb.asarray([1, -3]), 2).tolist()
     [4, -12]
     """
-    return call("bitwise_left_shift", *promoted("bitwise_left_shift", x, y))  # type: ignore[no-any-return]
+    return call("bitwise_left_shift", *promoted("bitwise_left_shift", x, y))
 
 
 def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
@@ -296,4 +296,4 @@ def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
     >>> bb.bitwise_right_shift(bb.asarray([5, -5]), 1).tolist()
     [2, -3]
     """
-    return call("bitwise_right_shift", *promoted("bitwise_right_shift", x, y))  # type: ignore[no-any-return]
+    return call("bitwise_right_shift", *promoted("bitwise_right_shift", x, y))

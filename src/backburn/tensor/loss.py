@@ -39,7 +39,7 @@ def mse_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTen
     2.0
     """
     operands = promoted("mse", tensor_operand("mse_loss", x), tensor_operand("mse_loss", targets))
-    return call("mse", *operands, reduction=reduction)  # type: ignore[no-any-return]
+    return call("mse", *operands, reduction=reduction)
 
 
 def l1_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTensor:
@@ -50,7 +50,7 @@ def l1_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTens
     [0.0, 2.0]
     """
     operands = promoted("l1", tensor_operand("l1_loss", x), tensor_operand("l1_loss", targets))
-    return call("l1", *operands, reduction=reduction)  # type: ignore[no-any-return]
+    return call("l1", *operands, reduction=reduction)
 
 
 # ---- classes ----
@@ -90,7 +90,7 @@ def cross_entropy(
         x, targets, weight = _labelled(name, x, targets, weight)
     smoothing = number(name, "label_smoothing", label_smoothing)
     options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignore_index}
-    return call(name, x, targets, weight, **options)  # type: ignore[no-any-return]
+    return call(name, x, targets, weight, **options)
 
 
 def nll_loss(
@@ -113,7 +113,7 @@ def nll_loss(
     """
     classes = axis_of("nll_loss", tensor_operand("nll_loss", x), axis)
     operands = _labelled("nll", x, tensor_operand("nll_loss", labels), weight)
-    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignore_index)  # type: ignore[no-any-return]
+    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignore_index)
 
 
 def _labelled(name: str, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Any, Any, Any]:

@@ -50,7 +50,7 @@ def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wr
     if surplus or wrong:
         refuse(flip, surplus, wrong)
     x = kind_operand("flip", x)
-    return call("flip", x, axis=axes_of("flip", x, axis))  # type: ignore[no-any-return]
+    return call("flip", x, axis=axes_of("flip", x, axis))
 
 
 @told
@@ -67,7 +67,7 @@ def roll(
     """
     if surplus or wrong:
         refuse(roll, surplus, wrong)
-    return exact_or_float(lambda y: _rolled(y, shift, axis), kind_operand("roll", x))  # type: ignore[no-any-return]
+    return exact_or_float(lambda y: _rolled(y, shift, axis), kind_operand("roll", x))
 
 
 def _rolled(x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None) -> Any:
@@ -98,7 +98,7 @@ def tile(x: T, repetitions: int | Sequence[int], /) -> T:
         [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     times = shape_of("tile", repetitions)
-    return exact_or_float(lambda y: _tiled(y, times), kind_operand("tile", x, "FIBQ"))  # type: ignore[no-any-return]
+    return exact_or_float(lambda y: _tiled(y, times), kind_operand("tile", x, "FIBQ"))
 
 
 def _tiled(x: Any, times: Shape) -> Any:
@@ -121,7 +121,7 @@ def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = No
         >>> bb.repeat(bb.asarray([1, 2]), 2).tolist(), bb.repeat(bb.asarray([1, 2, 3]), [0, 1, 2]).tolist()
         ([1, 1, 2, 2], [2, 3, 3])
     """
-    return exact_or_float(lambda y: _repeated(y, repeats, axis), kind_operand("repeat", x, "FIBQ"))  # type: ignore[no-any-return]
+    return exact_or_float(lambda y: _repeated(y, repeats, axis), kind_operand("repeat", x, "FIBQ"))
 
 
 def _repeated(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -> Any:
@@ -168,7 +168,7 @@ def pad(
         raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
     if len(ends) != x.ndim:
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
-    return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))  # type: ignore[no-any-return]
+    return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
 
 
 # ---- windows ----
@@ -212,7 +212,7 @@ def sliding_window(
     result = call("sliding_window", x, axis=axes, **options)
     if order != sorted(order):
         result = permute_dims(result, (*range(x.ndim), *(x.ndim + i for i in order)))
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def overlap_add(
@@ -245,7 +245,7 @@ def overlap_add(
     axes, order, options = _windows("overlap_add", x, given, length=length, stride=stride, dilation=dilation)
     if order != sorted(order):
         x = permute_dims(x, (*range(rank), *(rank + order.index(i) for i in range(len(order)))))
-    return call("overlap_add", x, axis=axes, **options)  # type: ignore[no-any-return]
+    return call("overlap_add", x, axis=axes, **options)
 
 
 # ---- diagonals ----
@@ -266,7 +266,7 @@ def diagonal(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) -> T
 
 def _diagonal(name: str, x: T, offset: int, axis1: int, axis2: int) -> T:
     first, second = axis_of(name, x, axis1), axis_of(name, x, axis2)
-    return call("diagonal", x, offset=integer(name, "offset", offset), axis1=first, axis2=second)  # type: ignore[no-any-return]
+    return call("diagonal", x, offset=integer(name, "offset", offset), axis1=first, axis2=second)
 
 
 def diag(x: T, /, offset: int = 0) -> T:

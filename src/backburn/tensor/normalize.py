@@ -46,7 +46,7 @@ def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> Fl
     if surplus or wrong:
         refuse(softmax, surplus, wrong)
     x = float_operand("softmax", x)
-    return call("softmax", x, axis=axis_of("softmax", x, axis))  # type: ignore[no-any-return]
+    return call("softmax", x, axis=axis_of("softmax", x, axis))
 
 
 @told
@@ -60,7 +60,7 @@ def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -
     if surplus or wrong:
         refuse(log_softmax, surplus, wrong)
     x = float_operand("log_softmax", x)
-    return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))  # type: ignore[no-any-return]
+    return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))
 
 
 @told
@@ -74,7 +74,7 @@ def softmin(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> Fl
     if surplus or wrong:
         refuse(softmin, surplus, wrong)
     x = float_operand("softmin", x)
-    return call("softmin", x, axis=axis_of("softmin", x, axis))  # type: ignore[no-any-return]
+    return call("softmin", x, axis=axis_of("softmin", x, axis))
 
 
 # ---- over the elements of one example ----
@@ -99,7 +99,7 @@ def layer_norm(
     """
     axes = axes_of("layer_norm", tensor_operand("layer_norm", x), axis)
     operands = promoted_present("layer_norm", x, scale, bias)
-    return call("layer_norm", *operands, axis=axes, eps=number("layer_norm", "eps", eps))  # type: ignore[no-any-return]
+    return call("layer_norm", *operands, axis=axes, eps=number("layer_norm", "eps", eps))
 
 
 def rms_norm(
@@ -115,7 +115,7 @@ def rms_norm(
     """
     axes = axes_of("rms_norm", tensor_operand("rms_norm", x), axis)
     operands = promoted_present("rms_norm", x, scale)
-    return call("rms_norm", *operands, axis=axes, eps=number("rms_norm", "eps", eps))  # type: ignore[no-any-return]
+    return call("rms_norm", *operands, axis=axes, eps=number("rms_norm", "eps", eps))
 
 
 def group_norm(
@@ -132,7 +132,7 @@ def group_norm(
     """
     operands = promoted_present("group_norm", tensor_operand("group_norm", x), scale, bias)
     eps = number("group_norm", "eps", eps)
-    return call("group_norm", *operands, groups=integer("group_norm", "groups", groups), eps=eps)  # type: ignore[no-any-return]
+    return call("group_norm", *operands, groups=integer("group_norm", "groups", groups), eps=eps)
 
 
 def instance_norm(
@@ -145,7 +145,7 @@ def instance_norm(
     [[[1.0, -1.0], [0.0, 0.0]]]
     """
     operands = promoted_present("instance_norm", tensor_operand("instance_norm", x), scale, bias)
-    return call("instance_norm", *operands, eps=number("instance_norm", "eps", eps))  # type: ignore[no-any-return]
+    return call("instance_norm", *operands, eps=number("instance_norm", "eps", eps))
 
 
 # ---- over a batch ----
@@ -173,7 +173,7 @@ def batch_norm(
     channels = axis_of("batch_norm", tensor_operand("batch_norm", x), axis)
     operands = promoted_present("batch_norm", x, mean, variance, scale, bias)
     eps = number("batch_norm", "eps", eps)
-    return call("batch_norm", *operands, axis=channels, eps=eps)  # type: ignore[no-any-return]
+    return call("batch_norm", *operands, axis=channels, eps=eps)
 
 
 def batch_norm_training(
@@ -189,7 +189,7 @@ def batch_norm_training(
     name = "batch_norm_training"
     channels = axis_of(name, tensor_operand(name, x), axis)
     operands = promoted_present(name, x, scale, bias)
-    return call(name, *operands, axis=channels, eps=number(name, "eps", eps))  # type: ignore[no-any-return]
+    return call(name, *operands, axis=channels, eps=number(name, "eps", eps))
 
 
 # ---- to length 1 ----
@@ -215,4 +215,4 @@ def normalize(
         refuse(normalize, surplus, wrong)
     x = float_operand("normalize", x)
     axes, order = axes_of("normalize", x, axis), number("normalize", "ord", ord)
-    return call("normalize", x, axis=axes, ord=order, eps=number("normalize", "eps", eps))  # type: ignore[no-any-return]
+    return call("normalize", x, axis=axes, ord=order, eps=number("normalize", "eps", eps))

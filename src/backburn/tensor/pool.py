@@ -41,7 +41,7 @@ def max_pool(
     [[[3.0, 2.0, 5.0]]]
     """
     found = _max_pool("max_pool", x, size, stride, padding, dilation, ceil_mode)
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def max_pool_with_indices(
@@ -60,7 +60,7 @@ def max_pool_with_indices(
     >>> values.tolist(), indices.tolist()
     ([[[[5.0]]]], [[[[2]]]])
     """
-    return _max_pool("max_pool_with_indices", x, size, stride, padding, dilation, ceil_mode)  # type: ignore[no-any-return]
+    return _max_pool("max_pool_with_indices", x, size, stride, padding, dilation, ceil_mode)
 
 
 def _max_pool(
@@ -89,7 +89,7 @@ def avg_pool(
     """
     x, options = _options("avg_pool", x, size, stride, padding, 1)
     del options["dilation"]
-    return call("avg_pool", x, **options, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad))  # type: ignore[no-any-return]
+    return call("avg_pool", x, **options, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad))
 
 
 def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
@@ -104,7 +104,7 @@ def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
     """
     x = float_operand("adaptive_avg_pool", x)
     rank = places_rank("adaptive_avg_pool", x)
-    return call("adaptive_avg_pool", x, size=each("adaptive_avg_pool", "size", size, rank, of=(x,)))  # type: ignore[no-any-return]
+    return call("adaptive_avg_pool", x, size=each("adaptive_avg_pool", "size", size, rank, of=(x,)))
 
 
 def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor, IntTensor]:
@@ -116,7 +116,7 @@ def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor,
     """
     x = float_operand("adaptive_max_pool", x)
     rank = places_rank("adaptive_max_pool", x)
-    return call("adaptive_max_pool", x, size=each("adaptive_max_pool", "size", size, rank, of=(x,)))  # type: ignore[no-any-return]
+    return call("adaptive_max_pool", x, size=each("adaptive_max_pool", "size", size, rank, of=(x,)))
 
 
 def adaptive_max_pool(x: Tensor, size: Sizes) -> FloatTensor:

@@ -32,7 +32,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     x, y = promoted("mul", tensor_operand("outer", x1), tensor_operand("outer", x2))
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"outer: takes two vectors. Operands: {describe((x1, x2))}")
-    return call("mul", call("reshape", x, shape=(x.size, 1)), y)  # type: ignore[no-any-return]
+    return call("mul", call("reshape", x, shape=(x.size, 1)), y)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -60,7 +60,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         return call("roll", t, shift=(by,), axis=(t.ndim + axis,))
 
     first = call("mul", turned(x, -1), turned(y, -2))
-    return call("sub", first, call("mul", turned(x, -2), turned(y, -1)))  # type: ignore[no-any-return]
+    return call("sub", first, call("mul", turned(x, -2), turned(y, -1)))
 
 
 def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -78,7 +78,7 @@ def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
     left = call("reshape", x, shape=tuple(n for length in blocks for n in (length, 1)))
     right = call("reshape", y, shape=tuple(n for length in inner for n in (1, length)))
     shape = tuple(a * b for a, b in zip(blocks, inner, strict=True))
-    return call("reshape", call("mul", left, right), shape=shape)  # type: ignore[no-any-return]
+    return call("reshape", call("mul", left, right), shape=shape)
 
 
 def cov(
@@ -122,7 +122,7 @@ def cov(
         products = call("sum", call("mul", weighted, centred), axis=(0,))
     else:
         products = call("matmul", weighted, call("permute_dims", centred, axes=(1, 0)))
-    return cast(call("div", products, freedom), given.dtype)  # type: ignore[no-any-return]
+    return cast(call("div", products, freedom), given.dtype)
 
 
 def _wide(x: Any) -> Any:
@@ -155,10 +155,10 @@ def corrcoef(x: Tensor, /) -> FloatTensor:
         raise ShapeError(f"corrcoef: takes a vector or a matrix of observations. Operand: {describe((x,))}")
     products = cov(_wide(given))
     if products.ndim == 0:
-        return cast(call("div", products, products), given.dtype)  # type: ignore[no-any-return]
+        return cast(call("div", products, products), given.dtype)
     spread = call("sqrt", call("diagonal", products, offset=0, axis1=0, axis2=1))
     column = call("reshape", spread, shape=(*spread.shape, 1))
     found = call("clamp", call("div", call("div", products, column), spread), -1.0, 1.0)
-    return cast(found, given.dtype)  # type: ignore[no-any-return]
+    return cast(found, given.dtype)
 
 

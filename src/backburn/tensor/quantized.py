@@ -89,7 +89,7 @@ def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: An
     scheme = scheme_for("fake_quantize", y, dtype)
     ends = range_for("fake_quantize", y, scheme, low, high)
     name = "fake_quantize_between" if ends else "fake_quantize"
-    return call(name, y, *ends, dtype=scheme)  # type: ignore[no-any-return]
+    return call(name, y, *ends, dtype=scheme)
 
 
 def quantized_operand(name: str, x: Any) -> Any:
@@ -115,10 +115,10 @@ def quantized_linear(
     """
     w = quantized_operand("q_linear", weight)
     if tensor_operand("q_linear", x).dtype.kind == "quantized":
-        return _of_quantized(x, w, bias, transposed)  # type: ignore[no-any-return]
+        return _of_quantized(x, w, bias, transposed)
     y = float_operand("q_linear", x)
     added = None if bias is None else cast(float_operand("q_linear", bias), y.dtype)
-    return call("q_linear", y, w, added, transposed=transposed)  # type: ignore[no-any-return]
+    return call("q_linear", y, w, added, transposed=transposed)
 
 
 def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) -> Any:
@@ -154,7 +154,7 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     if chosen is not None and chosen.kind != "float":
         raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {chosen}")
     if all(kinds):
-        return call("q_matmul", x, y, dtype=chosen or float32)  # type: ignore[no-any-return]
+        return call("q_matmul", x, y, dtype=chosen or float32)
     if not any(kinds):
         raise DTypeError(f"q_matmul: takes a quantized tensor, not {describe((x, y))}; x.quantize() makes one")
     try:
@@ -166,7 +166,7 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
     else:
         turned = call("permute_dims", float_operand("q_matmul", y), axes=(1, 0))
         result = call("permute_dims", call("q_linear", turned, x, None, transposed=True), axes=(1, 0))
-    return cast(result, chosen or result.dtype)  # type: ignore[no-any-return]
+    return cast(result, chosen or result.dtype)
 
 
 def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:

@@ -326,13 +326,13 @@ def uniform(
     where = place_of(backend, device)
     x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
-        return binary("add", binary("mul", x, binary("sub", high, low)), low)  # type: ignore[no-any-return]
+        return binary("add", binary("mul", x, binary("sub", high, low)), low)
     first, last = _number("uniform", low), _number("uniform", high)
     if first > last:
         raise ArgumentError(f"uniform: low is at most high, and they are {first} and {last}")
     if first != 0.0 or last != 1.0:
         x = binary("add", binary("mul", x, last - first), first)
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 @told
@@ -367,7 +367,7 @@ def normal(
         x = binary("mul", x, std if is_tensor(std) else _number("normal", std))
     if is_tensor(mean) or _number("normal", mean) != 0.0:
         x = binary("add", x, mean if is_tensor(mean) else _number("normal", mean))
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 def _number(name: str, value: Any) -> float:
@@ -421,7 +421,7 @@ def integers(
     except ArgumentError as error:
         raise ArgumentError(f"integers: {error}") from None
     where = place_of(backend, device)
-    return _draw(  # type: ignore[no-any-return]
+    return _draw(
         "integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found
     )
 
@@ -449,12 +449,12 @@ def bernoulli(
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
         place = chances.backend if where is None else where
         x = _draw("uniform", lengths, chances.dtype, place, generator, shape=lengths, dtype=chances.dtype)
-        return binary("less", x, chances)  # type: ignore[no-any-return]
+        return binary("less", x, chances)
     lengths = shape_of("bernoulli", () if shape is None else shape)
     chance = _number("bernoulli", p)
     if not 0.0 <= chance <= 1.0:
         raise ArgumentError(f"bernoulli: a probability lies between 0 and 1, and this is {chance}")
-    return _draw("bernoulli", lengths, int64, where, generator, shape=lengths, p=chance)  # type: ignore[no-any-return]
+    return _draw("bernoulli", lengths, int64, where, generator, shape=lengths, p=chance)
 
 
 def permutation(
@@ -486,10 +486,10 @@ def permutation(
         along = axis_of("permutation", y, axis)
         n = y.shape[along]
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
-        return call("take", y, order, axis=along)  # type: ignore[no-any-return]
+        return call("take", y, order, axis=along)
     (n,) = shape_of("permutation", integer("permutation", "x", x))
     where = place_of(backend, device)
-    return _draw("permutation", (n,), int64, where, generator, n=n)  # type: ignore[no-any-return]
+    return _draw("permutation", (n,), int64, where, generator, n=n)
 
 
 def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | None = None) -> IntTensor:
@@ -511,14 +511,14 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
         x = call("broadcast_to", x, shape=(*extra, *x.shape))
     k = _where_drawn(x.backend)
     key, offset = _generator("categorical", generator).take(_words("categorical", k, x.shape, x.dtype))
-    return call("categorical", wrap(lift(x, k), k), key=key, offset=offset)  # type: ignore[no-any-return]
+    return call("categorical", wrap(lift(x, k), k), key=key, offset=offset)
 
 
 def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTensor:
     """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
     k = _where_drawn(x.backend)
     key, offset = _generator("dropout", generator).take(_words("dropout", k, x.shape, x.dtype))
-    return call("dropout", wrap(lift(x, k), k), key=key, offset=offset, p=p)[0]  # type: ignore[no-any-return]
+    return call("dropout", wrap(lift(x, k), k), key=key, offset=offset, p=p)[0]
 
 
 __all__ = [

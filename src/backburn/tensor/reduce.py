@@ -81,7 +81,7 @@ def sum(
     if surplus or wrong:
         refuse(sum, surplus, wrong)
     y = accumulated("sum", x, dtype)
-    return call("sum", y, axis=axes_of("sum", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("sum", y, axis=axes_of("sum", x, axis), keepdims=keepdims)
 
 
 @overload
@@ -109,7 +109,7 @@ def prod(
     if surplus or wrong:
         refuse(prod, surplus, wrong)
     y = accumulated("prod", x, dtype)
-    return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)
 
 
 @told
@@ -125,7 +125,7 @@ def count_nonzero(
     if surplus or wrong:
         refuse(count_nonzero, surplus, wrong)
     x = of_kinds("count_nonzero", x, "FIB")
-    return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)
 
 
 # ---- extrema ----
@@ -146,7 +146,7 @@ def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     if surplus or wrong:
         refuse(max, surplus, wrong)
     y = of_kinds("max", x, "FI")
-    return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)
 
 
 @told
@@ -163,7 +163,7 @@ def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     if surplus or wrong:
         refuse(min, surplus, wrong)
     y = of_kinds("min", x, "FI")
-    return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)
 
 
 def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
@@ -177,7 +177,7 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
         7.0
     """
     y = of_kinds("max_abs", x, "FI")
-    return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)
 
 
 @told
@@ -217,9 +217,9 @@ def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     """``name`` (argmax or argmin) along one axis, or over all elements in row-major order."""
     x = of_kinds(name, x, "FI")
     if axis is not None:
-        return call(name, x, axis=axis_of(name, x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+        return call(name, x, axis=axis_of(name, x, axis), keepdims=keepdims)
     index = call(name, call("reshape", x, shape=(x.size,)), axis=0)
-    return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index  # type: ignore[no-any-return]
+    return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index
 
 
 @told
@@ -238,7 +238,7 @@ def max_with_indices(
     if surplus or wrong:
         refuse(max_with_indices, surplus, wrong)
     y = of_kinds("max_with_indices", x, "FI")
-    return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)
 
 
 @told
@@ -257,7 +257,7 @@ def min_with_indices(
     if surplus or wrong:
         refuse(min_with_indices, surplus, wrong)
     y = of_kinds("min_with_indices", x, "FI")
-    return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)
 
 
 # ---- truth values ----
@@ -274,7 +274,7 @@ def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
     if surplus or wrong:
         refuse(any, surplus, wrong)
     y = _truth("any", x)
-    return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)
 
 
 @told
@@ -288,7 +288,7 @@ def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
     if surplus or wrong:
         refuse(all, surplus, wrong)
     y = _truth("all", x)
-    return call("all", y, axis=axes_of("all", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("all", y, axis=axes_of("all", x, axis), keepdims=keepdims)
 
 
 # ---- statistics ----
@@ -307,7 +307,7 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
     if surplus or wrong:
         refuse(mean, surplus, wrong)
     y = float_operand("mean", x)
-    return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
 
 
 @told
@@ -328,7 +328,7 @@ def var(
         refuse(var, surplus, wrong)
     y = float_operand("var", x)
     axes = axes_of("var", x, axis)
-    return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)
 
 
 @told
@@ -345,7 +345,7 @@ def std(
         refuse(std, surplus, wrong)
     y = float_operand("std", x)
     axes = axes_of("std", x, axis)
-    return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)
 
 
 @told
@@ -369,7 +369,7 @@ def quantile(
         wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
     except (TypeError, ValueError) as cause:
         raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {q!r}") from cause
-    return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)
 
 
 @told
@@ -385,7 +385,7 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
     if surplus or wrong:
         refuse(median, surplus, wrong)
     y = float_operand("median", x)
-    return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
 
 
 # ---- norms ----
@@ -413,7 +413,7 @@ def vector_norm(
     if power is None or math.isnan(power):
         raise ArgumentError(f"vector_norm: ord is a number, inf or -inf, not {ord!r}. Operand: {describe((x,))}")
     axes = axes_of("vector_norm", x, axis)
-    return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)
 
 
 @told
@@ -429,7 +429,7 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool =
     if surplus or wrong:
         refuse(logsumexp, surplus, wrong)
     y = float_operand("logsumexp", x)
-    return call("logsumexp", y, axis=axes_of("logsumexp", x, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("logsumexp", y, axis=axes_of("logsumexp", x, axis), keepdims=keepdims)
 
 
 def _truth(name: str, value: Any) -> Any:

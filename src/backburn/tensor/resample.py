@@ -48,7 +48,7 @@ def unfold(
     rank = places_rank("unfold", x)
     window, steps, spacing = _window("unfold", x, size, stride, dilation, rank)
     widths = pairs("unfold", padding, window, steps, spacing, of=(x,))
-    return call("unfold", x, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
+    return call("unfold", x, size=window, stride=steps, padding=widths, dilation=spacing)
 
 
 def fold(
@@ -73,7 +73,7 @@ def fold(
     lengths = each("fold", "places", places, len(integers_of("fold", "places", places)), of=(x,))
     window, steps, spacing = _window("fold", x, size, stride, dilation, len(lengths))
     widths = pairs("fold", padding, window, steps, spacing, of=(x,))
-    return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)  # type: ignore[no-any-return]
+    return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)
 
 
 def interpolate(
@@ -116,7 +116,7 @@ def interpolate(
             )
         size = [_scaled(x, n, f) for n, f in zip(x.shape[2:], factors, strict=True)]
     lengths = each("interpolate", "size", size, rank, of=(x,))
-    return call("interpolate", x, size=lengths, mode=mode, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+    return call("interpolate", x, size=lengths, mode=mode, align_corners=bool(align_corners))
 
 
 def _scaled(x: Tensor, length: int, scale: float | None) -> int:
@@ -147,7 +147,7 @@ def grid_sample(
         ([[[1.0, 2.0, 0.0]]], [[[1.0, 2.0, 3.0]]])
     """
     x, grid = promoted("grid_sample", tensor_operand("grid_sample", x), tensor_operand("grid_sample", grid))
-    return call("grid_sample", x, grid, mode=mode, padding=padding, align_corners=bool(align_corners))  # type: ignore[no-any-return]
+    return call("grid_sample", x, grid, mode=mode, padding=padding, align_corners=bool(align_corners))
 
 
 def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = False) -> FloatTensor:
@@ -175,7 +175,7 @@ def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = Fal
     lines = [_line(n, align_corners, wide) for n in places]
     points = [*meshgrid(*lines, indexing="ij")[::-1], ones(places, dtype=wide.dtype, backend=wide.backend)]
     flat = reshape(stack(points, axis=-1), (math.prod(places), rank + 1))
-    return cast(reshape(flat @ wide.mT, (lengths[0], *places, rank)), maps.dtype)  # type: ignore[no-any-return]
+    return cast(reshape(flat @ wide.mT, (lengths[0], *places, rank)), maps.dtype)
 
 
 def _line(n: int, align_corners: bool, like: Tensor) -> Tensor:

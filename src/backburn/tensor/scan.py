@@ -106,7 +106,7 @@ def _cumulative(
         value = float(initial) if y.dtype.kind == "float" else initial
         first = wrap(y.backend.full(shape, value, y.dtype), y.backend)
         result = call("concat", [first, result], axis=along)
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def cummax(x: T, /, axis: int) -> T:
@@ -120,7 +120,7 @@ def cummax(x: T, /, axis: int) -> T:
         [1, 3, 3, 4]
     """
     y = of_kinds("cummax", x, "FI")
-    return call("cummax", y, axis=axis_of("cummax", y, axis))  # type: ignore[no-any-return]
+    return call("cummax", y, axis=axis_of("cummax", y, axis))
 
 
 def cummin(x: T, /, axis: int) -> T:
@@ -134,7 +134,7 @@ def cummin(x: T, /, axis: int) -> T:
         [3, 3, 1, 1]
     """
     y = of_kinds("cummin", x, "FI")
-    return call("cummin", y, axis=axis_of("cummin", y, axis))  # type: ignore[no-any-return]
+    return call("cummin", y, axis=axis_of("cummin", y, axis))
 
 
 def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
@@ -147,7 +147,7 @@ def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
         [-1000.0, 1000.0, 1000.0]
     """
     y = float_operand("logcumsumexp", x)
-    return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))  # type: ignore[no-any-return]
+    return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))
 
 
 @told
@@ -180,4 +180,4 @@ def diff(
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
     if len(parts) > 1 and n != 0:
         y = call("concat", promoted("diff", *parts), axis=along)
-    return call("diff", y, axis=along, n=n)  # type: ignore[no-any-return]
+    return call("diff", y, axis=along, n=n)

@@ -48,7 +48,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
         padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise OutOfRangeError(f"embedding: padding_idx {padding_idx} names none of the {weight.shape[0]} rows")
-    return call("embedding", weight, ids, padding_idx=padding_idx)  # type: ignore[no-any-return]
+    return call("embedding", weight, ids, padding_idx=padding_idx)
 
 
 def lstm_cell(
@@ -104,7 +104,7 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
         >>> gru_cell(bb.zeros((1, 6)), bb.ones((1, 2)), bb.zeros((2, 6))).tolist()
         [[0.5, 0.5]]
     """
-    return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]  # type: ignore[no-any-return]
+    return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]
 
 
 @told
@@ -159,7 +159,7 @@ def scaled_dot_product_attention(
         keep = random.bernoulli(shape, 1.0 - dropout, backend=query.backend, generator=generator)
     factor = number(name, "scale", factor, of=(query, key, value))
     options = {"causal": bool(causal), "scale": float(factor), "dropout": float(dropout)}
-    return call(name, query, key, value, mask, keep, **options)  # type: ignore[no-any-return]
+    return call(name, query, key, value, mask, keep, **options)
 
 
 def ssm_scan(
@@ -191,4 +191,4 @@ def ssm_scan(
         raise AxisError(
             f"ssm_scan: axis {axis} is out of range for states of {rank} dimensions. Operands: {describe(operands)}"
         )
-    return call("ssm_scan", *operands, axis=axis % rank, reverse=bool(reverse))  # type: ignore[no-any-return]
+    return call("ssm_scan", *operands, axis=axis % rank, reverse=bool(reverse))

@@ -125,7 +125,7 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
     if dtype.kind == "bool":
         x, values = cast(x, uint8), cast(values, uint8)
     found = call("isin", x, values)
-    return call("logical_not", found) if invert else found  # type: ignore[no-any-return]
+    return call("logical_not", found) if invert else found
 
 
 def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -150,7 +150,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
         if places.min().item() < 0:
             raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
         length = int(places.max().item()) + 1
-    return _counted("bincount", cast(places, int64), weights, max(length, least))  # type: ignore[no-any-return]
+    return _counted("bincount", cast(places, int64), weights, max(length, least))
 
 
 def _at_least(name: str, option: str, value: Any, least: int) -> int:

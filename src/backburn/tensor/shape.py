@@ -52,7 +52,7 @@ def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) ->
         ([[0, 1, 2], [3, 4, 5]], (3, 2))
     """
     x = tensor_operand("reshape", x)
-    return call("reshape", x, shape=_whole("reshape", x, shape))  # type: ignore[no-any-return]
+    return call("reshape", x, shape=_whole("reshape", x, shape))
 
 
 def reshape_method(x: T, /, *shape: Any) -> T:
@@ -95,7 +95,7 @@ def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Ne
     if first > last:
         raise AxisError(f"flatten: axis {start} comes after axis {end}. Operand: {describe((x,))}")
     shape = x.shape
-    return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))  # type: ignore[no-any-return]
+    return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
 @told
@@ -114,7 +114,7 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, *
     for a in axes:
         if shape[a] != 1:
             raise ShapeError(f"squeeze: axis {a} has length {shape[a]}, not 1. Operand: {describe((x,))}")
-    return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))  # type: ignore[no-any-return]
+    return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))
 
 
 @told
@@ -137,7 +137,7 @@ def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong
             f"Operand: {describe((x,))}"
         )
     lengths = iter(x.shape)
-    return call("reshape", x, shape=tuple(1 if a in axes else next(lengths) for a in range(rank)))  # type: ignore[no-any-return]
+    return call("reshape", x, shape=tuple(1 if a in axes else next(lengths) for a in range(rank)))
 
 
 def atleast_1d(x: T, /) -> T:
@@ -189,7 +189,7 @@ def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) 
         refuse(permute_dims, surplus, wrong)
     x = tensor_operand("permute_dims", x)
     order = tuple(axis_of("permute_dims", x, a) for a in integers_of("permute_dims", "axes", axes))
-    return call("permute_dims", x, axes=order)  # type: ignore[no-any-return]
+    return call("permute_dims", x, axes=order)
 
 
 def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
@@ -210,7 +210,7 @@ def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int]
     order = [a for a in range(x.ndim) if a not in origins]
     for place, origin in sorted(zip(places, origins, strict=True)):
         order.insert(place, origin)
-    return call("permute_dims", x, axes=tuple(order))  # type: ignore[no-any-return]
+    return call("permute_dims", x, axes=tuple(order))
 
 
 def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
@@ -224,7 +224,7 @@ def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
     first, second = axis_of("swapaxes", x, axis1), axis_of("swapaxes", x, axis2)
     order = list(range(x.ndim))
     order[first], order[second] = second, first
-    return call("permute_dims", x, axes=tuple(order))  # type: ignore[no-any-return]
+    return call("permute_dims", x, axes=tuple(order))
 
 
 # ---- broadcasting ----
@@ -238,7 +238,7 @@ def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
     [[1, 2], [1, 2]]
     """
     x = tensor_operand("broadcast_to", x)
-    return call("broadcast_to", x, shape=shape_of("broadcast_to", shape))  # type: ignore[no-any-return]
+    return call("broadcast_to", x, shape=shape_of("broadcast_to", shape))
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
@@ -303,7 +303,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, *
     tensors = _several("concat", arrays)
     if axis is None:
         tensors, axis = [reshape(x, (-1,)) if x.size else reshape(x, (0,)) for x in tensors], 0
-    return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))  # type: ignore[no-any-return]
+    return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))
 
 
 @told
@@ -318,8 +318,8 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: 
         refuse(stack, surplus, wrong)
     tensors = _listed("stack", arrays)
     if not all(is_quantized(x) and x.dtype is tensors[0].dtype for x in tensors):
-        return _stacked(promoted("stack", *tensors), axis)  # type: ignore[no-any-return]
-    return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)  # type: ignore[no-any-return]
+        return _stacked(promoted("stack", *tensors), axis)
+    return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)
 
 
 def _stacked(tensors: Sequence[Any], axis: int) -> Any:
@@ -364,7 +364,7 @@ def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **
     """
     if surplus or wrong:
         refuse(split, surplus, wrong)
-    return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))  # type: ignore[no-any-return]
+    return exact_or_float(lambda y: _split(y, size, axis), kind_operand("split", x, "FIBQ"))
 
 
 def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
@@ -423,4 +423,4 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
     def entries(y: Any) -> tuple[Any, ...]:
         return tuple(call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis))
 
-    return exact_or_float(entries, x)  # type: ignore[no-any-return]
+    return exact_or_float(entries, x)

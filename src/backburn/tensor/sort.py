@@ -34,7 +34,7 @@ def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, sta
     if surplus or wrong:
         refuse(sort, surplus, wrong)
     y = of_kinds("sort", x, "FIB")
-    return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)  # type: ignore[no-any-return]
+    return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)
 
 
 @told
@@ -51,7 +51,7 @@ def argsort(
     if surplus or wrong:
         refuse(argsort, surplus, wrong)
     x = of_kinds("argsort", x, "FIB")
-    return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)  # type: ignore[no-any-return]
+    return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)
 
 
 def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> tuple[T, IntTensor]:
@@ -64,7 +64,7 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
     """
     y = of_kinds("sort_with_indices", x, "FIB")
     along = axis_of("sort_with_indices", y, axis)
-    return call("sort_with_indices", y, axis=along, descending=descending)  # type: ignore[no-any-return]
+    return call("sort_with_indices", y, axis=along, descending=descending)
 
 
 @told
@@ -82,7 +82,7 @@ def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True,
     if surplus or wrong:
         refuse(topk, surplus, wrong)
     y = of_kinds("topk", x, "FI")
-    return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)  # type: ignore[no-any-return]
+    return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)
 
 
 @told
@@ -102,7 +102,7 @@ def kthvalue(
         refuse(kthvalue, surplus, wrong)
     y = of_kinds("kthvalue", x, "FI")
     along = axis_of("kthvalue", y, axis)
-    return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)  # type: ignore[no-any-return]
+    return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
@@ -126,4 +126,4 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
         if order.dtype.kind != "int" or order.shape != x.shape:
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
         x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
-    return call("searchsorted", x, values, right=side == "right")  # type: ignore[no-any-return]
+    return call("searchsorted", x, values, right=side == "right")

@@ -22,7 +22,7 @@ def erf(x: Tensor, /) -> FloatTensor:
     >>> bb.erf(bb.asarray([0.0, 0.5, float("inf")], dtype="float64"))
     Tensor([0.        , 0.52049988, 1.        ], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("erf", x)  # type: ignore[no-any-return]
+    return unary("erf", x)
 
 
 def erfc(x: Tensor, /) -> FloatTensor:
@@ -32,7 +32,7 @@ def erfc(x: Tensor, /) -> FloatTensor:
     >>> bb.erfc(bb.asarray([0.0, 5.0], dtype="float64"))
     Tensor([1.00000000e+00, 1.53745979e-12], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("erfc", x)  # type: ignore[no-any-return]
+    return unary("erfc", x)
 
 
 def erfinv(x: Tensor, /) -> FloatTensor:
@@ -42,7 +42,7 @@ def erfinv(x: Tensor, /) -> FloatTensor:
     >>> bb.erfinv(bb.asarray([0.0, 0.5, 1.0], dtype="float64"))
     Tensor([0.        , 0.47693628,        inf], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("erfinv", x)  # type: ignore[no-any-return]
+    return unary("erfinv", x)
 
 
 def lgamma(x: Tensor, /) -> FloatTensor:
@@ -56,7 +56,7 @@ def lgamma(x: Tensor, /) -> FloatTensor:
         >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
         Tensor([       inf, 3.17805383], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("lgamma", x)  # type: ignore[no-any-return]
+    return unary("lgamma", x)
 
 
 def digamma(x: Tensor, /) -> FloatTensor:
@@ -70,7 +70,7 @@ def digamma(x: Tensor, /) -> FloatTensor:
         >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
         Tensor([-0.57721566,  2.25175259], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("digamma", x)  # type: ignore[no-any-return]
+    return unary("digamma", x)
 
 
 def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
@@ -84,7 +84,7 @@ def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     """
     if isinstance(x, int) and is_tensor(n):
         raise DTypeError(f"polygamma: the tensor comes first, then the order: bb.polygamma(x, {x})")
-    return call("polygamma", float_operand("polygamma", x), n=n)  # type: ignore[no-any-return]
+    return call("polygamma", float_operand("polygamma", x), n=n)
 
 
 def sinc(x: Tensor, /) -> FloatTensor:
@@ -94,7 +94,7 @@ def sinc(x: Tensor, /) -> FloatTensor:
     >>> bb.sinc(bb.asarray([0.0, 0.5], dtype="float64"))
     Tensor([1.        , 0.63661977], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("sinc", x)  # type: ignore[no-any-return]
+    return unary("sinc", x)
 
 
 def i0(x: Tensor, /) -> FloatTensor:
@@ -104,7 +104,7 @@ def i0(x: Tensor, /) -> FloatTensor:
     >>> bb.i0(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([1.        , 1.26606588], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("i0", x)  # type: ignore[no-any-return]
+    return unary("i0", x)
 
 
 def i1(x: Tensor, /) -> FloatTensor:
@@ -114,4 +114,4 @@ def i1(x: Tensor, /) -> FloatTensor:
     >>> bb.i1(bb.asarray([0.0, 1.0], dtype="float64"))
     Tensor([0.       , 0.5651591], dtype=float64, backend=autodiff(numpy))
     """
-    return unary("i1", x)  # type: ignore[no-any-return]
+    return unary("i1", x)

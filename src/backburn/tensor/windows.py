@@ -58,7 +58,7 @@ def hann_window(
     >>> bb.round(bb.fourier.hann_window(4) * 10).tolist()
     [0.0, 5.0, 10.0, 5.0]
     """
-    return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)  # type: ignore[no-any-return]
+    return _cosines("hann_window", n, periodic, dtype, backend, 0.5, -0.5)
 
 
 def hamming_window(
@@ -70,7 +70,7 @@ def hamming_window(
     >>> bb.round(bb.fourier.hamming_window(4) * 100).tolist()
     [8.0, 54.0, 100.0, 54.0]
     """
-    return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)  # type: ignore[no-any-return]
+    return _cosines("hamming_window", n, periodic, dtype, backend, 0.54, -0.46)
 
 
 def blackman_window(
@@ -82,4 +82,4 @@ def blackman_window(
     >>> bb.round(bb.fourier.blackman_window(4) * 100).tolist()
     [-0.0, 34.0, 100.0, 34.0]
     """
-    return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)  # type: ignore[no-any-return]
+    return _cosines("blackman_window", n, periodic, dtype, backend, 0.42, -0.5, 0.08)

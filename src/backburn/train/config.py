@@ -175,8 +175,7 @@ def _section(tables: Sequence[str]) -> type[BaseModel]:
     section: Any = Config
     for table in tables:
         section = section.model_fields[table].annotation
-    found: type[BaseModel] = section
-    return found
+    return section
 
 
 def _values(names: Sequence[str]) -> list[str]:

@@ -102,8 +102,7 @@ def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, l
         given = flatten_like(out_structure, cotangent, "vjp")
         gradients = _pull(outer, outputs, given, nodes, leaves)
         moved = [lowered(as_recorded(g), k) for g, k in zip(gradients, home, strict=True)]
-        result: tuple[Any, ...] = unflatten(structure, moved)
-        return result
+        return unflatten(structure, moved)
 
     value = unflatten(out_structure, [_value(outer, x, home[0] if home else below) for x in outputs])
     return value, pullback, inputs

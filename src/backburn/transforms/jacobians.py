@@ -92,8 +92,7 @@ def hvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tup
     check_pairs("hvp", primals, tangents)
     if not primals:
         raise ArgumentError("hvp: there is no argument to differentiate for")
-    moved: tuple[Any, ...] = jvp(grad(f, tuple(range(len(primals)))), primals, tangents)[1]
-    return moved
+    return jvp(grad(f, tuple(range(len(primals)))), primals, tangents)[1]
 
 
 def _derivative(
@@ -140,8 +139,7 @@ class _Derivative:
 
     def copies(self) -> tuple[Any, ...]:
         """The arguments, with modules of their own."""
-        made: tuple[Any, ...] = unflatten(self.structure, self.leaves)
-        return made
+        return unflatten(self.structure, self.leaves)
 
     def by_rows(self) -> list[list[Any]]:
         """From a cotangent for each element of the result."""

@@ -183,7 +183,7 @@ class GradientTape(Slots):
         x = self._operand(where, place, mat)
         if len(x.shape) == 1 and shape is not None:
             with scoped(RECORDING, True):
-                return self._level.reshape(x, shape)  # type: ignore[no-any-return]
+                return self._level.reshape(x, shape)
         if len(x.shape) != 2:
             raise ShapeError(
                 f"{where}: slot {place} has shape {list(x.shape)} and is no matrix. Pass the matrix, or make the slot "
@@ -378,7 +378,7 @@ def _recorder(entry: Operation) -> Callable[..., Any]:
     operands = ", ".join(entry.operands)
     text = SHORT.format(name=entry.name, operands=operands, picked=", ".join(picked), slots=slots, new=new)
     exec(text, namespace)
-    return namespace[f"record_{entry.name}"]  # type: ignore[no-any-return]
+    return namespace[f"record_{entry.name}"]
 
 
 def _install(entry: Operation) -> None:

@@ -63,7 +63,7 @@ def index_of(x: Any) -> int | None:
     if isinstance(x, bool) or not hasattr(x, "__index__") or getattr(x, "shape", ()) != ():
         return None
     try:
-        return x.__index__()  # type: ignore[no-any-return]
+        return x.__index__()
     except TypeError:  # a 0-d float array has the method and refuses
         return None
 
