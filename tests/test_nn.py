@@ -790,3 +790,9 @@ def test_batch_norm_in_vmap_tells_of_eval() -> None:
     assert layer.running_mean.tolist() == [0.0, 0.0, 0.0]
     x = normal(2, 4, 3)
     assert bb.vmap(layer.eval())(x).shape == x.shape
+
+
+def test_a_path_that_is_no_string_is_unexpected() -> None:
+    layer = nn.Linear(2, 1)
+    with pytest.raises(ArgumentError, match="unexpected: 3, other"):
+        layer.load_state_dict({**layer.state_dict(), 3: 1, "other": 2})  # type: ignore[dict-item]

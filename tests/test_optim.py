@@ -738,3 +738,22 @@ def test_a_limit_that_is_no_number_is_refused(clip: Any) -> None:
     for limit in ("1", None, -1.0):
         with pytest.raises(ArgumentError, match=f"{clip.__name__}: max_.* is a (positive )?number, not"):
             clip({"a": bb.ones(2)}, limit)
+
+
+def test_an_optimizer_tells_a_model_of_another_dtype() -> None:
+    model, optimizer = nn.Linear(2, 1), Adam()
+    optimizer.step(model, model(bb.ones((1, 2))).sum().backward())
+    wide = model.astype("float64")
+    gradients = wide(bb.ones((1, 2), dtype="float64")).sum().backward()
+    loaded = Adam()
+    loaded.load_state_dict(optimizer.state_dict())
+    for kept in (optimizer, loaded):
+        with pytest.raises(DTypeError, match=r"remembered of weight is float32, and the parameter is float64\[2,1\]"):
+            kept.step(wide, gradients)
+    assert bool((wide.weight == model.weight.astype("float64")).all())
+    Adam().step(wide, gradients)
+
+
+def test_a_number_of_steps_below_0_is_not_loaded() -> None:
+    with pytest.raises(ArgumentError, match="load_state_dict: steps is a number of steps, not -1"):
+        Adam().load_state_dict({"steps": -1})

@@ -188,7 +188,7 @@ class Module:
         known = {path for leaf in leaves for path in leaf.paths}
         if strict:
             missing = [leaf.path for leaf in leaves if not any(path in state for path in leaf.paths)]
-            _refuse_paths(missing, sorted(set(state) - known), known)
+            _refuse_paths(missing, sorted(map(str, set(state) - known)), known)
         fitting: list[tuple[Shared, Tensor]] = []
         problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
         for leaf in leaves:

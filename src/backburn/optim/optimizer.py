@@ -10,7 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.dtypes import float32
+from backburn.base.dtypes import DType, float32
 from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
@@ -268,6 +268,7 @@ class Optimizer(Settled):
             places = self._places = Places(model, is_float_tensor)
             if self._foreign:
                 self._check_paths(places)
+            self._check_dtypes(places)
         return places.leaves
 
     def _check_paths(self, places: Places) -> None:
@@ -281,13 +282,24 @@ class Optimizer(Settled):
             )
         self._foreign = False
 
+    def _check_dtypes(self, places: Places) -> None:
+        """Refuse a model that has become, or has been loaded as, one of another dtype."""
+        remembered = [(leaf, self._memories[leaf.path]) for leaf in places.leaves if leaf.path in self._memories]
+        for leaf, memory in remembered:
+            for value in memory.values:
+                if (kept := memory.backend.dtype(value)) is not _kept_as(leaf.value.dtype):
+                    self._places = None
+                    raise DTypeError(
+                        f"step: what is remembered of {leaf.path} is {kept}, and the parameter is "
+                        f"{describe((leaf.value,))}: an optimizer belongs to one model"
+                    )
+
     def _memory(self, leaf: Shared, k: AnyBackend) -> Memory:
         """What is remembered of a parameter, on the backend where it is updated."""
         memory = self._memories.get(leaf.path)
         x = leaf.value
         if memory is None:
-            dtype = float32 if x.dtype.bits < 32 else x.dtype
-            values = [k.full(x.shape, 0.0, dtype) for _ in self.remembers]
+            values = [k.full(x.shape, 0.0, _kept_as(x.dtype)) for _ in self.remembers]
             memory = self._memories[leaf.path] = Memory(k, 0, values, True)
             return memory
         if memory.backend is not k and memory.backend != k:
@@ -375,12 +387,20 @@ class Optimizer(Settled):
 _NOWHERE: Any = None
 
 
+def _kept_as(dtype: DType) -> DType:
+    """The dtype of what is remembered of a parameter."""
+    return float32 if dtype.bits < 32 else dtype
+
+
 def _count(name: str, steps: Any) -> int:
     """A number of steps; also of an array, as files have them."""
     try:
-        return index(steps)
+        count = index(steps)
     except TypeError:
         raise DTypeError(f"load_state_dict: {name} is an integer, not {steps!r}") from None
+    if count < 0:
+        raise ArgumentError(f"load_state_dict: {name} is a number of steps, not {count}")
+    return count
 
 
 def _tensor(x: Any) -> Any:
