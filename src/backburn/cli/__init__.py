@@ -42,7 +42,8 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
     from backburn import __version__
 
-    top = argparse.ArgumentParser("backburn", description="Train, evaluate, check a backend, and look at what is installed.")
+    words = "Train, evaluate, check a backend, and look at what is installed."
+    top = argparse.ArgumentParser("backburn", description=words)
     top.add_argument("--version", action="version", version=f"backburn {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -67,7 +67,7 @@ def inner_of(backend: AnyBackend) -> AnyBackend | None:
     return getattr(backend, "inner_backend", None)
 
 
-def _base(backend: AnyBackend) -> AnyBackend:
+def innermost(backend: AnyBackend) -> AnyBackend:
     """The backend that computes, under all levels."""
     while (inner := inner_of(backend)) is not None:
         backend = inner
@@ -123,7 +123,7 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
             continue
         if levels_between(x._backend, backend) is None:
             if levels_between(backend, x.backend) is None:
-                if _base(x.backend) == _base(backend):
+                if innermost(x.backend) == innermost(backend):
                     raise BackendMismatchError(
                         f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
                         f"carried out of the function that made it: return it from there (has_aux=True lets grad "

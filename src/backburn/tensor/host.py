@@ -19,10 +19,12 @@ from backburn.tensor.dispatch import (
     describe,
     exhausted,
     inner_of,
+    innermost,
     is_tensor,
     kind_operand,
     levels_between,
     lift,
+    tensor_operand,
     wrap,
 )
 
@@ -111,18 +113,12 @@ def asarray(
 
 def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
     """``x`` on another level over the same backend; on another backend only if the user says so, with ``to``."""
-    if _innermost(x.backend) != _innermost(target):
+    if innermost(x.backend) != innermost(target):
         raise BackendMismatchError(
             f"{name}: the tensor lives on another backend: {describe((x,))}. Nothing is moved by itself: write "
             f"bb.to(x, {target.spec!r})"
         )
     return to(x, target)
-
-
-def _innermost(backend: AnyBackend) -> AnyBackend:
-    while (inner := inner_of(backend)) is not None:
-        backend = inner
-    return backend
 
 
 def host_array(obj: Any, dtype: DType | None = None) -> Any:
@@ -237,10 +233,6 @@ def _integers(array: Any) -> bool:
     return bool(array.size) and all(isinstance(x, int) for x in array.reshape(-1))
 
 
-def _no_tensor(name: str, value: Any) -> DTypeError:
-    return DTypeError(f"{name}: takes a tensor, not {type(value).__name__}. bb.asarray(...) makes one")
-
-
 def quantized_parts(x: Any) -> tuple[Any, Any, Any]:
     """The stored values, steps, and zero points or None of a quantized tensor, as host arrays."""
     while inner_of(x.backend) is not None:
@@ -254,9 +246,7 @@ def quantized_from_parts(
 ) -> Any:
     """The quantized tensor whose :func:`quantized_parts` are given, on ``backend``."""
     target = as_backend(backend)
-    k = target
-    while (inner := inner_of(k)) is not None:
-        k = inner
+    k = innermost(target)
     made = wrap(k.quantized_from_parts(values, scale, zero, dtype=dtype, shape=tuple(shape)), k)
     return to(made, target)
 
@@ -363,8 +353,7 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
         Tensor([1.], dtype=float32, backend=autodiff(numpy))
     """
     target = as_backend(backend)
-    if not is_tensor(x):
-        raise _no_tensor("to", x)
+    x = tensor_operand("to", x)
     if x.backend is target or x.backend == target:
         return x
     if levels_between(x.backend, target) is not None:
@@ -385,8 +374,7 @@ def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:
         True
     """
     target = as_backend(backend)
-    if not is_tensor(x):
-        raise _no_tensor("from_inner", x)
+    x = tensor_operand("from_inner", x)
     if levels_between(x.backend, target) is None:
         raise ArgumentError(f"from_inner: {target.spec} does not wrap {x.backend.spec}, where the tensor lives")
     return to(x, target)

@@ -16,7 +16,7 @@ from backburn.base.replay import REPLAY, Carrier, Recording, plays
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
-from backburn.tensor.dispatch import describe, inner_of, one_of
+from backburn.tensor.dispatch import describe, innermost, one_of
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
@@ -321,10 +321,7 @@ def _base(slots: _Slots, inputs: _Inputs) -> Any:
     """The backend that computes."""
     if not slots.tensors and not inputs.tensors:
         raise ArgumentError("capture: neither the state nor the batch has a tensor")
-    k: Any = (slots.tensors or inputs.tensors)[0].backend
-    while (inner := inner_of(k)) is not None:
-        k = inner
-    return k
+    return innermost((slots.tensors or inputs.tensors)[0].backend)
 
 
 def _description(x: Tensor) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import innermost
 from backburn.tensor.host import asarray, fixed_noise
 from backburn.transforms.derivatives import jvp, vjp
 from backburn.transforms.levels import check_function, float_leaves, is_no_float
@@ -87,11 +88,4 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
 
 def _noise(x: FloatTensor, seed: int) -> Any:
     """Fixed uneven numbers, none near 0, in the shape of ``x``."""
-    return asarray(fixed_noise(x.shape, seed), dtype=x.dtype, backend=_base(x))
-
-
-def _base(x: FloatTensor) -> Any:
-    k: Any = x.backend
-    while hasattr(k, "inner_backend"):
-        k = k.inner_backend
-    return k
+    return asarray(fixed_noise(x.shape, seed), dtype=x.dtype, backend=innermost(x.backend))
