@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import TypeVar
 
@@ -72,6 +72,23 @@ class Capabilities:
         return use in self.dtypes.get(dtype, ())
 
 
+if TYPE_CHECKING:
+    from abc import ABCMeta as _Asked  # what the metaclass of protocols is to a type checker
+else:
+
+    class _Asked(type(Protocol)):
+        """``isinstance`` with one of the two protocols asks what :func:`is_backend` and :func:`is_autodiff` do."""
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            asks = _ASKS.get(cls)
+            return super().__instancecheck__(instance) if asks is None else asks(type(instance))
+
+        def __subclasscheck__(cls, kind: type) -> bool:
+            asks = _ASKS.get(cls)
+            return super().__subclasscheck__(kind) if asks is None else asks(kind)
+
+
+@runtime_checkable
 class Backend(
     Create[F, I, B, Q],
     Arithmetic[F, I, B, Q],
@@ -100,6 +117,7 @@ class Backend(
     Random[F, I, B, Q],
     Optimize[F, I, B, Q],
     Protocol[F, I, B, Q],
+    metaclass=_Asked,
 ):
     """A bag of functions over opaque primitives of four kinds: float, int, bool and quantized.
 
@@ -196,6 +214,7 @@ BoolsOf: TypeAlias = Wraps[Kinds[Any, Any, BI, Any]]
 QuantizedsOf: TypeAlias = Wraps[Kinds[Any, Any, Any, QI]]
 
 
+@runtime_checkable
 class AutodiffBackend(Backend[F, I, B, Q], Protocol[F, I, B, Q, BK_co, G]):
     """A backend that differentiates: Burn's trait of the same name, method for method.
 
@@ -316,3 +335,7 @@ def is_autodiff(value: object) -> bool:
 def _differentiates(kind: type) -> bool:
     """The answer for the objects of a class; every tensor that is made asks."""
     return is_class_of_backends(kind) and all(hasattr(kind, name) for name in AUTODIFF_METHODS)
+
+
+#: What ``isinstance`` and ``issubclass`` with the two protocols ask of a class.
+_ASKS: dict[Any, Callable[[type], bool]] = {Backend: is_class_of_backends, AutodiffBackend: _differentiates}

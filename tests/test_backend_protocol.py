@@ -1,0 +1,72 @@
+"""The two protocols of the contract at run time: what is a backend, and what differentiates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import backburn as bb
+from backburn.backend import (
+    AUTODIFF_METHODS,
+    OPERATIONS,
+    AutodiffBackend,
+    Backend,
+    Wrapper,
+    is_autodiff,
+    is_backend,
+)  # fmt: skip
+from backburn_null import NullBackend
+from backburn_numpy import NumpyBackend
+
+BASE = NumpyBackend()
+REQUIRED = ["spec", "dtype", "capabilities", *(e.name for e in OPERATIONS.values() if e.required)]
+
+#: A class that subclasses nothing and has what every backend has.
+Structural = type("Structural", (), {name: getattr(NumpyBackend, name) for name in REQUIRED})
+#: One that differentiates, too.
+Differentiating = type(
+    "Differentiating", (), {name: getattr(bb.Autodiff, name) for name in (*REQUIRED, *AUTODIFF_METHODS)}
+)
+
+
+class Counting(Wrapper):
+    name = "counting"
+
+
+class Delegating:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(BASE, name)
+
+
+@pytest.mark.parametrize(
+    ("value", "backend", "autodiff"),
+    [
+        (BASE, True, False),
+        (NullBackend(), True, False),
+        (bb.Autodiff(BASE), True, True),
+        (bb.Autodiff(bb.Autodiff(BASE)), True, True),
+        (bb.Forward(BASE), True, False),
+        (Counting(BASE), True, False),
+        (Structural(), True, False),
+        (Differentiating(), True, True),
+        (Delegating(), False, False),
+        (NumpyBackend, False, False),
+        ("numpy", False, False),
+        (None, False, False),
+    ],
+    ids=repr,
+)
+def test_isinstance_asks_what_is_backend_and_is_autodiff_do(value: Any, backend: bool, autodiff: bool) -> None:
+    assert (isinstance(value, Backend), isinstance(value, AutodiffBackend)) == (backend, autodiff)
+    assert (issubclass(type(value), Backend), issubclass(type(value), AutodiffBackend)) == (backend, autodiff)
+    assert (is_backend(value), is_autodiff(value)) == (backend, autodiff)
+
+
+def test_a_class_of_backends_is_asked_as_any_class() -> None:
+    """What the protocols ask is theirs: their subclasses tell their own objects from others."""
+    assert isinstance(BASE, NumpyBackend) and issubclass(NumpyBackend, NumpyBackend)
+    assert not isinstance(NullBackend(), NumpyBackend)
+    assert not isinstance(bb.Autodiff(BASE), NumpyBackend)
+    assert isinstance(bb.Autodiff(BASE), bb.Autodiff) and not isinstance(BASE, bb.Autodiff)
+    assert not isinstance(Structural(), NumpyBackend)
