@@ -81,6 +81,12 @@ def test_an_expression_is_a_string(value: Any) -> None:
         load_backend(value)
 
 
+def test_a_backend_needs_no_loading() -> None:
+    value: Any = load_backend("numpy")
+    with pytest.raises(SpecError, match="<backend numpy>, which is a backend already"):
+        load_backend(value)
+
+
 # ---- loading ----
 
 

@@ -75,7 +75,8 @@ def parse(text: object) -> Expression:
     Expression(text=..., start=9, name='cupy', device=1, options={'float_dtype': 'bfloat16'})
     """
     if not isinstance(text, str):
-        raise SpecError(f"a backend expression is a string such as 'autodiff(numpy)', not {text!r}")
+        what = f"{text!r}, which is a backend already" if hasattr(text, "spec") else repr(text)
+        raise SpecError(f"a backend expression is a string such as 'autodiff(numpy)', not {what}")
     parser = _Parser(text)
     expression = parser.expression()
     if parser.peek():
