@@ -70,6 +70,11 @@ def test_counts() -> None:
     assert bb.bincount(x, weights=bb.asarray(weights)).tolist() == np.bincount(array, weights).tolist()
     assert bb.bincount(bb.asarray(array[:0]), minlength=2).tolist() == [0, 0]
     assert bb.bincount(x).dtype is bb.int64
+    many = bb.asarray([100, 100, 100], dtype="int8")
+    for narrow, dtype in ((many, bb.int64), (many.astype("uint8"), bb.uint64)):
+        counts = bb.bincount(bb.asarray([0, 0, 0]), weights=narrow)
+        assert (counts.tolist(), counts.dtype) == ([300], dtype)
+        assert bb.histogram(bb.zeros(3), bins=1, weights=narrow).counts.tolist() == [300]
     w = bb.asarray(weights, backend="autodiff(numpy)").require_grad()
     total = (bb.bincount(x.to("autodiff(numpy)"), weights=w) * bb.asarray([1.0, 2.0, 3.0, 4.0], dtype="float64")).sum()
     assert w.grad(total.backward()).tolist() == [4.0, 2.0, 4.0, 1.0]  # type: ignore[union-attr]

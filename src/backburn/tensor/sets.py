@@ -24,6 +24,7 @@ from backburn.tensor.dispatch import (
     promoted,
     tensor_operand,
 )
+from backburn.tensor.reduce import accumulated
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -131,7 +132,7 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
 def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of the numbers 0, 1, ... up to the largest occurs in a vector of integers, in int64.
 
-    With ``weights``, a number for each element, these are added up instead, in their dtype and with gradients. The
+    With ``weights``, a number for each element, these are added up instead, as :func:`sum` does it, with gradients. The
     result has ``minlength`` elements at least. Raises :class:`OutOfRangeError` for a negative number,
     :class:`DTypeError` for elements that are no integers, :class:`ShapeError` for other shapes.
 
@@ -165,7 +166,7 @@ def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
     if weights is None:
         values = made("full", places.backend, shape=places.shape, value=1, dtype=int64)
     else:
-        values = kind_operand(name, weights, "FI")
+        values = accumulated(name, kind_operand(name, weights, "FI"), None)
         if values.shape != places.shape:
             raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
     zeros = made("zeros", values.backend, shape=(length,), dtype=values.dtype)
