@@ -387,7 +387,7 @@ def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.M
             ("bfloat16", cublaslt.COMPUTE_FLOAT, 3, True, 16), ("float64", cublaslt.COMPUTE_DOUBLE, 1, False, 8),
         ):  # fmt: skip
             taken.clear()
-            matrices = (4, 24, False), (6, 0, True)
+            matrices = cublaslt.Layout(4, 24, False), cublaslt.Layout(6, 0, True)
             kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, biased, (256, 128, 64, 4), dtype)
             with pytest.raises(cublaslt.CUBLASError, match=r"AlgoGetHeuristic fails with cublasStatus_t 1$"):
                 cublaslt.Plan(kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import operator
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ import numpy as np
 WORKSPACE = 32 << 20
 #: The alignment of memory, in bytes, beyond which it makes no difference.
 ALIGNMENT = 256
+#: That of so many operands, each aligned as far as it matters.
+ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4)}
 #: The versions of CUDA whose interface this is.
 VERSIONS = (12, 13)
 
@@ -137,10 +140,9 @@ def _set(name: str, of: int, attribute: int, value: Any) -> None:
 # ---- products ----
 
 
-class Matrix(NamedTuple):
-    """An operand by columns, or several that lie ``step`` elements apart; ``transposed`` if it is to be taken so."""
+class Layout(NamedTuple):
+    """How an operand lies by columns, or several, ``step`` elements apart; ``transposed`` if it is to be taken so."""
 
-    address: int
     leading: int
     step: int
     transposed: bool
@@ -154,8 +156,8 @@ class Kind(NamedTuple):
     columns: int
     length: int
     batch: int
-    left: tuple[int, int, bool]
-    right: tuple[int, int, bool]
+    left: Layout
+    right: Layout
     dtype: str
     compute: int
     biased: bool
@@ -164,22 +166,21 @@ class Kind(NamedTuple):
 
 
 def multiply(
-    device: int, left: Matrix, right: Matrix, out: int, rows: int, columns: int, length: int, count: int, dtype: str,
-    tf32: bool, bias: int | None = None, result: str | None = None,
+    device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: tuple[int, ...], dtype: str, tf32: bool,
+    result: str,
 ) -> bool:  # fmt: skip
-    """``out = left @ right + bias``, all by columns, where ``bias`` has an element for each row; False if it cannot be.
+    """``out = left @ right + bias``, all by columns; False if it cannot be.
 
-    ``out`` lies without gaps; it is of the dtype ``result``, that of the operands if not given. ``count`` is the number
-    of products. The work goes to the current stream.
+    ``places`` are the addresses of the operands, of ``out``, and if there is one, of the ``bias``, with an element for
+    each row. ``sizes`` are the rows and columns of the result, the length of the sums, and the number of products.
+    ``out`` lies without gaps, and is of the dtype ``result``. The work goes to the current stream.
     """
     if library() is None:
         return False
-    places = (left.address, right.address, out) if bias is None else (left.address, right.address, out, bias)
-    kind = Kind(
-        device, rows, columns, length, count, left[1:], right[1:], dtype, compute_type(dtype, tf32), bias is not None,
-        tuple(alignment(place) for place in places), result or dtype,
-    )  # fmt: skip
-    return plan(kind).run(left.address, right.address, out, bias)
+    aligned = not functools.reduce(operator.or_, places) % ALIGNMENT
+    alignments = ALIGNED[len(places)] if aligned else tuple(map(alignment, places))
+    kind = Kind(device, *sizes, left, right, dtype, compute_type(dtype, tf32), len(places) == 4, alignments, result)
+    return plan(kind).run(*places)
 
 
 def compute_type(dtype: str, tf32: bool) -> int:
@@ -212,7 +213,7 @@ class Plan:
         self._zero = self._one + self._factors.itemsize
         self._what = self._kept("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
         for attribute, matrix in ((TRANSPOSE_A, kind.left), (TRANSPOSE_B, kind.right)):
-            _set("MatmulDesc", self._what, attribute, _I(matrix[2]))
+            _set("MatmulDesc", self._what, attribute, _I(matrix.transposed))
         self._biased = kind.biased
         if kind.biased:
             _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(ADD_BIAS))
@@ -265,7 +266,7 @@ class Plan:
             raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 
-    def run(self, left: int, right: int, out: int, bias: int | None) -> bool:
+    def run(self, left: int, right: int, out: int, bias: int | None = None) -> bool:
         """Multiply what lies at these addresses; False if cuBLASLt has no algorithm for it."""
         best = self._found
         if best is None:

@@ -11,7 +11,6 @@ import functools
 import importlib
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -20,6 +19,7 @@ import numpy as np
 from backburn.backend.shapes import matmul as product_shape
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import cublaslt
+from backburn_cupy.cublaslt import Layout
 
 Array = Any
 Shape = tuple[int, ...]
@@ -35,19 +35,31 @@ _FACTORS: dict[bool, Any] = {False: np.array([1, 0], np.float32), True: np.array
 _ADDRESSES = {wide: (array.ctypes.data, array.ctypes.data + array.itemsize) for wide, array in _FACTORS.items()}
 
 
+_shape_of_matmul = functools.lru_cache(maxsize=4096)(product_shape)
+
+
 def matmul(k: Any, x: Array, y: Array, /) -> Array:
-    shape = product_shape(x.shape, y.shape)
+    shape = _shape_of_matmul(x.shape, y.shape)
     if x.dtype.kind in "iub":
         return cupy.matmul(x, y)
     left = x.reshape(1, -1) if x.ndim == 1 else x
     right = y.reshape(-1, 1) if y.ndim == 1 else y
-    return product(k, left, right).reshape(shape)
+    result = product(k, left, right)
+    return result if result.shape == shape else result.reshape(shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shape_of_linear(x: Shape, weight: Shape, bias: Shape | None) -> Shape:
+    rule = OPERATIONS["linear"].shape
+    assert rule is not None
+    shape: Shape = rule(x, weight, bias)
+    return shape
 
 
 def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
-    rule = OPERATIONS["linear"].shape
-    assert rule is not None
-    shape = rule(x.shape, weight.shape, None if bias is None else bias.shape)
+    shape = _shape_of_linear(x.shape, weight.shape, None if bias is None else bias.shape)
+    if len(shape) == 2:
+        return product(k, x, weight, bias)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return product(k, rows, weight, bias).reshape(shape)
 
@@ -61,11 +73,14 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
         # One large product is faster than a stack of small ones.
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         return product(k, rows, y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
-    stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2]) if x.ndim > 2 or y.ndim > 2 else ()
     out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
     if not out.size or not x.shape[-1]:
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)
+    if not stack:
+        gemm(k, _usable(x), _usable(y), out, bias)
+        return out
     x, y = (cupy.broadcast_to(_usable(o), (*stack, *o.shape[-2:])) for o in (x, y))
     inner = _even_axes(stack, x, y)
     if math.prod(stack[:inner]) > CALLS:
@@ -80,20 +95,12 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
 # ---- how operands lie ----
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A matrix for cuBLAS, which counts by columns: its leading dimension, and whether its rows are the columns."""
-
-    leading: int
-    transposed: bool
-
-
 @functools.lru_cache(maxsize=4096)
 def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
-    """How the matrices of the last two axes lie, or None where cuBLAS cannot read them so.
+    """How the matrices of the last two axes lie, in an even stack, or None where cuBLAS cannot read them so.
 
     >>> layout((2, 3), (12, 4), 4), layout((3, 2), (4, 12), 4), layout((2, 2), (12, 8), 4)
-    (Layout(leading=3, transposed=False), Layout(leading=3, transposed=True), None)
+    (Layout(leading=3, step=0, transposed=False), Layout(leading=3, step=0, transposed=True), None)
     """
     rows, columns = shape[-2:]
     by_row, by_column = strides[-2:]
@@ -101,15 +108,22 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
         return None
     by_row, by_column = by_row // itemsize, by_column // itemsize
     # The stride of an axis of one element says nothing.
+    step = next((s // itemsize for n, s in zip(shape[-3::-1], strides[-3::-1], strict=True) if n != 1), 0)
     if columns == 1 or by_column == 1:
         leading = by_row if rows > 1 else max(columns, 1)
         if leading >= columns:
-            return Layout(leading, False)
+            return Layout(leading, step, False)
     if rows == 1 or by_row == 1:
         leading = by_column if columns > 1 else max(rows, 1)
         if leading >= rows:
-            return Layout(leading, True)
+            return Layout(leading, step, True)
     return None
+
+
+@functools.cache
+def _name(dtype: Any) -> str:
+    """The name of a dtype, which NumPy puts together each time."""
+    return str(dtype.name)
 
 
 def _usable(x: Array) -> Array:
@@ -144,35 +158,24 @@ def _even(stack: Shape, strides: Shape) -> int:
     return first
 
 
-def _step(x: Array) -> int:
-    """The elements from one matrix of an even stack to the next."""
-    for n, stride in zip(reversed(x.shape[:-2]), reversed(x.strides[:-2]), strict=True):
-        if n != 1:
-            return int(stride) // int(x.itemsize)
-    return 0
-
-
 # ---- the libraries ----
 
 
 def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> None:
     """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
-    left, right = (layout(o.shape, o.strides, o.itemsize) for o in (x, y))
+    left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
     assert left is not None
     assert right is not None
-    m, n, length, count = x.shape[-2], y.shape[-1], x.shape[-1], math.prod(x.shape[:-2])
     # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
-    first = cublaslt.Matrix(y.data.ptr, right.leading, _step(y), right.transposed)
-    second = cublaslt.Matrix(x.data.ptr, left.leading, _step(x), left.transposed)
-    sizes = (n, m, length, count)
+    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
+    places = (y.data.ptr, x.data.ptr, out.data.ptr)
+    options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
     if bias is not None:
         bias = cupy.ascontiguousarray(bias)
-    options = (k.number, first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32)
-    result = out.dtype.name
-    if bias is not None and cublaslt.multiply(*options, bias.data.ptr, result):
-        return
-    if not cublaslt.multiply(*options, None, result):
-        _by_cublas(first, second, out.data.ptr, *sizes, x.dtype.name, k.allow_tf32, result)
+        if cublaslt.multiply(k.number, (*places, bias.data.ptr), *options):
+            return
+    if not cublaslt.multiply(k.number, places, *options):
+        _by_cublas(places, *options)
     if bias is not None:
         cupy.add(out, bias, out=out)
 
@@ -184,21 +187,22 @@ def cublas() -> Any:
 
 
 def _by_cublas(
-    first: cublaslt.Matrix, second: cublaslt.Matrix, out: int, m: int, n: int, length: int, count: int, dtype: str,
-    allow_tf32: bool, result: str,
-) -> None:  # fmt: skip
+    places: tuple[int, ...], left: Layout, right: Layout, sizes: Shape, dtype: str, allow_tf32: bool, result: str
+) -> None:
     """The product by columns through CuPy, which no graph can record."""
     kind, compute, made = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32), cublaslt.TYPES[result]
     one, zero = _ADDRESSES[dtype == "float64"]
     handle = cupy.cuda.device.get_cublas_handle()
-    ways = (int(first.transposed), int(second.transposed))
+    ways = (int(left.transposed), int(right.transposed))
+    m, n, length, count = sizes
+    first, second, out = places
     if count == 1:
         cublas().gemmEx(
-            handle, *ways, m, n, length, one, first.address, kind, first.leading, second.address, kind, second.leading,
-            zero, out, made, m, compute, DEFAULT_ALGORITHM,
+            handle, *ways, m, n, length, one, first, kind, left.leading, second, kind, right.leading, zero, out, made,
+            m, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
     else:
         cublas().gemmStridedBatchedEx(
-            handle, *ways, m, n, length, one, first.address, kind, first.leading, first.step, second.address, kind,
-            second.leading, second.step, zero, out, made, m, m * n, count, compute, DEFAULT_ALGORITHM,
+            handle, *ways, m, n, length, one, first, kind, left.leading, left.step, second, kind, right.leading,
+            right.step, zero, out, made, m, m * n, count, compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
