@@ -2,9 +2,9 @@
 
 NaN and infinities are values, so no operation warns of them. An ``np.errstate`` around every call would cost more than
 most calls, and ``np.seterr`` would change the user's NumPy: instead NumPy's RuntimeWarning is ignored where it points
-to the modules of this package. Where a program makes errors of all warnings later, tensors, ``Autodiff``, gradients and
-tapes see to it (:func:`backburn.base.quiet.silence`). One that calls the backend itself then, or that shows all warnings
-by a filter that is added later and so comes first (``warnings.simplefilter("always")``), says again
+to the modules of this package. Where a program makes errors of all warnings later, tensors, ``Autodiff``, gradients
+and tapes see to it (:func:`backburn.base.quiet.silence`). One that calls the backend itself then, or that shows all
+warnings by a filter that is added later and so comes first (``warnings.simplefilter("always")``), says again
 ``backburn.base.quiet.ignore_warnings("backburn_numpy")``. pytest is told by its option
 ``filterwarnings = ["ignore::RuntimeWarning:backburn_numpy"]``.
 """

@@ -11,6 +11,7 @@ from backburn.backend.quantized import Quantized
 from backburn.base.dtypes import DType, as_dtype
 from backburn_numpy import memory
 from backburn_numpy.quantize import dequantize
+from backburn_numpy.ufuncs import quietly
 
 Array = Any
 Shape = tuple[int, ...]
@@ -63,5 +64,6 @@ def eye(n: int, m: int, offset: int, dtype: DType) -> Array:
     return np.eye(n, m, offset, dtype.dtype)
 
 
+@quietly
 def linspace(start: float, stop: float, num: int, endpoint: bool, dtype: DType) -> Array:
     return np.linspace(start, stop, num, endpoint, dtype=dtype.dtype)

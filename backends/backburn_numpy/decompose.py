@@ -12,15 +12,12 @@ from backburn.backend.decompose import EPS, LEADING
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn_numpy.reduce import narrowed, widened
+from backburn_numpy.ufuncs import quietly
 
 Array = Any
 
 
-#: For what NumPy's own modules would warn of, such as rounding to float32: warnings of this package alone are filtered.
-_quietly = np.errstate(all="ignore")
-
-
-@_quietly
+@quietly
 def _attempt(
     function: Callable[..., Any], x: Array, *others: Any, why: str, error: type[LinearAlgebraError], **options: Any
 ) -> Any:
@@ -79,6 +76,7 @@ def lu(x: Array, /) -> tuple[Array, Array, Array]:
     return order.reshape(x.shape[:-1]), narrowed(lower, x), narrowed(np.triu(y)[..., :inner, :], x)
 
 
+@quietly
 def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     q, r = np.linalg.qr(widened(x), mode="complete" if complete else "reduced")
     inner = min(x.shape[-2:])
@@ -135,18 +133,18 @@ def inv(x: Array, /) -> Array:
     return narrowed(_attempt(np.linalg.inv, widened(x), why="is singular", error=SingularMatrixError), x)
 
 
-@_quietly
+@quietly
 def det(x: Array, /) -> Array:
     return np.asarray(np.linalg.det(widened(x)), x.dtype)
 
 
-@_quietly
+@quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     sign, logarithm = np.linalg.slogdet(widened(x))
     return np.asarray(sign, x.dtype), np.asarray(logarithm, x.dtype)
 
 
-@_quietly
+@quietly
 def cofactors(x: Array, /) -> Array:
     wide = widened(x)
     inverse = wide

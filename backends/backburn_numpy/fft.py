@@ -8,15 +8,18 @@ import numpy as np
 
 from backburn.backend.fft import _irfft as check_shapes
 from backburn_numpy.reduce import narrowed, widened
+from backburn_numpy.ufuncs import quietly
 
 Array = Any
 
 
+@quietly
 def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
     result = np.fft.rfft(widened(x), axis=axis)
     return narrowed(result.real, x), narrowed(result.imag, x)
 
 
+@quietly
 def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
     check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would cut, or fill up with zeros
     numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)

@@ -21,6 +21,9 @@ Array = Any
 
 FLOAT32, LARGEST = np.dtype(np.float32), 1 << 53
 
+#: For what NumPy has written in Python: its warnings point to its own modules, and those of this package are ignored.
+quietly = np.errstate(all="ignore")
+
 #: The kernels that do what a function of NumPy's does, and those that take the number from the left.
 KERNELS: dict[np.ufunc, str] = {
     np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",

@@ -10,6 +10,7 @@ import functools
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +29,7 @@ from backburn.base.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from backburn.base.quiet import silence
+from backburn.base.quiet import quietly, silence
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -503,7 +504,7 @@ def shape_of(name: str, shape: Any) -> tuple[int, ...]:
 def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     """The tensor that an operation without operands makes on ``backend``."""
     try:
-        primitive = getattr(backend, name)(**attributes)
+        primitive = quietly(backend, partial(getattr(backend, name), **attributes))
     except Exception as error:
         if isinstance(error, MemoryError) and not isinstance(error, BackburnError):
             raise _too_large(OPERATIONS[name], backend, attributes) from error

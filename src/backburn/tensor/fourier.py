@@ -10,7 +10,7 @@ elements :class:`ShapeError`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
@@ -30,7 +30,7 @@ from backburn.tensor.dispatch import (
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor
+    from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
     "Complex",
@@ -52,6 +52,9 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+T = TypeVar("T", bound="Tensor")
 
 #: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
 NORMS = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
@@ -98,7 +101,7 @@ def _pair(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
 # ---- transforms ----
 
 
-def rfft(x: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Complex:
+def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Complex:
     """The transform of real numbers, for the frequencies from 0 to n // 2.
 
     >>> import backburn as bb
@@ -114,7 +117,7 @@ def rfft(x: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str =
 
 
 def irfft(
-    real: FloatTensor, imag: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    real: Tensor, imag: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> FloatTensor:
     """The ``n`` real numbers that have this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
 
@@ -133,8 +136,8 @@ def irfft(
 
 
 def fft(
-    real: FloatTensor,
-    imag: FloatTensor | None = None,
+    real: Tensor,
+    imag: Tensor | None = None,
     /,
     *,
     n: int | None = None,
@@ -169,7 +172,7 @@ def _spectrum(x: Any, axis: int) -> tuple[Any, Any]:
 
 
 def ifft(
-    real: FloatTensor, imag: FloatTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    real: Tensor, imag: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex:
     """The inverse of :func:`fft`.
 
@@ -223,7 +226,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBacken
     return _numbers(length, d, 0, length // 2 + 1, dtype, backend)
 
 
-def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
+def fftshift(x: T, /, *, axis: int = -1) -> T:
     """``x`` with frequency 0 in the middle of ``axis``.
 
     >>> import backburn as bb
@@ -234,7 +237,7 @@ def fftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
     return call("roll", x, shift=(x.shape[along] // 2,), axis=(along,))
 
 
-def ifftshift(x: FloatTensor, /, *, axis: int = -1) -> FloatTensor:
+def ifftshift(x: T, /, *, axis: int = -1) -> T:
     """The inverse of :func:`fftshift`.
 
     >>> import backburn as bb
@@ -259,12 +262,12 @@ def _window(name: str, window: Any, size: int, like: Any) -> Any:
 
 
 def stft(
-    x: FloatTensor,
+    x: Tensor,
     size: int,
     /,
     *,
     hop: int | None = None,
-    window: FloatTensor | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     pad_mode: str = "reflect",
     norm: str = "backward",
@@ -299,13 +302,13 @@ def stft(
 
 
 def istft(
-    real: FloatTensor,
-    imag: FloatTensor,
+    real: Tensor,
+    imag: Tensor,
     /,
     *,
     size: int | None = None,
     hop: int | None = None,
-    window: FloatTensor | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     length: int | None = None,
     norm: str = "backward",

@@ -34,17 +34,12 @@ T = TypeVar("T", bound="Tensor")
 Axis = int | Sequence[int] | None
 
 
-def of_kinds(name: str, value: Any, kinds: str) -> Any:
-    """``value`` as a tensor of one of ``kinds``; others are refused."""
-    return kind_operand(name, value, kinds)
-
-
 def accumulated(name: str, value: Any, dtype: Any) -> Any:
     """A tensor in the dtype in which ``name`` adds or multiplies: ``dtype``, else the widest integer for integers.
 
     Truth values are counted in int64; floats stay what they are.
     """
-    x = of_kinds(name, value, "FIB")
+    x = kind_operand(name, value, "FIB")
     if dtype is not None:
         return cast(x, accepted(name, as_dtype(dtype), "FI", (x,)))
     if x.dtype.kind == "float":
@@ -124,7 +119,7 @@ def count_nonzero(
     """
     if surplus or wrong:
         refuse(count_nonzero, surplus, wrong)
-    x = of_kinds("count_nonzero", x, "FIB")
+    x = kind_operand("count_nonzero", x, "FIB")
     return call("count_nonzero", x, axis=axes_of("count_nonzero", x, axis), keepdims=keepdims)
 
 
@@ -145,7 +140,7 @@ def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     """
     if surplus or wrong:
         refuse(max, surplus, wrong)
-    y = of_kinds("max", x, "FI")
+    y = kind_operand("max", x, "FI")
     return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)
 
 
@@ -162,7 +157,7 @@ def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     """
     if surplus or wrong:
         refuse(min, surplus, wrong)
-    y = of_kinds("min", x, "FI")
+    y = kind_operand("min", x, "FI")
     return call("min", y, axis=axes_of("min", y, axis), keepdims=keepdims)
 
 
@@ -176,7 +171,7 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
         >>> bb.max_abs(bb.asarray([2.0, -7.0])).item()
         7.0
     """
-    y = of_kinds("max_abs", x, "FI")
+    y = kind_operand("max_abs", x, "FI")
     return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)
 
 
@@ -215,7 +210,7 @@ def argmin(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: boo
 
 def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     """``name`` (argmax or argmin) along one axis, or over all elements in row-major order."""
-    x = of_kinds(name, x, "FI")
+    x = kind_operand(name, x, "FI")
     if axis is not None:
         return call(name, x, axis=axis_of(name, x, axis), keepdims=keepdims)
     index = call(name, call("reshape", x, shape=(x.size,)), axis=0)
@@ -237,7 +232,7 @@ def max_with_indices(
     """
     if surplus or wrong:
         refuse(max_with_indices, surplus, wrong)
-    y = of_kinds("max_with_indices", x, "FI")
+    y = kind_operand("max_with_indices", x, "FI")
     return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)
 
 
@@ -256,7 +251,7 @@ def min_with_indices(
     """
     if surplus or wrong:
         refuse(min_with_indices, surplus, wrong)
-    y = of_kinds("min_with_indices", x, "FI")
+    y = kind_operand("min_with_indices", x, "FI")
     return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)
 
 
@@ -434,7 +429,7 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool =
 
 def _truth(name: str, value: Any) -> Any:
     """The truth values of a tensor: itself, or which of its elements are not 0."""
-    x = of_kinds(name, value, "FIB")
+    x = kind_operand(name, value, "FIB")
     if x.dtype.kind == "bool":
         return x
     return call("not_equal", x, 0.0 if x.dtype.kind == "float" else 0)

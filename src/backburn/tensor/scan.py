@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import axis_of, call, describe, float_operand, promoted, tensor_operand, wrap
-from backburn.tensor.reduce import accumulated, of_kinds
+from backburn.tensor.dispatch import (
+    axis_of,
+    call,
+    describe,
+    float_operand,
+    kind_operand,
+    promoted,
+    tensor_operand,
+    wrap,
+)
+from backburn.tensor.reduce import accumulated
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -119,7 +128,7 @@ def cummax(x: T, /, axis: int) -> T:
         >>> bb.cummax(bb.asarray([1, 3, 2, 4]), axis=0).tolist()
         [1, 3, 3, 4]
     """
-    y = of_kinds("cummax", x, "FI")
+    y = kind_operand("cummax", x, "FI")
     return call("cummax", y, axis=axis_of("cummax", y, axis))
 
 
@@ -133,7 +142,7 @@ def cummin(x: T, /, axis: int) -> T:
         >>> bb.cummin(bb.asarray([3, 4, 1, 2]), axis=0).tolist()
         [3, 3, 1, 1]
     """
-    y = of_kinds("cummin", x, "FI")
+    y = kind_operand("cummin", x, "FI")
     return call("cummin", y, axis=axis_of("cummin", y, axis))
 
 
@@ -175,7 +184,7 @@ def diff(
     """
     if surplus or wrong:
         refuse(diff, surplus, wrong)
-    y = of_kinds("diff", x, "FI")
+    y = kind_operand("diff", x, "FI")
     along = axis_of("diff", y, axis)
     parts = [tensor_operand("diff", part) for part in (prepend, y, append) if part is not None]
     if len(parts) > 1 and n != 0:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Never, TypeVar
 
 from backburn.base.calls import refuse, told
 from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import axis_of, call, describe, integer, one_of, promoted, tensor_operand
-from backburn.tensor.reduce import of_kinds
+from backburn.tensor.dispatch import axis_of, call, describe, integer, kind_operand, one_of, promoted, tensor_operand
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import IntTensor, Tensor
@@ -33,7 +32,7 @@ def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, sta
     """
     if surplus or wrong:
         refuse(sort, surplus, wrong)
-    y = of_kinds("sort", x, "FIB")
+    y = kind_operand("sort", x, "FIB")
     return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)
 
 
@@ -50,7 +49,7 @@ def argsort(
     """
     if surplus or wrong:
         refuse(argsort, surplus, wrong)
-    x = of_kinds("argsort", x, "FIB")
+    x = kind_operand("argsort", x, "FIB")
     return call("argsort", x, axis=axis_of("argsort", x, axis), descending=descending)
 
 
@@ -62,7 +61,7 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
     >>> values.tolist(), indices.tolist()
     ([1.0, 2.0, 3.0], [2, 0, 1])
     """
-    y = of_kinds("sort_with_indices", x, "FIB")
+    y = kind_operand("sort_with_indices", x, "FIB")
     along = axis_of("sort_with_indices", y, axis)
     return call("sort_with_indices", y, axis=along, descending=descending)
 
@@ -81,7 +80,7 @@ def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True,
     """
     if surplus or wrong:
         refuse(topk, surplus, wrong)
-    y = of_kinds("topk", x, "FI")
+    y = kind_operand("topk", x, "FI")
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)
 
 
@@ -100,7 +99,7 @@ def kthvalue(
     """
     if surplus or wrong:
         refuse(kthvalue, surplus, wrong)
-    y = of_kinds("kthvalue", x, "FI")
+    y = kind_operand("kthvalue", x, "FI")
     along = axis_of("kthvalue", y, axis)
     return call("kthvalue", y, nth=integer("kthvalue", "k", k), axis=along, keepdims=keepdims)
 
