@@ -117,7 +117,7 @@ def test_quick_has_every_kind_and_every_operation_with_a_value() -> None:
     quick = list(checks(NUMPY, quick=True))
     assert len(quick) <= QUICK_CHECKS
     assert {c.kind for c in quick} == {c.kind for c in ALL}
-    assert {c.id for c in ALL if c.kind == "protocol"} <= {c.id for c in quick}
+    assert {c.id for c in ALL if c.kind in ("protocol", "trait")} <= {c.id for c in quick}
     assert {c.operation for c in quick} >= {c.operation for c in ALL if c.kind == "value"}
     shapes: dict[str, set[Any]] = {}
     for check in quick:

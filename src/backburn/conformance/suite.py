@@ -112,7 +112,7 @@ MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
 
 
 def _quick(found: list[Check]) -> list[Check]:
-    """At most :data:`QUICK_CHECKS`: the protocol, a value and a gradient of each operation, then each kind in turns."""
+    """At most :data:`QUICK_CHECKS`: the protocols, a value and a gradient of each operation, then each kind in turns."""
     shapes: dict[str, set[Any]] = {}
     few = []
     for check in found:
@@ -121,7 +121,7 @@ def _quick(found: list[Check]) -> list[Check]:
         if shape in known or len(known) < QUICK_SHAPES:
             known.add(shape)
             few.append(check)
-    chosen = {check.id: check for check in found if check.kind == "protocol"}
+    chosen = {check.id: check for check in found if check.kind in ("protocol", "trait")}
     for kind in ("value", "gradient"):
         seen = set()
         for check in few:
