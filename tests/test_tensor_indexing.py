@@ -282,3 +282,14 @@ def test_a_false_key_takes_a_value_of_its_place_and_writes_nothing() -> None:
         assert x.at[False].set(value).tolist() == [1.0, 2.0]
     with pytest.raises(ShapeError, match=r"the place, which has the shape \[0, 2\]"):
         x.at[False].set(bb.zeros((3,)))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0.0])
+@pytest.mark.parametrize("how", ["set", "add", "multiply"])
+def test_one_value_where_a_mask_is_true_leaves_other_gradients_alone(how: str, value: float) -> None:
+    x, mask = bb.asarray([[1.0, 2.0], [3.0, 4.0]]), bb.asarray([True, False])
+    for v in (value, bb.asarray(value)):
+        gradient = bb.grad(lambda x, v=v: getattr(x.at[mask], how)(v).sum())(x)
+        assert gradient[1].tolist() == [1.0, 1.0]
+    of_value = bb.grad(lambda v: (getattr(x.at[mask], how)(v)).sum())(bb.asarray(2.0))
+    assert of_value.item() == {"set": 2.0, "add": 2.0, "multiply": 3.0}[how]

@@ -141,6 +141,23 @@ def test_indexing_with_indices_of_each_example() -> None:
 # ---- levels ----
 
 
+@pytest.mark.parametrize("how", ["set", "add", "multiply"])
+def test_one_value_where_a_mask_is_true(how: str) -> None:
+    x, v = real(3, 2, 4), real(3)
+
+    def f(x: Any, v: Any) -> Any:
+        y = getattr(x.at[x > 1.0], how)(v)
+        return getattr(y.at[x[:, 0] > 0.8], how)(2.0)
+
+    expected = bb.stack([f(x[i], v[i]) for i in range(3)])
+    np.testing.assert_array_equal(bb.vmap(f)(x, v).numpy(), expected.numpy())
+    gradients = bb.vmap(bb.grad(lambda x, v: (f(x, v) * x).sum(), (0, 1)))(x, v)
+    for i in range(3):
+        alone = bb.grad(lambda x, v: (f(x, v) * x).sum(), (0, 1))(x[i], v[i])
+        for found, one in zip(gradients, alone, strict=True):
+            np.testing.assert_allclose(found[i].numpy(), one.numpy(), rtol=1e-6)
+
+
 def test_nested_and_what_is_captured() -> None:
     x, y = real(3), real(4, seed=1)
     table = bb.vmap(lambda a: bb.vmap(lambda b: a * b + bb.sin(b))(y))(x)

@@ -423,10 +423,14 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
             return _write(x, None, value, how)
         _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
-    plan = plan_of(plain_operand(name, x), key)
+    plain_operand(name, x)
+    is_one_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
+    plan = None if is_one_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES else plan_of(x, key)
     value = written_value(name, x, value)
     if how != "assign" and x.dtype.kind == "bool":
         raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
+    if plan is None:
+        return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
     if is_tensor(value):
         value = _fitted(name, x, value, plan)
     part = x if plan.is_whole else call("slice", x, key=plan.ranges)
@@ -453,6 +457,21 @@ def _outside(name: str, x: Any, plan: Plan, error: OutOfRangeError) -> OutOfRang
             where = f"axis {axes[axis]}, which has {length} element{'s' if length != 1 else ''}"
             return OutOfRangeError(f"{name}: index {wrong} is out of range for {where}. Operand: {describe((x,))}")
     return error
+
+
+#: What needs no position of a truth value to write one value where it is true, and so works inside vmap as well.
+_IN_PLACES = ("assign", "add", "mul")
+
+
+def _written_where(x: Any, mask: Any, value: Any, how: str) -> Any:
+    """``x`` with one value written where ``mask`` is true."""
+    if how == "assign":
+        return call("where", mask, value, x)
+    if how == "add":
+        return call("where", mask, call("add", x, value), x)
+    # 1 stands for what is not written: with an infinite value its gradient would be NaN, though it is not chosen.
+    one = {"float": 1.0, "int": 1}[x.dtype.kind]
+    return call("where", mask, call("mul", call("where", mask, x, one), value), x)
 
 
 _COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
