@@ -14,10 +14,17 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import arrays, as_tuple, check_shape_rule, check_value, dtypes_of, on
+from backburn.conformance.checks import (
+    arrays,
+    as_tuple,
+    check_conventional_gradients,
+    check_shape_rule,
+    check_value,
+    dtypes_of,
+    on,
+)
 from backburn.conformance.derivatives import check_derivative, is_float, leaves
 from backburn.conformance.samples import Stored
-from backburn.conformance.tolerances import compare
 
 BASE = load_backend("numpy")
 OUTER = Autodiff(BASE)
@@ -102,16 +109,7 @@ def test_derivatives(samples: SampleSet, sample: Sample, order: int) -> None:
 @pytest.mark.parametrize(("samples", "sample"), [c for c in CASES if c.values[1].gradients is not None])
 def test_conventional_gradients(samples: SampleSet, sample: Sample) -> None:
     """Where there is no derivative, or a choice of them, the documented one, for a cotangent of ones."""
-    operands = lifted(arrays(sample, "float64"))
-    result = as_tuple(getattr(OUTER, samples.name)(*operands, **sample.attributes))[0]
-    gradients = OUTER.backward(result)
-    assert sample.gradients is not None
-    for operand, expected in zip(operands, sample.gradients, strict=True):
-        if expected is None:
-            continue
-        got = OUTER.grad(operand, gradients)
-        assert got is not None
-        compare(BASE.to_numpy(got), np.asarray(expected, np.float64), "float64", 100.0)
+    check_conventional_gradients(samples, sample, BASE)
 
 
 @pytest.mark.parametrize(

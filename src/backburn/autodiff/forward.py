@@ -28,8 +28,8 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
         >>> k.tangent(k.mul(x, x))
         array([2., 0.])
 
-    Raises :class:`DTypeError` when ``inner`` is not a backend. (Wengert, A simple automatic derivative evaluation
-    program, 1964)
+    Raises an :class:`ArgumentError` that is a TypeError too when ``inner`` is not a backend. (Wengert, A simple
+    automatic derivative evaluation program, 1964)
     """
 
     _inner: BK

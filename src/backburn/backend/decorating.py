@@ -146,7 +146,8 @@ class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
         >>> k.to_numpy(k.exp(k.zeros((2,), dtype=k.float_dtype))).tolist(), k.spec, k.calls
         ([1.0, 1.0], 'count(numpy)', 3)
 
-    Raises TypeError when ``wrapped`` is not a backend, and :class:`SpecError` for a class without a name.
+    Raises an :class:`ArgumentError` that is a TypeError too when ``wrapped`` is not a backend, and :class:`SpecError`
+    for a class without a name.
     """
 
     name: ClassVar[str]
