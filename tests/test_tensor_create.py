@@ -97,6 +97,8 @@ def test_arange(bounds: tuple[float, ...]) -> None:
 
 
 def test_linspace_and_eye() -> None:
+    assert np.isnan(bb.linspace(-np.inf, np.inf, 3).numpy()[1])  # and no warning
+    assert bb.linspace(0, 1e300, 2).tolist() == [0.0, np.inf]
     np.testing.assert_array_equal(bb.linspace(0, 1, 5).numpy(), np.linspace(0, 1, 5, dtype=np.float32))
     np.testing.assert_allclose(
         bb.linspace(2, -1, 7, dtype="float64", endpoint=False).numpy(), np.linspace(2, -1, 7, endpoint=False)

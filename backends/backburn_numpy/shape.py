@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,8 @@ def tile(x: Array, /, repeats: Shape) -> Array:
 
 
 def repeat(x: Array, /, repeats: int, axis: int) -> Array:
+    if repeats * x.shape[axis] > sys.maxsize:  # NumPy's own count would overflow, and what it writes would lie anywhere
+        raise MemoryError(f"{repeats} times {x.shape[axis]} entries")
     return np.repeat(x, repeats, axis)
 
 

@@ -270,11 +270,16 @@ def host_text(x: Any, prefix: str = "", edge: int | None = None) -> str:
 
 def counts(name: str, values: Any) -> Any:
     """Numbers of 0 or more, given as one integer, several, or an int tensor, as a one-dimensional host array."""
-    array = np.atleast_1d(to_host(values) if is_tensor(values) else np.asarray(values))
+    try:
+        array = np.atleast_1d(to_host(values) if is_tensor(values) else np.asarray(values))
+    except ValueError:  # lists of different lengths
+        array = np.empty((), object)
     if array.size == 0 or array.dtype.kind in "iu":
         array = array.astype(np.int64)  # also what is unsigned, which NumPy does not take for numbers of repeats
     if array.dtype.kind != "i" or array.ndim != 1 or (array < 0).any():
         raise ArgumentError(f"{name}: one integer or several of 0 or more are needed, not {values!r}")
+    if (total := array.sum(dtype=np.float64)) >= 2.0**63:
+        raise ArgumentError(f"{name}: {total:.3g} entries are more than any memory has")
     return array
 
 
