@@ -4,11 +4,12 @@ import bz2
 import hashlib
 from collections.abc import Iterator
 from importlib import resources
+from typing import Any
 
 import numpy as np
 import pytest
 
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_digits
 from backburn.data.loader import generator
 
@@ -126,6 +127,10 @@ def test_streams_are_independent() -> None:
 
 def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
     yield ArgumentError, "batch_size is an integer from 1 on", lambda: batches(np.arange(3), batch_size=0)
+    yield ArgumentError, "batch_size is an integer from 1 on", lambda: batches(np.arange(3), batch_size=True)
+    row: Any = [0, 1, 2]
+    yield DTypeError, "batches: takes arrays one after another, not a list", lambda: batches(row, batch_size=1)
+    yield DTypeError, "hold_out: takes arrays one after another, not a list", lambda: hold_out(row)
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
     yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
     yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))

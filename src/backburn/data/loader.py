@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
@@ -40,8 +40,8 @@ def batches(
     The last batch may be smaller, and with ``drop_last`` is left out then, as suits a recorded step or BatchNorm.
     With a ``seed``, in an order that is drawn anew for each ``epoch``: the same ``seed`` and ``epoch`` give the same
     order on every machine, and no other state is involved. Without one, in the given order. ``len`` is the number of
-    batches that are left. Raises :class:`ShapeError` for arrays of several lengths and :class:`ArgumentError` for a
-    batch size below 1.
+    batches that are left. Raises :class:`ShapeError` for arrays of several lengths, :class:`DTypeError` for lists and
+    :class:`ArgumentError` for a batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
         ...     print(x, y)
@@ -91,11 +91,15 @@ def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and int(value) >= least
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
 def _common_length(name: str, arrays: Arrays) -> int:
     for a in arrays:
+        given: object = a
+        if isinstance(given, (list, tuple)):
+            hint = "np.asarray(...) makes it an array"
+            raise DTypeError(f"{name}: takes arrays one after another, not a {type(given).__name__}: {hint}")
         if not np.ndim(a):
             raise ShapeError(f"{name}: takes arrays with a first axis, not {a!r}")
     lengths = [len(a) for a in arrays]
