@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
 nn: Any = bb.nn  # whose layers are given what checkers of types would refuse
 
@@ -83,3 +83,36 @@ def test_prelu_of_a_scalar_is_a_scalar() -> None:
     result = layer(bb.asarray(-2.0))
     assert result.shape == ()
     assert layer.slope.grad(result.backward()).tolist() == [-2.0]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(3, 2), nn.Conv1d(3, 2, 1), nn.ConvTranspose2d(3, 2, 1), nn.MaxPool2d(2), nn.AvgPool1d(2),
+        nn.AdaptiveAvgPool1d(1), nn.LSTM(3, 2), nn.GRU(3, 2), nn.RNN(3, 2), nn.LayerNorm(3), nn.RMSNorm(3),
+        nn.BatchNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm(3), nn.MultiHeadAttention(4, 2),
+        nn.TransformerEncoderLayer(4, 2), nn.Pad(1), nn.PReLU(3), nn.Unflatten(1, (3, 1)), nn.Flatten(), nn.ReLU(),
+        nn.Softmax(), nn.Dropout(), nn.Upsample(scale=2), nn.Embedding(3, 2), nn.Threshold(0.0, 1.0),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)  # fmt: skip
+def test_what_is_no_tensor_is_refused_by_the_layers_name(layer: Any) -> None:
+    for given in (np.ones((2, 3, 3), np.float32), [[1.0]], None):
+        with pytest.raises(DTypeError) as caught:
+            layer(given)
+        assert str(caught.value).startswith(f"{type(layer).__name__}: ")
+
+
+def test_what_a_base_class_finds_wrong_is_told_by_the_layers_name() -> None:
+    with pytest.raises(ShapeError, match=r"^Conv2d: axis 1 of the input has 2 channels"):
+        nn.Conv2d(3, 4, 3)(bb.ones((1, 2, 5, 5)))
+    with pytest.raises(ShapeError, match=r"^MaxPool1d: a window that reaches over 3 elements does not fit"):
+        nn.MaxPool1d(3)(bb.ones((1, 1, 2)))
+    with pytest.raises(DTypeError, match=r"^AvgPool1d: takes float tensors, not bool"):
+        nn.AvgPool1d(1)(bb.ones((1, 1, 2), dtype="bool"))
+
+    class Wide(bb.nn.Linear):
+        pass
+
+    with pytest.raises(ShapeError, match=r"^Linear: "):
+        Wide(3, 2)(bb.ones((1, 2)))

@@ -186,8 +186,8 @@ def called() -> str | None:
 def _public_name(frame: FrameType) -> str | None:
     """The name under which users know the function that runs in ``frame``; None if they do not.
 
-    Methods go by their own name for tensors and with their class for others, ``forward`` by its class, what a public
-    function has made (such as the function that ``grad`` returns) by the name of its maker.
+    Methods go by their own name for tensors and with their class for others, ``forward`` by the class of its object,
+    what a public function has made (such as the function that ``grad`` returns) by the name of its maker.
     """
     path, home = frame.f_code.co_qualname, frame.f_globals
     maker, inside, _ = path.partition(".<locals>")
@@ -195,8 +195,11 @@ def _public_name(frame: FrameType) -> str | None:
     if not inside and name.startswith("_") and not name.startswith("__"):
         return None
     own = {n: home.get(n) for n in home.get("__all__", ())}
-    public: dict[str, Any]
-    for public in (own, *(vars(sys.modules.get(n, sys)) for n in NAMESPACES)):
+    places: list[dict[str, Any]] = [own, *(vars(sys.modules.get(n, sys)) for n in NAMESPACES)]
+    if name in ("__init__", "forward") and not inside:
+        lineage = type(frame.f_locals.get("self")).__mro__  # in which the base that has the method may not be public
+        return next((c.__name__ for c in lineage if any(public.get(c.__name__) is c for public in places)), None)
+    for public in places:
         if inside:
             if maker in public.get("__all__", public) and public[maker].__module__ == home["__name__"]:
                 return maker
@@ -205,8 +208,6 @@ def _public_name(frame: FrameType) -> str | None:
             continue
         function = vars(public[owner]).get(name) if owner else public[name]
         if getattr(getattr(function, "__wrapped__", function), "__code__", None) is frame.f_code:
-            if name in ("__init__", "forward"):
-                return owner
             return _OPERATORS.get(name) if name.startswith("__") else name if owner in ("", "Tensor") else path
     return None
 

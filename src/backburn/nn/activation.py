@@ -10,7 +10,7 @@ from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, number
+from backburn.tensor.dispatch import describe, number, tensor_operand
 
 
 class Identity(Module):
@@ -122,6 +122,7 @@ class PReLU(Module):
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
+        tensor_operand("PReLU", x)
         slope, count = self.slope, self.slope.shape[0]
         if count > 1:
             if x.ndim < 2 or x.shape[1] != count:

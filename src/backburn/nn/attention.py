@@ -11,7 +11,7 @@ from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
 from backburn.tensor import shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, one_of
+from backburn.tensor.dispatch import describe, one_of, tensor_operand
 
 
 class MultiHeadAttention(Module):
@@ -52,6 +52,7 @@ class MultiHeadAttention(Module):
         causal: bool = False,
     ) -> FloatTensor:
         """What each query takes of the values."""
+        tensor_operand("MultiHeadAttention", query)
         key = query if key is None else key
         value = key if value is None else value
         for x in (query, key, value):

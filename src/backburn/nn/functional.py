@@ -115,6 +115,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
             return FloatTensor(k.linear(*(t._primitive for t in operands)), k, x._dtype)
         except Exception as error:
             explain("linear", operands, {}, error)
+    tensor_operand("linear", x)
     return call("linear", *promoted_present("linear", *operands))
 
 

@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.tensor import moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, describe, integer, integers_of, one_of
+from backburn.tensor.dispatch import axis_of, describe, integer, integers_of, one_of, tensor_operand
 
 
 class Dropout(Module):
@@ -60,7 +60,7 @@ class Unflatten(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same elements in the same order."""
-        axis = axis_of("Unflatten", x, self.axis)
+        axis = axis_of("Unflatten", tensor_operand("Unflatten", x), self.axis)
         return shape.reshape(x, (*x.shape[:axis], *self.shape, *x.shape[axis + 1 :]))
 
 
@@ -85,6 +85,7 @@ class Pad(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The padded input."""
+        tensor_operand("Pad", x)
         given, places = self.widths, x.ndim - 2
         if places < 1:
             raise ShapeError(f"Pad: the input has the shape (examples, channels, *places), not {describe((x,))}")

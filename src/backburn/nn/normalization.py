@@ -216,11 +216,13 @@ def lowered(x: Tensor, backend: AnyBackend) -> Tensor:
 
 def check_last_axes(layer: str, x: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse an input whose last axes are not those that the layer was made for."""
+    tensor_operand(layer, x)
     if x.shape[len(x.shape) - len(shape) :] != shape:
         raise ShapeError(f"{layer}: made for inputs of shape [..., {str(list(shape))[1:-1]}], not {describe((x,))}")
 
 
 def check_channels(layer: str, x: Tensor, channels: int) -> None:
     """Refuse an input whose axis 1 is not that of the channels that the layer was made for."""
+    tensor_operand(layer, x)
     if x.ndim < 2 or x.shape[1] != channels:
         raise ShapeError(f"{layer}: made for inputs of shape [N, {channels}, ...], not {describe((x,))}")

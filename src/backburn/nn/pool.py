@@ -10,12 +10,13 @@ from backburn.nn import functional
 from backburn.nn.linear import flags
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import describe, tensor_operand
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
 def check_rank(layer: str, x: Tensor, rank: int) -> None:
     """Refuse an input that has not ``rank`` axes of places behind examples and channels."""
+    tensor_operand(layer, x)
     if x.ndim != rank + 2:
         hint = "; expand_dims adds an axis for a single example" if x.ndim == rank + 1 else ""
         axes = f"the input (examples, channels, *places) has {rank + 2} axes, not {x.ndim}"

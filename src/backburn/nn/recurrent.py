@@ -11,7 +11,7 @@ from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe
+from backburn.tensor.dispatch import describe, tensor_operand
 
 
 class _Layer(Module):
@@ -56,6 +56,7 @@ class _Recurrent(Module):
     def _run(self, x: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of the last layer, and the last states of all layers and directions."""
         name = type(self).__name__
+        tensor_operand(name, x)
         if x.ndim != 3 or x.shape[2] != self.inputs:
             axes = "examples, steps" if self.batch_first else "steps, examples"
             hint = "; expand_dims adds an axis for a single example" if x.ndim == 2 else ""
