@@ -140,6 +140,10 @@ def _set(name: str, of: int, attribute: int, value: Any) -> None:
 # ---- products ----
 
 
+#: The rows and columns of a product, the length of its sums, and how many products there are.
+Sizes = tuple[int, int, int, int]
+
+
 class Layout(NamedTuple):
     """How an operand lies by columns, or several, ``step`` elements apart; ``transposed`` if it is to be taken so."""
 
@@ -166,14 +170,13 @@ class Kind(NamedTuple):
 
 
 def multiply(
-    device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: tuple[int, ...], dtype: str, tf32: bool,
+    device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, tf32: bool,
     result: str,
 ) -> bool:  # fmt: skip
     """``out = left @ right + bias``, all by columns; False if it cannot be.
 
     ``places`` are the addresses of the operands, of ``out``, and if there is one, of the ``bias``, with an element for
-    each row. ``sizes`` are the rows and columns of the result, the length of the sums, and the number of products.
-    ``out`` lies without gaps, and is of the dtype ``result``. The work goes to the current stream.
+    each row. ``out`` lies without gaps, and is of the dtype ``result``. The work goes to the current stream.
     """
     if library() is None:
         return False

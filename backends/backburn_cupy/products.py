@@ -19,7 +19,7 @@ import numpy as np
 from backburn.backend.shapes import matmul as product_shape
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import cublaslt
-from backburn_cupy.cublaslt import Layout
+from backburn_cupy.cublaslt import Layout, Sizes
 
 Array = Any
 Shape = tuple[int, ...]
@@ -187,7 +187,7 @@ def cublas() -> Any:
 
 
 def _by_cublas(
-    places: tuple[int, ...], left: Layout, right: Layout, sizes: Shape, dtype: str, allow_tf32: bool, result: str
+    places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, allow_tf32: bool, result: str
 ) -> None:
     """The product by columns through CuPy, which no graph can record."""
     kind, compute, made = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32), cublaslt.TYPES[result]

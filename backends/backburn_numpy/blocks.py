@@ -165,9 +165,13 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     if fast is None:
         return False
     whole = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-    shared = [np.ascontiguousarray(o) if isinstance(o, np.ndarray) else o for o in options]
     starts = [compiled.address(a) for a in whole]
-    rest = [compiled.address(o) if isinstance(o, np.ndarray) else o for o in shared]
+    rest, kept = [], []
+    for option in options:
+        if isinstance(option, np.ndarray):
+            kept.append(np.ascontiguousarray(option))
+            option = compiled.address(kept[-1])
+        rest.append(option)
     sizes = () if width is None else (width,)
     if rows * (width or 1) < SHARED:
         fast(*starts, *rest, rows, *sizes)

@@ -93,12 +93,13 @@ def adam_step(
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
     result = empty(param.shape, param.dtype)
     first, second = (a if donate and _writable(a) else empty(param.shape, param.dtype) for a in (m, v))
-    flat = [_flat(a) for a in (result, first, second, param, grad, m, v)]
+    arrays = result, first, second, param, grad, m, v
     width = np.dtype(np.float32) if param.dtype.itemsize == 2 else param.dtype
     coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
     betas = beta1, 1.0 - beta1, beta2, 1.0 - beta2
-    if in_parts("adam_step", flat, result.size, None, rate, floor, *betas, coupled, shrink):
+    if in_parts("adam_step", arrays, result.size, None, rate, floor, *betas, coupled, shrink):
         return result, first, second
+    flat = [_flat(a) for a in arrays]
 
     def work(start: int, stop: int) -> None:
         t, s = np.empty((2, min(BLOCK, stop - start)), width)
