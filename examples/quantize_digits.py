@@ -43,7 +43,7 @@ class Row:
 
 
 def accuracy(model: Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images whose digit the model tells."""
+    """The share of images that the model classifies correctly."""
     model.eval()
     with no_grad():
         logits = model(bb.asarray(images.reshape(len(images), -1)))

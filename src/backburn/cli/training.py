@@ -60,7 +60,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def train(options: argparse.Namespace) -> int:
-    """Train, save, draw, and say how well the held-out digits are told."""
+    """Train, save, draw the curves, and print the held-out accuracy."""
     require("pydantic", "tqdm", "matplotlib", "safetensors")
     from backburn.train import config as configuration
     from backburn.train import outputs
@@ -89,7 +89,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Load a model and say how well it tells the held-out digits."""
+    """Load a model and print its held-out accuracy."""
     require("pydantic", "safetensors")
     from backburn.data import hold_out, load_digits
     from backburn.train.outputs import saved_model, trained_on

@@ -60,7 +60,7 @@ def calibrate(
 ) -> dict[str, Observer]:
     """Observers that have seen the inputs of the layers while ``batches`` went through ``model``; see :func:`observe`.
 
-    A batch is the model's input, or a tuple of its arguments. The model is evaluated (``eval()``), recorded is nothing,
+    A batch is the model's input, or a tuple of its arguments. The model runs in evaluation mode, nothing is recorded,
     and the model itself stays as it was. :func:`quantize_model` takes the result as ``inputs``. Raises
     :class:`ArgumentError` where there is no batch.
 

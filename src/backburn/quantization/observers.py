@@ -107,6 +107,12 @@ class Observer:
         raise NotImplementedError
 
 
+def _widened(rows: Tensor, low: Tensor | None, high: Tensor | None) -> Range:
+    """The ends of each row, and of the ends before, if there are any."""
+    least, largest = rows.min(axis=1), rows.max(axis=1)
+    return least if low is None else least.minimum(low), largest if high is None else largest.maximum(high)
+
+
 @dataclass(kw_only=True, eq=False)
 class MinMax(Observer):
     """The least and the largest value seen: ``low = min(x)``, ``high = max(x)``.
@@ -123,10 +129,7 @@ class MinMax(Observer):
     high: Tensor | None = field(default=None, init=False)
 
     def _see(self, rows: Tensor) -> None:
-        low, high = rows.min(axis=1), rows.max(axis=1)
-        if self.low is not None and self.high is not None:
-            low, high = low.minimum(self.low), high.maximum(self.high)
-        self.low, self.high = low, high
+        self.low, self.high = _widened(rows, self.low, self.high)
 
     def _range(self, scheme: QuantizedDType) -> Range:
         assert self.low is not None
@@ -264,10 +267,7 @@ class MSE(_Sampling):
 
     def _see(self, rows: Tensor) -> None:
         super()._see(rows)
-        low, high = rows.min(axis=1), rows.max(axis=1)
-        if self.low is not None and self.high is not None:
-            low, high = low.minimum(self.low), high.maximum(self.high)
-        self.low, self.high = low, high
+        self.low, self.high = _widened(rows, self.low, self.high)
 
     def _range(self, scheme: QuantizedDType) -> Range:
         values, rows = self._kept(), scheme.over(0)

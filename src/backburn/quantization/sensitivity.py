@@ -78,8 +78,8 @@ def sensitivity(
     for path, layer in quantizable_layers("sensitivity", model, pattern):
         changed = quantize_model(model, chosen, path, weights=weights)
         cost = score(changed) - before if score is not None else relative_error(reference, run(changed, data))
-        weight = next(m for p, m in changed.named_modules() if p == path).weight  # type: ignore[attr-defined]
-        costs.append(LayerCost(path, cost, layer.weight.size * layer.weight.dtype.itemsize, weight.nbytes))
+        quantized: Any = dict(changed.named_modules())[path]
+        costs.append(LayerCost(path, cost, layer.weight.size * layer.weight.dtype.itemsize, quantized.weight.nbytes))
     costs.sort(key=lambda found: -found.cost)
     return Sensitivity(tuple(costs), "relative error" if score is None else "score increase")
 

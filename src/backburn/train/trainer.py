@@ -104,7 +104,7 @@ class Trainer:
         return NumericalInstabilityError(f"training has diverged: {how}. Try a smaller learning_rate than {rate:g}")
 
     def held_out_accuracy(self) -> float:
-        """The share of held-out images whose digit the model tells."""
+        """The share of held-out images that the model classifies correctly."""
         return self.history[-1].unseen if self.unseen is self.held_out else accuracy(self.model, *self.held_out)
 
     def state(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def model_of(config: Config, backend: AnyBackend) -> Module:
 
 
 def accuracy(model: Module, images: Any, labels: Any) -> float:
-    """The share of images whose digit the model tells; nothing is recorded, dropout is off."""
+    """The share of images that the model classifies correctly; nothing is recorded, dropout is off."""
     model.eval()
     backend = model.parameters()[0].backend
     with no_grad():
