@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import math
 import weakref
@@ -356,6 +357,28 @@ def test_derivatives_by_hand_that_keep_a_pullback() -> None:
     )
     with pytest.raises(GraphError, match=r"a function among the residuals of f keeps tensors.*in the backward"):
         grad(lambda x: bb.vmap(f)(x).sum())(bb.stack([x, x]))
+
+
+class Scaled:
+    """An object that is called, with attributes of its own."""
+
+    def __init__(self) -> None:
+        self.forward = self.name = self.f = 3.0
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.f
+
+
+@pytest.mark.parametrize("f", [Scaled(), functools.partial(lambda a, x: a * x, 3.0)], ids=["object", "partial"])
+def test_derivatives_by_hand_of_what_has_no_name(f: Any) -> None:
+    x, by_hand = tensor([1.0, 2.0]), custom_vjp(f)
+    assert by_hand(x).tolist() == [3.0, 6.0]
+    with pytest.raises(GraphError, match=rf"call {type(f).__name__}\.define"):
+        grad(lambda x: by_hand(x).sum())(x)
+    by_hand.define(lambda x: (f(x), None), lambda _, g: (30.0 * g,))
+    assert bb.vmap(grad(by_hand))(x).tolist() == [30.0, 30.0]
+    assert grad(lambda x: bb.vmap(by_hand)(x).sum())(x).tolist() == [30.0, 30.0]
+    assert type(f).__name__ in repr(by_hand)
 
 
 def test_custom_vjp_refuses_what_does_not_fit() -> None:

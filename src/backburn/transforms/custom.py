@@ -54,13 +54,14 @@ class custom_vjp:  # noqa: N801 - a decorator
 
     def __init__(self, f: Callable[..., Any]) -> None:
         check_function("custom_vjp", f)
+        functools.update_wrapper(self, f)  # first: it copies attributes of any name
         self.f = f
+        self.name: str = getattr(f, "__name__", f.__class__.__name__)
         self.forward: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
-        functools.update_wrapper(self, f)
 
     def __repr__(self) -> str:
-        return f"<custom_vjp {self.f.__qualname__}>"
+        return f"<custom_vjp {getattr(self.f, '__qualname__', self.name)}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method of ``instance``, which is then the first argument: that of both halves, too."""
@@ -75,10 +76,10 @@ class custom_vjp:  # noqa: N801 - a decorator
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value; recorded with the given derivative where an argument is tracked."""
         if kwargs:
-            args = _by_position(self.f, args, kwargs)
+            args = _by_position(self.name, self.f, args, kwargs)
         leaves, structure = flatten(args)
         tensors = [x for x in leaves if isinstance(x, Tensor)]
-        outer: Any = common_backend(self.f.__name__, tensors) if tensors else None
+        outer: Any = common_backend(self.name, tensors) if tensors else None
         inside_vmap = isinstance(outer, Batched)  # tracked is then what is so on a level below
         tracked = [isinstance(x, FloatTensor) and (x.backend is outer or inside_vmap) and x.is_tracked for x in leaves]
         if not any(tracked) or not RECORDING.get():
@@ -86,16 +87,15 @@ class custom_vjp:  # noqa: N801 - a decorator
         if inside_vmap:
             return _for_each_example(self, outer, leaves, structure)
         if self.forward is None or self.backward is None:
-            name = self.f.__name__
-            raise GraphError(f"{name}: no derivative was given: call {name}.define(forward, backward)")
+            raise GraphError(f"{self.name}: no derivative was given: call {self.name}.define(forward, backward)")
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
         with scoped(ACTIVE, below):  # what it keeps of a transform inside is then of use to the other half
-            out, residuals = _pair(self.f.__name__, self.forward(*unflatten(structure, inner)))
+            out, residuals = _pair(self.name, self.forward(*unflatten(structure, inner)))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
-        values = [_on_level(x, below, "forward", self.f.__name__) for x in outputs]
+        values = [_on_level(x, below, "forward", self.name) for x in outputs]
 
         def pulled(cotangents: list[Any], onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments; None stands for zeros."""
@@ -104,9 +104,9 @@ class custom_vjp:  # noqa: N801 - a decorator
                 for x, value, c, of_float in zip(outputs, values, cotangents, is_float, strict=True)
             ]
             back = self.backward(residuals, unflatten(form, given))  # type: ignore[misc]
-            found = _like_arguments(self.f.__name__, args, back)
+            found = _like_arguments(self.name, args, back)
             chosen: list[tuple[Any, Any]] = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
-            return [_checked(self.f.__name__, x, c, onto) for x, c in chosen]
+            return [_checked(self.name, x, c, onto) for x, c in chosen]
 
         with_notes = [x.primitive for x, t in zip(lifted, tracked, strict=True) if t]
         if isinstance(outer, Forward):
@@ -157,16 +157,16 @@ def _cotangent(x: FloatTensor, value: Any, cotangent: Any, k: Any) -> FloatTenso
     return FloatTensor(k.zeros(tuple(value.shape), x.dtype) if cotangent is None else cotangent, k, x.dtype)
 
 
-def _by_position(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _by_position(name: str, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call in the order in which ``f`` takes them."""
     try:
         bound = inspect.signature(f).bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{f.__name__}() {error}") from None
+        raise TypeError(f"{name}() {error}") from None
     bound.apply_defaults()
     if bound.kwargs:
         names = ", ".join(bound.kwargs)
-        raise ArgumentError(f"custom_vjp: {f.__name__} takes {names} by name only, and its two halves by position")
+        raise ArgumentError(f"custom_vjp: {name} takes {names} by name only, and its two halves by position")
     return bound.args
 
 
@@ -216,7 +216,7 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
     kept: list[Any] = []
 
     def forward(*inputs: Any) -> Any:
-        out, residuals = _pair(rule.f.__name__, rule.forward(*unflatten(structure, inputs)))  # type: ignore[misc]
+        out, residuals = _pair(rule.name, rule.forward(*unflatten(structure, inputs)))  # type: ignore[misc]
         saved, form = flatten(residuals)
         kept[:] = [form, [None if isinstance(r, Tensor) else r for r in saved]]
         return out, [r for r in saved if isinstance(r, Tensor)]
@@ -230,11 +230,11 @@ def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], struc
             if not any(map(callable, others)):
                 raise
             raise GraphError(
-                f"custom_vjp: a function among the residuals of {rule.f.__name__} keeps tensors of the vmap in which "
+                f"custom_vjp: a function among the residuals of {rule.name} keeps tensors of the vmap in which "
                 f"the forward function ran: return these tensors as residuals, and make the function (with bb.vjp, "
                 f"say) in the backward function"
             ) from error
-        return tuple(_like_arguments(rule.f.__name__, unflatten(structure, inner), found))
+        return tuple(_like_arguments(rule.name, unflatten(structure, inner), found))
 
     def pulled(saved: list[Any], cotangent: Any) -> Any:
         found = vmap(backward, **options)(saved, cotangent)
