@@ -88,7 +88,8 @@ def _made(target: str, module: str, attribute: str) -> Any:
 def usable(backend: Any, target: str) -> Any:
     """``backend``, if it has every required member; else an :class:`ArgumentError` lists what it lacks."""
     if isinstance(backend, type):
-        raise ArgumentError(f"{target} is the class {backend.__name__}, and not a backend: pass an object of it")
+        name = backend.__name__
+        raise ArgumentError(f"{name} is the class of a backend, and not a backend: pass an object of it, {name}()")
     kind = type(backend)
     lacking = (
         missing_operations(backend)
