@@ -316,7 +316,7 @@ def lacking(value: object) -> str:
         return why
     return (
         f"{why}. Members are looked for on the class, not on the object, where __getattr__ finds them: subclass "
-        f"backburn.backend.Wrapper, which hands every operation on (docs/write-a-backend.md, 'Wrap a backend')"
+        f"backburn.backend.Wrapper, which delegates every operation (docs/write-a-backend.md, 'Wrap a backend')"
     )
 
 

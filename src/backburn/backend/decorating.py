@@ -1,6 +1,6 @@
 """What decorators of backends have in common: everything but their primitives and operations is the inner backend's.
 
-:class:`Wrapper` is the base of those that change no primitives: it hands every operation on.
+:class:`Wrapper` is the base of those that change no primitives: it delegates every operation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
     return known
 
 
-class HandingOn:
+class Delegating:
     """The members of a backend besides its operations, as those of the one that it wraps, ``_inner``."""
 
     _inner: Any
@@ -85,7 +85,7 @@ class HandingOn:
         return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
 
 
-class Decorating(HandingOn):
+class Decorating(Delegating):
     """A decorator with primitives of its own: what it does not change is the backend's that it wraps, ``_inner``.
 
     A base beside :class:`Backend`, before it. :func:`make_operations` gives it the operations.
@@ -129,8 +129,8 @@ def make_operations(
     LISTENERS.append(install)
 
 
-class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
-    """A backend that hands every operation on to ``wrapped``: the base of decorators that count, log or check.
+class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
+    """A backend that delegates every operation to ``wrapped``: the base of decorators that count, log or check.
 
     A subclass has a ``name``, with which its ``spec`` begins, and overrides :meth:`call`, through which every operation
     goes. Primitives are those of the wrapped backend. It differentiates nothing, so that it goes inside:
@@ -187,13 +187,13 @@ class Wrapper(HandingOn, Backend[Any, Any, Any, Any]):
         return self._inner.dtype(x)
 
 
-def _handed_on(operation: Operation) -> Callable[..., Any]:
+def _delegated(operation: Operation) -> Callable[..., Any]:
     name = operation.name
 
-    def handed_on(self: Wrapper, /, *operands: Any, **attributes: Any) -> Any:
+    def delegated(self: Wrapper, /, *operands: Any, **attributes: Any) -> Any:
         return self.call(name, *operands, **attributes)
 
-    return handed_on
+    return delegated
 
 
-make_operations(Wrapper, _handed_on)
+make_operations(Wrapper, _delegated)
