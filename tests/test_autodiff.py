@@ -169,6 +169,13 @@ def test_int_bool_and_quantized_tensors_have_no_gradient() -> None:
             with pytest.raises(NotDifferentiableError, match="only float tensors have gradients"):
                 refused(p)
         assert OUTER.grad(p, grads) is None
+    for p, words in (
+        (np.ones(2, np.int64), "an int tensor, whose inner primitive int_inner gives"),
+        (np.ones(2, np.bool_), "a bool tensor, whose inner primitive bool_inner gives"),
+        (BASE.quantize(np.ones(2)), "a quantized tensor, whose inner primitive q_inner gives"),
+    ):
+        with pytest.raises(NotDifferentiableError, match=words):
+            OUTER.inner(p)
 
 
 def test_gradients_belong_to_one_level() -> None:

@@ -285,7 +285,10 @@ def _float(backend: Any, operation: str, tensor: Any) -> Any:
     """``tensor``, which must be a float primitive of ``backend``."""
     if tensor.__class__ is not Tracked:
         try:
-            what = f"a {backend.dtype(tensor).kind} tensor"
+            kind = backend.dtype(tensor).kind
+            what = f"{'an' if kind == 'int' else 'a'} {kind} tensor"
+            if operation == "inner":
+                what += f", whose inner primitive {'q' if kind == 'quantized' else kind}_inner gives"
         except Exception:
             what = f"{type(tensor).__name__}, which is no float primitive of {backend.spec}"
         raise NotDifferentiableError(f"{operation}: only float tensors have gradients, and this is {what}")
