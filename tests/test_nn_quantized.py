@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,16 @@ def test_adapters_alone_are_trained() -> None:
     for name, x in adapted.state_dict().items():
         if name in frozen:
             np.testing.assert_array_equal(x.numpy(), frozen[name])
+
+
+def test_options_of_adapters() -> None:
+    q = quantize_model(model())
+    adapted: Any = add_adapters(q, rank=2, alpha=8.0, pattern="2")
+    assert [type(layer) for layer in adapted] == [QuantizedLinear, ReLU, LoRALinear]
+    assert adapted[2].scaling == 4.0
+    wrong: Any = "much"
+    with pytest.raises(ArgumentError, match="LoRALinear: alpha is a number, not 'much'"):
+        add_adapters(q, alpha=wrong)
 
 
 def test_functional_on_tensors() -> None:

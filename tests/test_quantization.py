@@ -356,3 +356,13 @@ def test_what_gptq_refuses() -> None:
         compensated(bb.ones((2, 3)), bb.asarray([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]), scheme(INT4), damping=0.0)
     with pytest.raises(ArgumentError, match="float32 is no scheme"):
         gptq(model(), BATCHES, "float32")
+    damped: Any = (-0.1, float("nan"), "much")
+    for damping in damped:
+        with pytest.raises(ArgumentError, match="gptq: damping is a number"):
+            gptq(model(), BATCHES, INT4, damping=damping)
+
+
+def test_gptq_of_some_layers() -> None:
+    first, others = gptq(model(), BATCHES, INT4, "0"), gptq(model(), BATCHES, INT4, skip=("0",))
+    assert [type(first[i]) for i in (0, 3, 5)] == [QuantizedLinear, Linear, Linear]
+    assert [type(others[i]) for i in (0, 3, 5)] == [Linear, QuantizedLinear, QuantizedLinear]

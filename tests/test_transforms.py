@@ -709,6 +709,11 @@ def test_check_grads_refuses_what_it_cannot_check() -> None:
         check_grads(bb.sin, x)
     with pytest.raises(ArgumentError, match="1 or more"):
         check_grads(bb.sin, (x,), order=0)
+    wrong: tuple[dict[str, Any], ...] = ({"order": 1.5}, {"step": 0.0}, {"step": "x"}, {"tolerance": -1.0})
+    for options in wrong:
+        with pytest.raises(ArgumentError, match=f"check_grads: .*{next(iter(options))} is a(n integer| number)"):
+            check_grads(bb.sin, (x,), **options)
+    check_grads(bb.sin, (x,), tolerance=1e-4, step=1e-4)
     with pytest.raises(ArgumentError, match="no float tensor"):
         check_grads(lambda x: bb.argmax(x), (x,))
     with pytest.raises(ArgumentError, match="modes are 'reverse' and 'forward', not None"):

@@ -17,7 +17,7 @@ from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import cast
+from backburn.tensor.dispatch import cast, number
 from backburn.tensor.linalg import matmul
 from backburn.tensor.quantized import fake_quantize
 
@@ -287,7 +287,7 @@ class LoRALinear(Module):
         self.base = copy.deepcopy(base).freeze()
         shape = base.weight.shape
         outputs, inputs = shape if isinstance(base, QuantizedLinear) else shape[::-1]
-        self.scaling = 1.0 if alpha is None else alpha / rank
+        self.scaling = 1.0 if alpha is None else number("LoRALinear", "alpha", alpha) / rank
         with use_backend(base.weight.backend):
             self.down = parameter(init.uniform((inputs, rank), 1.0 / math.sqrt(inputs)))
             self.up = parameter(zeros((rank, outputs)))

@@ -7,6 +7,7 @@ Transformers*, arXiv:2210.17323, algorithm 1.)
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from backburn.tensor.classes import Tensor
 from backburn.tensor.create import eye
 from backburn.tensor.decompose import cholesky, inv
 from backburn.tensor.defaults import use_backend
+from backburn.tensor.dispatch import number
 from backburn.tensor.linalg import matmul
 from backburn.tensor.quantized import fake_quantize
 
@@ -153,6 +155,8 @@ def compensated(
 
 def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
     """The upper Cholesky factor of the damped Hessian's inverse, and which inputs are always 0."""
+    if not 0.0 <= number("gptq", "damping", damping) < math.inf:
+        raise ArgumentError(f"gptq: damping is a number from 0 on, not {damping!r}")
     size = hessian.shape[0]
     with use_backend(hessian.backend):
         identity = eye(size, dtype=hessian.dtype)

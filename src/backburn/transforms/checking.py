@@ -8,7 +8,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import innermost
+from backburn.tensor.dispatch import innermost, integer, number
 from backburn.tensor.host import asarray, fixed_noise
 from backburn.transforms.derivatives import jvp, vjp
 from backburn.transforms.levels import check_function, float_leaves, is_no_float
@@ -35,8 +35,11 @@ def check_grads(
     check_function("check_grads", f)
     if args.__class__ is not tuple:
         raise ArgumentError("check_grads: args is a tuple with an entry for each argument: check_grads(f, (x,))")
-    if order < 1:
+    if integer("check_grads", "the order", order) < 1:
         raise ArgumentError(f"check_grads: the order is 1 or more, not {order!r}")
+    for name, value in (("tolerance", tolerance), ("step", step)):
+        if not number("check_grads", name, value) > 0.0:
+            raise ArgumentError(f"check_grads: {name} is a number above 0, not {value!r}")
     given: Any = modes
     for mode in given if isinstance(given, Iterable) and not isinstance(given, str) else (given,):
         if mode not in ("reverse", "forward"):
