@@ -9,7 +9,8 @@ import pytest
 import backburn as bb
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
-nn: Any = bb.nn  # whose layers are given what checkers of types would refuse
+nn: Any = bb.nn  # to which is given what checkers of types would refuse
+optim: Any = bb.optim
 
 
 @pytest.mark.parametrize(
@@ -116,3 +117,25 @@ def test_what_a_base_class_finds_wrong_is_told_by_the_layers_name() -> None:
 
     with pytest.raises(ShapeError, match=r"^Linear: "):
         Wide(3, 2)(bb.ones((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.init.kaiming_uniform((2, 3), gain="relu"), "kaiming_uniform: gain is a number"),
+        (lambda: nn.init.xavier_normal((2, 3), gain=-1.0), "xavier_normal: gain is a number from 0 on, not -1.0"),
+        (lambda: nn.init.orthogonal((2, 3), gain=None), "orthogonal: gain is a number"),
+        (lambda: nn.init.trunc_normal((2,), std=float("nan")), "trunc_normal: std is a number from 0 on"),
+        (lambda: nn.init.trunc_normal((2,), bound=-1.0), "bound one above 0, not 1.0 and -1.0"),
+        (lambda: nn.Linear(2, 2).train("eval"), "train: mode is True or False, not 'eval'"),
+        (lambda: nn.Sequential({"a": nn.ReLU()}), "write Sequential(*modules.values())"),
+        (
+            lambda: optim.SGD(lambda step: "fast").step(m := nn.Linear(1, 1), m(bb.ones((1, 1))).backward()),
+            "SGD: lr(0) is a number from 0 on, not 'fast'",
+        ),
+    ],
+)
+def test_first_values_modes_and_rates_that_are_none_are_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make()
+    assert words in str(caught.value)

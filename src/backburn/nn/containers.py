@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
@@ -41,6 +41,8 @@ class ModuleList(Module):
                 hint = f"write {module.__name__}(...)"
             elif isinstance(module, (list, tuple)):
                 hint = "write Sequential(*modules)"
+            elif isinstance(module, Mapping):
+                hint = "modules have numbers here: write Sequential(*modules.values())"
             raise ArgumentError(f"{type(self).__name__}: holds modules, not {module!r}; {hint}")
         self._items.append(module)
 

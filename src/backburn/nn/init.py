@@ -71,10 +71,14 @@ def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
 def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: Any) -> FloatTensor:
     """Normal with mean 0 and standard deviation ``std``, of which only what is within ``bound * std`` is drawn.
 
+    Raises :class:`ArgumentError` for a negative ``std`` and for a ``bound`` that is not positive.
+
     >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
     True
     """
     std, bound = number("trunc_normal", "std", std), number("trunc_normal", "bound", bound)
+    if not (0 <= std < math.inf and 0 < bound < math.inf):
+        raise ArgumentError(f"trunc_normal: std is a number from 0 on and bound one above 0, not {std} and {bound}")
     edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
     drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
     return _float(drawn.clip(-bound * std, bound * std))
@@ -85,22 +89,22 @@ def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None 
 
     The gain of ReLU is the square root of 2.
     """
-    return uniform(shape, gain * math.sqrt(3.0 / _fan(shape, fan)), **options)
+    return uniform(shape, _gain("kaiming_uniform", gain) * math.sqrt(3.0 / _fan(shape, fan)), **options)
 
 
 def kaiming_normal(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None = None, **options: Any) -> FloatTensor:
     """Normal with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs."""
-    return normal(shape, gain / math.sqrt(_fan(shape, fan)), **options)
+    return normal(shape, _gain("kaiming_normal", gain) / math.sqrt(_fan(shape, fan)), **options)
 
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """Uniform with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
-    return uniform(shape, gain * math.sqrt(6.0 / max(1, sum(fans(shape)))), **options)
+    return uniform(shape, _gain("xavier_uniform", gain) * math.sqrt(6.0 / max(1, sum(fans(shape)))), **options)
 
 
 def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """Normal with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
-    return normal(shape, gain * math.sqrt(2.0 / max(1, sum(fans(shape)))), **options)
+    return normal(shape, _gain("xavier_normal", gain) * math.sqrt(2.0 / max(1, sum(fans(shape)))), **options)
 
 
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
@@ -115,11 +119,17 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     True
     """
     fans(shape)
-    shape = shape_of("orthogonal", shape)
+    shape, gain = shape_of("orthogonal", shape), _gain("orthogonal", gain)
     rows, columns = shape[0], math.prod(shape[1:])
     q, r = decompose.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
     q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # as likely one way as the other
     return _float((q if rows >= columns else q.mT).reshape(shape) * gain)
+
+
+def _gain(name: str, gain: float) -> float:
+    if not 0 <= number(name, "gain", gain) < math.inf:
+        raise ArgumentError(f"{name}: gain is a number from 0 on, not {gain}")
+    return gain
 
 
 def _fan(shape: Shape, fan: int | None) -> int:

@@ -214,7 +214,13 @@ class Module:
     # ---- modes ----
 
     def train(self, mode: bool = True) -> Self:
-        """Put the module and all modules in it into training mode, or with False out of it; returns the module."""
+        """Put the module and all modules in it into training mode, or with False out of it; returns the module.
+
+        Raises :class:`ArgumentError` for a ``mode`` that is neither.
+        """
+        given: object = mode
+        if not isinstance(given, bool):
+            raise ArgumentError(f"train: mode is True or False, not {mode!r}; model.eval() is train(False)")
         for _, module in self.named_modules():
             module.training = mode
         return self

@@ -212,7 +212,8 @@ class Optimizer(Settled):
         """The learning rate of the next step."""
         if not callable(self.lr):
             return self.lr
-        return checked(type(self).__name__, f"lr({self.steps})", float(self.lr(self.steps)))
+        rate: Any = self.lr(self.steps)
+        return checked(type(self).__name__, f"lr({self.steps})", float(rate) if hasattr(rate, "__float__") else rate)
 
     def _options(self) -> dict[str, Any]:
         """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
