@@ -360,7 +360,7 @@ def _promoted(a: DType, b: DType) -> DType:
     raise DTypeError(f"{a.name} and {b.name} do not combine: dequantize the quantized operand first")
 
 
-def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType, default_int: DType = int64) -> DType:
+def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
     """The dtype of an operation on a tensor of ``dtype`` and a (weak) Python scalar.
 
     >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
@@ -372,4 +372,4 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType, default_i
         return dtype if dtype.kind == "float" else default_float
     if isinstance(scalar, bool) or dtype.kind != "bool":
         return dtype
-    return default_int
+    return int64
