@@ -131,3 +131,15 @@ def test_what_has_no_transpose_lacks_the_attribute(shape: tuple[int, ...]) -> No
     if len(shape) < 2:
         with pytest.raises(bb.errors.ShapeError, match=r"Operand: float32"):
             _ = bb.ones(shape).T
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("cov", "correction"), ("index_add", "values"), ("linalg.pinv", "rtol"), ("nn.functional.celu", "alpha"),
+        ("nn.functional.huber_loss", "delta"), ("quantile", "q"), ("random.normal", "mean"), ("vector_norm", "ord"),
+    ],
+)  # fmt: skip
+def test_integers_that_no_float_holds(name: str, option: str) -> None:
+    with pytest.raises(BackburnError, match=rf"^{name.rpartition('.')[2]}: "):
+        bind(FUNCTIONS[name], {**valid_call(name, FUNCTIONS[name]), option: 10**400})

@@ -54,6 +54,7 @@ def test_dtypes_and_initial_values(name: str) -> None:
 
 def test_differences() -> None:
     x = bb.asarray(INTS)
+    assert bb.diff(x, n=2**63 - 1).shape == np.diff(INTS, n=5).shape
     for n in (0, 1, 2, 5):
         np.testing.assert_array_equal(bb.diff(x, n=n).numpy(), np.diff(INTS, n=n))
     around = np.array([[1.5], [2.5]])

@@ -184,7 +184,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def diff(self: Any, x: Any, /, axis: int, n: int = 1) -> Any:
         """What each element exceeds the one before it by along ``axis``, taken ``n`` times; shorter by ``n``."""
         _differences(x.shape, axis=axis, n=n)
-        for _ in range(n):
+        for _ in range(min(n, x.shape[axis])):  # then nothing is left
             length = x.shape[axis]
             x = self.sub(part(self, x, axis, min(1, length), length), part(self, x, axis, 0, max(length - 1, 0)))
         return x

@@ -267,6 +267,10 @@ def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> flo
     found = None if is_tensor(value) else scalar_of(value)
     if found is None:
         raise ArgumentError(f"{name}: {option} is a number, not {describe((value,)) or None}{beside(of)}")
+    try:
+        float(found)
+    except OverflowError as cause:
+        raise ArgumentError(f"{name}: {option} is larger than floats are: {describe((value,))}{beside(of)}") from cause
     return found
 
 

@@ -8,6 +8,7 @@ flows to what was written and to what was kept.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.base.calls import refuse, told
@@ -68,9 +69,11 @@ def written_value(name: str, x: Any, value: Any) -> Any:
         return cast(value, x.dtype)
     order = {"bool": 0, "int": 1, "float": 2}
     kind = "bool" if isinstance(scalar, bool) else "int" if isinstance(scalar, int) else "float"
-    if order[kind] > order[x.dtype.kind]:
-        raise DTypeError(f"{name}: the number {scalar!r} does not fit into {describe((x,))}; cast the tensor first")
-    return {"bool": bool, "int": int, "float": float}[x.dtype.kind](scalar)
+    if order[kind] <= order[x.dtype.kind]:
+        with suppress(OverflowError):  # an integer that no float holds
+            return {"bool": bool, "int": int, "float": float}[x.dtype.kind](scalar)
+    given = describe((scalar,))
+    raise DTypeError(f"{name}: the number {given} does not fit into {describe((x,))}; cast the tensor first")
 
 
 # ---- along one axis, whole entries ----

@@ -49,6 +49,7 @@ from backburn.tensor.dispatch import (
     levels_between,
     lift,
     made,
+    number,
     scalar_of,
     shape_of,
     wrap,
@@ -375,7 +376,7 @@ def _number(name: str, value: Any) -> float:
     scalar = scalar_of(value)
     if scalar is None:
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")
-    return float(scalar)
+    return float(number(name, "each parameter", scalar))
 
 
 @told

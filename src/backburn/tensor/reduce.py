@@ -7,7 +7,6 @@ raises :class:`AxisError`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
@@ -362,8 +361,9 @@ def quantile(
     y = float_operand("quantile", x)
     try:
         wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
-    except (TypeError, ValueError) as cause:
-        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {q!r}") from cause
+    except (TypeError, ValueError, OverflowError) as cause:
+        given = describe((q,)) or None
+        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
     return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)
 
 
@@ -405,10 +405,10 @@ def vector_norm(
         refuse(vector_norm, surplus, wrong)
     y = float_operand("vector_norm", x)
     power = scalar_of(ord)
-    if power is None or math.isnan(power):
+    if power is None or power != power:
         raise ArgumentError(f"vector_norm: ord is a number, inf or -inf, not {ord!r}. Operand: {describe((x,))}")
     axes = axes_of("vector_norm", x, axis)
-    return call("norm", y, axis=axes, ord=float(power), keepdims=keepdims)
+    return call("norm", y, axis=axes, ord=float(number("vector_norm", "ord", power)), keepdims=keepdims)
 
 
 @told
