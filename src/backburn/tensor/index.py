@@ -72,8 +72,8 @@ def written_value(name: str, x: Any, value: Any) -> Any:
     if order[kind] <= order[x.dtype.kind]:
         with suppress(OverflowError):  # an integer that no float holds
             return {"bool": bool, "int": int, "float": float}[x.dtype.kind](scalar)
-    given = describe((scalar,))
-    raise DTypeError(f"{name}: the number {given} does not fit into {describe((x,))}; cast the tensor first")
+    words = f"the number {describe((scalar,))} does not fit into {describe((x,))}"
+    raise DTypeError(f"{name}: {words}; cast the tensor first")
 
 
 # ---- along one axis, whole entries ----
