@@ -410,7 +410,7 @@ FAULTS = {
         backend(nextafter=equal_shapes_only),
         "nextafter",
         "broadcasting",
-        {"shape", "special", "zero_size", "layout", "aliasing", "mutation", "determinism"},
+        {"shape", "special", "zero_size", "layout", "aliasing", "mutation", "determinism", *GRADIENTS},
     ),
     "the product of nothing is 0": Fault(backend(prod=prod_of_nothing_is_zero), "prod", "zero_size"),
     "a dimension too many": Fault(
