@@ -420,3 +420,19 @@ def test_no_damage_of_an_npz_file_is_more_than_a_refusal(tmp_path: Path) -> None
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x5A]) + content[place + 1 :])
         with suppress(FileFormatError):
             assert load_npz(path).keys() <= {"w"}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"a": {"$array": ["x"]}}, r"the array \['x'\] is missing"),
+        (json.loads("[" * 700 + "]" * 700), "parts in parts too deep"),
+    ],
+)
+def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:
+    from backburn.io.safe import _digest
+
+    entries = header(format="backburn state", document=document, sha256=_digest({"x": np.zeros(2)}, document))
+    path = written(tmp_path / "state", entries)
+    with pytest.raises(FileFormatError, match=words):
+        load_state(path)

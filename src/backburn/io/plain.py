@@ -76,7 +76,7 @@ def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The inverse of :func:`take_apart`. Raises :class:`FileFormatError` where an array is missing."""
     if isinstance(tree, dict):
         if MARK in tree:
-            if tree[MARK] not in arrays:
+            if not isinstance(tree[MARK], str) or tree[MARK] not in arrays:
                 raise FileFormatError(f"the array {tree[MARK]!r} is missing")
             if "scheme" in tree:
                 return _quantized(tree, arrays)

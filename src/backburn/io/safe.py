@@ -114,6 +114,8 @@ def load_state(path: str | os.PathLike[str]) -> Any:
         return put_together(document, arrays)
     except FileFormatError as error:
         raise FileFormatError(f"{Path(path)}: {error}") from None
+    except RecursionError:
+        raise FileFormatError(f"{Path(path)}: its document has parts in parts too deep") from None
 
 
 def _write(
