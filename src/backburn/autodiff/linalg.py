@@ -7,14 +7,9 @@ from typing import Any
 
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent
+from backburn.backend.decompose import transposed
 
 Shape = tuple[int, ...]
-
-
-def transposed(k: Any, x: Any) -> Any:
-    """``x`` with its last two axes swapped."""
-    rank = len(x.shape)
-    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def rows(k: Any, x: Any) -> Any:

@@ -24,10 +24,9 @@ from backburn.conformance.calls import (
     operands_of,
     promised_shapes,
     same_bits,
-    wide,
 )  # fmt: skip
 from backburn.conformance.check import NO_DTYPE, Check
-from backburn.conformance.checks import each, flat, on
+from backburn.conformance.checks import each, flat, on, wide
 from backburn.conformance.samples import SAMPLES, Sample
 from backburn.conformance.tolerances import VALUE, compare
 from backburn.conformance.values import value_kind

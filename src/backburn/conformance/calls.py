@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType, as_dtype
-from backburn.conformance.checks import arrays, as_tuple, can_store, dtype_of, each, flat, on
+from backburn.conformance.checks import arrays, as_tuple, can_store, dtype_of, each, flat, on, wide
 from backburn.conformance.derivatives import is_float
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 
@@ -59,11 +59,6 @@ def computed(backend: Any, name: str, sample: Sample, dtype: str) -> list[Array]
     """The outputs of a sample's call as host arrays."""
     inputs = lifted(backend, operands_of(name, sample, dtype))
     return on_host(backend, name, call(backend, name, inputs, sample.attributes))
-
-
-def wide(array: Array) -> Array:
-    """Floats in float64, whatever their dtype; of bfloat16 NumPy knows little."""
-    return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 
 def same_bits(first: Array, second: Array) -> bool:

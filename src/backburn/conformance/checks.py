@@ -68,7 +68,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
     """The reference in float64, for the values that the operands have in their dtype."""
-    inputs = each(each(operands, _numbers), lambda s: s.values, Stored)
+    inputs = each(each(operands, wide), lambda s: s.values, Stored)
     with np.errstate(all="ignore"):
         return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
 
@@ -115,12 +115,12 @@ def check_value(samples: SampleSet, sample: Sample, base: Any, dtype: str) -> No
         compare(got, reference, got.dtype.name if got.dtype.kind not in "iub" else "", samples.tolerance)
     for old, now in zip(flat(operands), flat(inputs), strict=True):
         if isinstance(old, np.ndarray):
-            unchanged = np.array_equal(_numbers(base.to_numpy(now)), _numbers(old), equal_nan=True)
+            unchanged = np.array_equal(wide(base.to_numpy(now)), wide(old), equal_nan=True)
             assert unchanged, "an input was changed"
 
 
-def _numbers(array: Array) -> Array:
-    """Floats in float64: of bfloat16 NumPy does not know what NaN is."""
+def wide(array: Array) -> Array:
+    """Floats in float64, whatever their dtype: of bfloat16 NumPy does not know what NaN is."""
     return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 

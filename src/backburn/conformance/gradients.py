@@ -14,9 +14,9 @@ from backburn.backend.contract import is_autodiff
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.behaviour import shared
-from backburn.conformance.calls import Array, call, dtypes_of, lifted, on_host, operands_of, wide
+from backburn.conformance.calls import Array, call, dtypes_of, lifted, on_host, operands_of
 from backburn.conformance.check import Check
-from backburn.conformance.checks import as_tuple, each, flat, on
+from backburn.conformance.checks import as_tuple, each, flat, on, wide
 from backburn.conformance.derivatives import STEP, check_derivative, direction, is_float, leaves, uneven, with_leaves
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, compare, widened

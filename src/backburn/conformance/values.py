@@ -21,10 +21,9 @@ from backburn.conformance.calls import (
     operands_of,
     promised_dtypes,
     promised_shapes,
-    wide,
 )  # fmt: skip
 from backburn.conformance.check import Check
-from backburn.conformance.checks import expected_of, flat
+from backburn.conformance.checks import expected_of, flat, wide
 from backburn.conformance.derived import samples_of
 from backburn.conformance.moved import moved_samples
 from backburn.conformance.samples import SAMPLES, Sample, Stored
