@@ -21,7 +21,9 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
     """The host array of a tensor, in C order; a NumPy array likewise. Quantized tensors and objects are refused."""
     if isinstance(value, Tensor):
         if value.dtype.kind == "quantized":
-            raise DTypeError(f"{name} is quantized ({value.dtype}), which files do not hold: save its dequantize()")
+            raise DTypeError(
+                f"{name} is quantized ({value.dtype}), which .npz files do not hold: use save_model, or dequantize"
+            )
         value = to_host(value)
     array: NDArray[Any] = np.array(value, order="C", copy=None)
     if array.dtype.hasobject or (array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16"):

@@ -170,8 +170,8 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
             f"safetensors.numpy.load_file reads its arrays, which load_state_dict takes"
         )
     header = json.loads(metadata[KEY])
-    lacks = {"format", "version", "document", "sha256"} - set(header)
-    if lacks or not isinstance(header, dict):
+    lacks = {"format", "version", "document", "sha256"} - set(header if isinstance(header, dict) else ())
+    if lacks:
         raise FileFormatError(f"{path}: the metadata lack {', '.join(sorted(lacks))}")
     if header["format"] != kind:
         raise FileFormatError(f"{path}: this is a {header['format']}, and not a {kind}")
