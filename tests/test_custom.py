@@ -9,6 +9,7 @@ import pytest
 
 import backburn as bb
 from backburn.autodiff.rules import RULES
+from backburn.autodiff.tape import GradientTape
 from backburn.backend import OPERATIONS, Backend
 from backburn.backend.custom import withdraw
 from backburn.base.errors import ArgumentError, NumericalInstabilityError
@@ -35,6 +36,29 @@ def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> No
     np.testing.assert_allclose(x.grad(y.backward()).numpy(), 2 / np.cosh(x.numpy()) ** 2)  # type: ignore[union-attr]
     assert scaled_tanh(bb.asarray([1])).dtype == "float32"
     assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
+
+
+def test_tapes_record_it(scaled_tanh: Any) -> None:
+    x = np.array([0.3, 0.7])
+    tape = GradientTape()
+    slot = tape.input(x)
+    assert tape.record_scaled_tanh(slot, scale=2.0) == 1
+    np.testing.assert_allclose(tape.backward(np.ones(2))[slot], 2 / np.cosh(x) ** 2)
+    bb.gradient(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, 7.0))
+    tape.reset()
+    slot = tape.input(x)
+    tape.record_scaled_tanh(slot)
+    np.testing.assert_allclose(tape.backward(np.ones(2))[slot], 7.0)
+    withdraw("scaled_tanh")
+    assert not hasattr(tape, "record_scaled_tanh")
+
+    @bb.operation(differentiable=False)
+    def rounded_up(k: Any, x: Any, /) -> Any:
+        """The next integer."""
+        return k.ceil(x)
+
+    with pytest.raises(AttributeError, match="record_rounded_up: it has no gradient"):
+        _ = tape.record_rounded_up
 
 
 def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> None:

@@ -10,7 +10,7 @@ from backburn.autodiff.tape import accumulation
 from backburn.autodiff.tape.calls import bound, differentiable
 from backburn.autodiff.tape.slots import Slots
 from backburn.autodiff.tape.values import as_float, axes_of, index_of, is_close
-from backburn.backend.table import OPERATIONS, Operation
+from backburn.backend.table import LISTENERS, OPERATIONS, Operation
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
 from backburn.base.quiet import quietly
@@ -408,13 +408,26 @@ class _NoGradient:
         raise AttributeError(f"{self.name}: it has no gradient")
 
 
-for _entry in OPERATIONS.values():
-    if not _entry.differentiable:
-        _absent = _NoGradient()
-        _absent.__set_name__(GradientTape, f"record_{_entry.name}")
-        setattr(GradientTape, f"record_{_entry.name}", _absent)
-    elif not hasattr(GradientTape, f"record_{_entry.name}"):
-        _install(_entry)
+#: The methods that are written out above.
+_WRITTEN = frozenset(vars(GradientTape))
+
+
+def _offer(name: str) -> None:
+    """``record_<name>`` for an operation of the table, also one that users add; none for one that was taken back."""
+    method, entry = f"record_{name}", OPERATIONS.get(name)
+    if entry is None:
+        delattr(GradientTape, method)
+    elif not entry.differentiable:
+        absent = _NoGradient()
+        absent.__set_name__(GradientTape, method)
+        setattr(GradientTape, method, absent)
+    elif method not in _WRITTEN:
+        _install(entry)
+
+
+for _name in OPERATIONS:
+    _offer(_name)
+LISTENERS.append(_offer)
 
 
 def _pairs(where: str, a_data: Any, b: Any, b_data: Any) -> tuple[Any, Any, Any]:
