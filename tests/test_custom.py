@@ -38,6 +38,15 @@ def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> No
     assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
 
 
+def test_the_decorator_may_stand_without_parentheses() -> None:
+    @bb.operation
+    def bare_cube(k: Any, x: Any, /) -> Any:
+        """The third power."""
+        return k.mul(x, k.mul(x, x))
+
+    assert bb.grad(bare_cube)(2.0).item() == 12.0
+
+
 def test_tapes_record_it(scaled_tanh: Any) -> None:
     x = np.array([0.3, 0.7])
     tape = GradientTape()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from backburn.backend.custom import define
 from backburn.backend.shapes import broadcast
@@ -30,13 +30,25 @@ class TensorOperation:
         return repr(self.entry)
 
 
+@overload
+def operation(body: Callable[..., Any], /) -> TensorOperation: ...
+@overload
 def operation(
+    *,
+    kinds: str = ...,
+    shape: Callable[..., Any] | None = ...,
+    result: str | tuple[str, ...] = ...,
+    differentiable: bool = ...,
+) -> Callable[[Callable[..., Any]], TensorOperation]: ...
+def operation(
+    body: Callable[..., Any] | None = None,
+    /,
     *,
     kinds: str = "F",
     shape: Callable[..., Any] | None = broadcast,
     result: str | tuple[str, ...] = "same",
     differentiable: bool = True,
-) -> Callable[[Callable[..., Any]], TensorOperation]:
+) -> TensorOperation | Callable[[Callable[..., Any]], TensorOperation]:
     """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend, and a function of tensors.
 
     The body is written with the operations of ``k`` and needs a docstring. Without more, every backend runs it and
@@ -45,7 +57,7 @@ def operation(
     every backend and every derivative is checked.
 
         >>> import backburn as bb
-        >>> @bb.operation()
+        >>> @bb.operation
         ... def doctest_cube(k, x, /):
         ...     '''The third power of each element.'''
         ...     return k.mul(x, k.mul(x, x))
@@ -55,8 +67,6 @@ def operation(
     """
 
     def make(body: Callable[..., Any]) -> TensorOperation:
-        return TensorOperation(
-            define(body, kinds=kinds, shape=shape, result=result, differentiable=differentiable)
-        )
+        return TensorOperation(define(body, kinds=kinds, shape=shape, result=result, differentiable=differentiable))
 
-    return make
+    return make if body is None else make(body)
