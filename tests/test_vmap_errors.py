@@ -125,6 +125,16 @@ def test_what_leaks_is_refused() -> None:
     assert "differs between examples" in repr(leaked)
 
 
+def test_other_backends_are_told_from_other_levels() -> None:
+    elsewhere = bb.ones(2, backend="null")
+    with pytest.raises(BackendMismatchError, match=r"write \.to\('autodiff\(numpy\)'\)"):
+        bb.vmap(lambda x: x * elsewhere)(X)
+    above = bb.asarray([1.0, 2.0], backend="autodiff(autodiff(numpy))")
+    with pytest.raises(BackendMismatchError, match="captured from a level that the transform does not stand on"):
+        bb.vmap(lambda x: x * above)(X)
+    assert bb.vmap(lambda x: x * above)(X.to("autodiff(autodiff(numpy))")).shape == (3, 2)
+
+
 def test_what_leaks_from_a_derivative_inside_is_refused() -> None:
     kept: list[Any] = []
 

@@ -132,10 +132,12 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
                         f"does not stand on: .to(...) takes the arguments of the transform there first"
                     )
                 # What is tracked goes to no backend of fewer levels, and anything to one of as many.
-                spec = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend.spec
+                place = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
+                while "[" in place.spec and (inner := inner_of(place)) is not None:  # levels of vmap have no name
+                    place = inner
                 raise BackendMismatchError(
                     f"{name}: the operands live on different backends: {describe(tensors)}. "
-                    f"Nothing is moved by itself: write .to({spec!r}) on what lives elsewhere"
+                    f"Nothing is moved by itself: write .to({place.spec!r}) on what lives elsewhere"
                 )
             backend = x._backend
     return backend
