@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 nn: Any = bb.nn  # to which is given what checkers of types would refuse
 optim: Any = bb.optim
@@ -139,3 +139,25 @@ def test_first_values_modes_and_rates_that_are_none_are_refused(make: Callable[[
     with pytest.raises(ArgumentError) as caught:
         make()
     assert words in str(caught.value)
+
+
+def test_states_and_labels_that_are_none_are_refused() -> None:
+    x, state = bb.ones((5, 2, 3)), bb.zeros((1, 2, 4))
+    for given in ((state,), (state, state, state), 3, "xy"):
+        with pytest.raises((ArgumentError, DTypeError), match=r"^LSTM: (the first states are two|takes a tensor)"):
+            nn.LSTM(3, 4)(x, given)
+    for cell in (None, (state, state)):
+        with pytest.raises(DTypeError, match=r"^LSTM: takes a tensor"):
+            nn.LSTM(3, 4)(x, (state, cell))
+    with pytest.raises(DTypeError, match=r"^GRU: takes a tensor, not tuple"):
+        nn.GRU(3, 4)(x, (state,))
+    with pytest.raises(OutOfRangeError, match="the label -100 is none of the classes 0 to 2; ignore_index=-100 leaves"):
+        nn.functional.cross_entropy(bb.ones((2, 3)), bb.asarray([0, -100]))
+    with pytest.raises(DTypeError, match=r"^MultiHeadAttention: takes a tensor, not str"):
+        nn.MultiHeadAttention(4, 2)(bb.ones((5, 4)), "key")
+    for loss in (nn.functional.cross_entropy, nn.functional.nll_loss):
+        with pytest.raises(OutOfRangeError, match=f"^{loss.__name__}: "):
+            loss(bb.ones((2, 3)), bb.asarray([0, -100]))
+        for label in (1.5, "x"):
+            with pytest.raises(ArgumentError, match=rf"^{loss.__name__}: ignore_index is an integer"):
+                loss(bb.ones((2, 3)), bb.asarray([0, 1]), ignore_index=label)

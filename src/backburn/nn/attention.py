@@ -52,11 +52,10 @@ class MultiHeadAttention(Module):
         causal: bool = False,
     ) -> FloatTensor:
         """What each query takes of the values."""
-        tensor_operand("MultiHeadAttention", query)
         key = query if key is None else key
         value = key if value is None else value
         for x in (query, key, value):
-            if x.ndim < 2 or x.shape[-1] != self.size:
+            if tensor_operand("MultiHeadAttention", x).ndim < 2 or x.shape[-1] != self.size:
                 raise ShapeError(
                     f"MultiHeadAttention: made for inputs (..., length, {self.size}), not {describe((x,))}"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from backburn.base.errors import ShapeError
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
@@ -53,7 +53,7 @@ class _Recurrent(Module):
         lengths = [inputs] + [size * self.directions] * (layers - 1)
         self.layers = [_Layer(n, size, self.GATES, bias) for n in lengths for _ in range(self.directions)]
 
-    def _run(self, x: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+    def _run(self, x: Tensor, states: Any) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of the last layer, and the last states of all layers and directions."""
         name = type(self).__name__
         tensor_operand(name, x)
@@ -69,8 +69,10 @@ class _Recurrent(Module):
         if states is None:
             zeros = create.zeros(expected, dtype=self.layers[0].weight.dtype, backend=x.backend)
             states = (zeros,) * self.STATES
+        if not isinstance(states, (tuple, list)) or len(states) != self.STATES:
+            raise ArgumentError(f"{name}: the first states are two, (hidden, cell), or None")
         for state in states:
-            if state.shape != expected:
+            if tensor_operand(name, state).shape != expected:
                 raise ShapeError(f"{name}: a first state has the shape {list(expected)}, not {describe((state,))}")
         last: list[tuple[Any, ...]] = []
         for index in range(0, len(self.layers), self.directions):

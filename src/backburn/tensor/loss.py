@@ -17,6 +17,7 @@ from backburn.tensor.dispatch import (
     cast,
     describe,
     float_operand,
+    integer,
     number,
     promoted,
     promoted_present,
@@ -89,7 +90,8 @@ def cross_entropy(
     else:
         x, targets, weight = _labelled(name, x, targets, weight)
     smoothing = number(name, "label_smoothing", label_smoothing)
-    options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignore_index}
+    ignored = _label(name, ignore_index)
+    options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
     return call(name, x, targets, weight, **options)
 
 
@@ -113,7 +115,12 @@ def nll_loss(
     """
     classes = axis_of("nll_loss", tensor_operand("nll_loss", x), axis)
     operands = _labelled("nll", x, tensor_operand("nll_loss", labels), weight)
-    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignore_index)
+    ignored = _label("nll_loss", ignore_index)
+    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignored)
+
+
+def _label(name: str, ignore_index: int | None) -> int | None:
+    return None if ignore_index is None else integer(name, "ignore_index", ignore_index)
 
 
 def _labelled(name: str, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Any, Any, Any]:
