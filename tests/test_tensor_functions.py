@@ -83,6 +83,10 @@ def test_rounding_to_places() -> None:
     assert half.round(4).tolist() == half.numpy().astype("float32").round(4).astype("float16").tolist()
     tracked = bb.asarray(x[:4]).require_grad()
     assert tracked.grad(bb.round(tracked, 1).sum().backward()).tolist() == [0.0] * 4  # type: ignore[union-attr]
+    quantized = bb.asarray([0.126, 1.0]).quantize()
+    assert bb.round(quantized, 1).tolist() == bb.round(quantized.dequantize(), 1).tolist()
+    with pytest.raises(DTypeError, match=r"round: takes float tensors, not bool"):
+        bb.round(bb.asarray([True]), 1)
     integers = bb.asarray([15, 25])
     assert bb.round(integers, 2) is integers
     with pytest.raises(ArgumentError, match=r"round: integers are rounded to places after the point.*int64\[2\]"):

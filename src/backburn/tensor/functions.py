@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, cast, describe, integer, is_tensor, unary
+from backburn.tensor.dispatch import Scalar, binary, call, cast, describe, float_operand, integer, is_tensor, unary
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -321,21 +321,22 @@ def round(x: T, /, decimals: int = 0) -> T:
         ([3.14, 1234.5], [0.0, 1200.0])
     """
     places = integer("round", "decimals", decimals)
-    if places == 0 or not is_tensor(x) or x.dtype.kind not in ("int", "float"):
+    if places == 0:
         return rounded("round", x)
-    if x.dtype.kind == "int":
+    if is_tensor(x) and x.dtype.kind == "int":
         if places < 0:
             raise ArgumentError(
                 f"round: integers are rounded to places after the point, not to {places}; cast them with "
                 f"astype(...). Operand: {describe((x,))}"
             )
         return x
-    wide, power = cast(x, float32) if x.dtype.bits == 16 else x, 10.0 ** min(abs(places), 308)
+    y, power = float_operand("round", x), 10.0 ** min(abs(places), 308)
+    wide: Any = cast(y, float32) if y.dtype.bits == 16 else y
     if places < 0:
-        return cast(call("round", wide / power) * power, x.dtype)
+        return cast(call("round", wide / power) * power, y.dtype)
     scaled = wide * power
     # Numbers that are too large for the product have no places after the point.
-    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), x.dtype)
+    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), y.dtype)
 
 
 def trunc(x: T, /) -> T:
