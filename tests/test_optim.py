@@ -757,3 +757,14 @@ def test_an_optimizer_tells_a_model_of_another_dtype() -> None:
 def test_a_number_of_steps_below_0_is_not_loaded() -> None:
     with pytest.raises(ArgumentError, match="load_state_dict: steps is a number of steps, not -1"):
         Adam().load_state_dict({"steps": -1})
+
+
+def test_an_option_in_the_place_of_a_truth_value_is_refused() -> None:
+    makers: Any = [
+        ("SGD: nesterov", lambda: SGD(0.1, 0.9, 1e-4)),  # type: ignore[arg-type]
+        ("AdamW: amsgrad", lambda: AdamW(0.1, (0.9, 0.99), 1e-8, 0.1, 1)),  # type: ignore[arg-type]
+        ("RMSprop: centered", lambda: optim.RMSprop(centered="no")),  # type: ignore[arg-type]
+    ]
+    for words, make in makers:
+        with pytest.raises(ArgumentError, match=f"{words} is True or False, not .*; other options come by name"):
+            make()

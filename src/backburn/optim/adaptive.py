@@ -26,6 +26,7 @@ class RMSprop(Optimizer):
     """
 
     _numbers: ClassVar[Mapping[str, float | None]] = {"alpha": 1.0, "eps": None, "weight_decay": None, "momentum": 1.0}
+    _flags = ("centered",)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class SGD(Optimizer):
 
     _is_operation = True
     _numbers: ClassVar[Mapping[str, float | None]] = {"momentum": 1.0, "weight_decay": None}
+    _flags = ("nesterov",)
 
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
         super().__init__(lr)
@@ -43,9 +44,10 @@ class SGD(Optimizer):
         return ("velocity",) if self.momentum else ()
 
     def _checked(self, name: str, value: Any) -> Any:
+        value = super()._checked(name, value)
         if name == "nesterov" and value:
             checked("SGD", "momentum with nesterov", self.momentum, low=1e-12)
-        return super()._checked(name, value)
+        return value
 
     def __repr__(self) -> str:
         options = f"momentum={self.momentum}, nesterov={self.nesterov}, weight_decay={self.weight_decay}"
@@ -84,6 +86,7 @@ class Adam(Optimizer):
     _corrects = _is_operation = True
     _decoupled = False
     _numbers: ClassVar[Mapping[str, float | None]] = {"eps": None, "weight_decay": None}
+    _flags = ("amsgrad",)
 
     def __init__(
         self,
@@ -106,9 +109,7 @@ class Adam(Optimizer):
         return ("m", "v", "peak") if self.amsgrad else ("m", "v")
 
     def _checked(self, name: str, value: Any) -> Any:
-        if name == "betas":
-            return self._two(value)
-        return bool(value) if name == "amsgrad" else super()._checked(name, value)
+        return self._two(value) if name == "betas" else super()._checked(name, value)
 
     def _two(self, betas: Any) -> tuple[float, float]:
         """Both decays."""

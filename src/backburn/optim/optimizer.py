@@ -76,6 +76,8 @@ class Optimizer(Settled):
     remembers: tuple[str, ...] = ()
     #: The options that are numbers from 0 on, each with what it stays below, or None.
     _numbers: ClassVar[Mapping[str, float | None]] = {}
+    #: The options that are True or False.
+    _flags: ClassVar[tuple[str, ...]] = ()
     #: Whether the operation of a step is given its number.
     _corrects = False
     #: Whether a step is an operation of the contract, which some backends have for parameters of 16 bits as they are.
@@ -115,6 +117,9 @@ class Optimizer(Settled):
         """The value of an option as it is kept. Raises :class:`ArgumentError` for one that it cannot have."""
         if name in self._numbers:
             return checked(type(self).__name__, name, value, below=self._numbers[name])
+        if name in self._flags and not isinstance(value, bool):
+            kind = type(self).__name__
+            raise ArgumentError(f"{kind}: {name} is True or False, not {value!r}; other options come by name")
         return checked(type(self).__name__, name, value) if name == "lr" and not callable(value) else value
 
     @abstractmethod
