@@ -261,6 +261,7 @@ X = bb.zeros((2, 3))
         (lambda: X.expand_dims(None), ArgumentError, "expand_dims: axis"),  # type: ignore[arg-type]
         (lambda: X.permute_dims(1.0), ArgumentError, "permute_dims: axes"),  # type: ignore[arg-type]
         (lambda: bb.moveaxis(X, 0, "a"), ArgumentError, "moveaxis: destination"),  # type: ignore[arg-type]
+        (lambda: bb.stack(np.array(3)), ArgumentError, "stack: takes a list of tensors, not ndarray"),  # type: ignore[arg-type]
         (lambda: bb.concat(3), ArgumentError, "concat: takes a list of tensors, not int"),  # type: ignore[arg-type]
         (lambda: bb.from_inner(3), DTypeError, "from_inner: takes a tensor, not int"),
         (lambda: bb.to(3, "numpy"), DTypeError, "to: takes a tensor, not int"),

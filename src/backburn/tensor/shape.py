@@ -8,7 +8,7 @@ they are reshaped, permuted or broadcast; everything else refuses them with :cla
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.shapes import broadcast, check_axis
@@ -341,9 +341,11 @@ def _listed(name: str, arrays: Any) -> list[Any]:
     """One or more tensors."""
     if is_tensor(arrays):
         raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")
-    if not isinstance(arrays, Iterable):
-        raise ArgumentError(f"{name}: takes a list of tensors, not {type(arrays).__name__}")
-    tensors = [tensor_operand(name, x) for x in arrays]
+    try:
+        given = list(arrays)
+    except TypeError as cause:
+        raise ArgumentError(f"{name}: takes a list of tensors, not {type(arrays).__name__}") from cause
+    tensors = [tensor_operand(name, x) for x in given]
     if not tensors:
         raise ArgumentError(f"{name}: takes a list of at least one tensor, and this is empty")
     return tensors
