@@ -16,12 +16,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
 from backburn.conformance import SAMPLES
 from backburn.conformance.checks import check_value, dtypes_of
-from backburn_numpy import blas, compiled, index, planes, quantized_products, scan, standardize, threads, ufuncs
+from backburn_numpy import (
+    blas,
+    compiled,
+    index,
+    planes,
+    quantized_products,
+    scan,
+    sequence,
+    standardize,
+    threads,
+    ufuncs,
+)
 from backburn_numpy import blocks as blocks_module
 from backburn_numpy.compiled import build
 
@@ -44,7 +56,8 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     use_level(monkeypatch, level)
     monkeypatch.setattr(compiled, "SMALL", 1)
     monkeypatch.setattr(compiled, "FEW_PASSES", {})
-    monkeypatch.setattr(blocks_module, "SHARED", 1)
+    for module in (blocks_module, sequence):
+        monkeypatch.setattr(module, "SHARED", 1)
     for module in (blocks_module, index, planes, quantized_products, scan, standardize):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()
@@ -99,7 +112,7 @@ def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: 
         return list(found) if isinstance(found, tuple) else [found]
 
     got = results(*operands)
-    wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype == np.float32 else o for o in operands]
+    wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in operands]
     return got, results(*wide)
 
 
@@ -295,6 +308,44 @@ def test_attention(queries: int, keys: int, causal: bool, monkeypatch: pytest.Mo
     mask = np.random.default_rng(0).random((queries, keys)) < 0.3
     got, expected = both(monkeypatch, "scaled_dot_product_attention", q, k, v, mask, **options)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(
+    "shape", [(5, 8), (3, 5, 8), (2, 3, 5, 8), (2, 2, 3, 5, 8), (2, 3, 1, 8), (2, 3, 5, 1)], ids=str
+)
+@pytest.mark.parametrize("way", ["after a projection", "by columns", "backwards", "the same for all", "in 16 bits"])
+def test_attention_of_heads_as_they_lie(shape: tuple[int, ...], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def operand(seed: int) -> Any:
+        if way == "after a projection" and len(shape) > 2:
+            return np.moveaxis(numbers(*shape[:-3], *shape[-2:-1], *shape[-3:-2], shape[-1], seed=seed), -2, -3)
+        if way == "by columns":
+            return numbers(*shape[:-2], shape[-1], shape[-2], seed=seed).swapaxes(-1, -2)
+        if way == "backwards":
+            return numbers(*shape, seed=seed)[..., ::-1, :]
+        if way == "the same for all":
+            return np.broadcast_to(numbers(*shape[-1:], seed=seed), shape)
+        return numbers(*shape, seed=seed).astype(np.float16) if way == "in 16 bits" else numbers(*shape, seed=seed)
+
+    grad, q, k, v = map(operand, range(4))
+    options: dict[str, Any] = {"causal": True, "scale": 0.4}
+    close: dict[str, Any] = {"rtol": 2e-2, "atol": 2e-2} if way == "in 16 bits" else {"rtol": 1e-4, "atol": 1e-4}
+    got, expected = both(monkeypatch, "scaled_dot_product_attention", q, k, v, **options)
+    assert got[0].dtype == q.dtype
+    np.testing.assert_allclose(got[0], expected[0], **close)
+    got, expected = both(monkeypatch, "scaled_dot_product_attention_backward", grad, q, k, v, **options)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert mine.dtype == q.dtype
+        np.testing.assert_allclose(mine, theirs, **close)
+
+
+@needs_kernels
+def test_attention_without_memory_for_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequence, "SCORES", 1 << 46)  # four times as many bytes are more than a processor can address
+    x = bb.asarray(np.zeros((1 << 23, 1), np.float32))
+    with pytest.raises(bb.errors.DeviceMemoryError, match="attention: the memory of cpu is exhausted"):
+        bb.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
 @needs_kernels

@@ -1,20 +1,25 @@
-"""NumPy: attention, a block of queries at a time, so that the scores of long sequences never exist as a whole."""
+"""NumPy: attention, a block of queries at a time, so that the scores of long sequences never exist as a whole.
+
+Without a mask and dropout, compiled kernels do it, threads included, on heads as they lie.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from backburn.backend.sequence import attended
-from backburn_numpy import compiled
-from backburn_numpy.blocks import wide
+from backburn_numpy import blas, compiled
+from backburn_numpy.blocks import SHARED, wide
 from backburn_numpy.memory import empty
-from backburn_numpy.threads import for_parts
+from backburn_numpy.threads import available, for_parts
 
 Array = Any
+FLOAT32 = np.dtype(np.float32)
 Block = tuple[slice, slice, slice]
 
 #: Scores of one block, which stay in the second-level cache.
@@ -34,6 +39,8 @@ def scaled_dot_product_attention(
 ) -> Array:
     masks = (None if t is None else t.shape for t in (mask, keep))
     shape = attended(query.shape, key.shape, value.shape, *masks)
+    if mask is None and keep is None and (whole := _whole("attention", query, key, value)) is not None:
+        return whole.attend(causal, scale).reshape(shape).astype(query.dtype, copy=False)
     q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
     options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
@@ -61,6 +68,13 @@ def scaled_dot_product_attention_backward(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> tuple[Array, Array, Array]:
+    operands = query, key, value
+    whole = None
+    if mask is None and keep is None:
+        whole = _whole("attention_backward", query, key, value, grad)
+    if whole is not None:
+        gradients = whole.gradients(causal, scale)
+        return tuple(g.reshape(t.shape).astype(t.dtype, copy=False) for g, t in zip(gradients, operands, strict=True))
     g, q, keys, values = (_stacked(wide(t)) for t in (grad, query, key, value))
     masks, kept = _by_batch(mask, query), _by_batch(keep, query)
     of_query, of_key, of_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
@@ -83,6 +97,75 @@ def scaled_dot_product_attention_backward(
         t.reshape(like.shape).astype(query.dtype, copy=False)
         for t, like in ((of_query, query), (of_key, key), (of_value, value))
     )
+
+
+# ---- by kernels ----
+
+
+class _Whole:
+    """Attention without a mask over float32 matrices, by a kernel that does all of it."""
+
+    def __init__(self, kernel: Callable[..., None], query: Array, key: Array, value: Array, *grad: Array) -> None:
+        self.kernel, self.operands = kernel, [_readable(t) for t in (query, key, value, *grad)]
+        outer, self.inner, self.queries, self.size = self.operands[0].shape
+        self.keys, self.width = self.operands[2].shape[2:]
+        self.count = outer * self.inner
+        scores = self.queries * self.keys
+        self.part = self.queries if scores <= SCORES else max(1, SCORES // self.keys)
+        self.threads = available() if self.count * scores >= SHARED else 1
+
+    def attend(self, causal: bool, scale: float) -> Array:
+        """The result, as matrices along one axis."""
+        out = empty((self.count, self.queries, self.width), FLOAT32)
+        self._call([out], causal, scale, self.count * -(-self.queries // self.part), self.part * self.keys)
+        return out
+
+    def gradients(self, causal: bool, scale: float) -> tuple[Array, ...]:
+        """The gradients for queries, keys and values, each as matrices along one axis."""
+        rows = (self.queries, self.size), (self.keys, self.size), (self.keys, self.width)
+        results = [empty((self.count, *shape), FLOAT32) for shape in rows]
+        self._call(results, causal, scale, self.count, self.queries * self.keys)
+        return tuple(results)
+
+    def _call(self, results: list[Array], causal: bool, scale: float, parts: int, scores: int) -> None:
+        sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(causal), self.part]
+        steps = [step for t in self.operands for step in _steps(t)]
+        numbers, failed = np.array(sizes + steps, np.int64), np.zeros(1, np.intc)
+        places = [compiled.address(t) for t in (*results, *self.operands)]
+        options = blas.product(), compiled.address(numbers), scale, compiled.address(failed)
+        threads = min(self.threads, parts)
+        with blas.single() if threads > 1 else nullcontext():
+            self.kernel(*places, *options, parts, max(1, compiled.PORTION // scores), threads)
+        if failed[0]:
+            raise MemoryError("no memory for the scores of some queries")
+
+
+def _whole(name: str, *operands: Array) -> _Whole | None:
+    """Attention over these by a kernel; None where there is none for them."""
+    query, key, value, *grad = operands
+    if not all(math.prod(t.shape) for t in operands) or blas.product() is None:
+        return None
+    query, key, value, *grad = (wide(t) for t in operands)
+    kernel = compiled.serving(name, query)
+    return None if kernel is None else _Whole(kernel, query, key, value, *grad)
+
+
+def _readable(x: Array) -> Array:
+    """``x`` with four axes, as it lies if rows have no gaps in them and do not overlap, else a copy."""
+    four = x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
+    rows, size = four.shape[2:]
+    steps = four.strides
+    gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)
+    return four if gapless else np.ascontiguousarray(four)
+
+
+def _steps(x: Array) -> tuple[int, int, int]:
+    """The elements from one matrix to the next, in both axes of them, and from row to row, which a single row lacks."""
+    outer, inner, row = (n // 4 for n in x.strides[:3])
+    return outer, inner, row if x.shape[2] > 1 else x.shape[3]
+
+
+# ---- block by block ----
 
 
 def _stacked(x: Array) -> Array:

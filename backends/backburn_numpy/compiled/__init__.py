@@ -34,7 +34,7 @@ SMALL = 1 << 5
 FEW_PASSES = dict.fromkeys(
     (
         *("sigmoid", "log_sigmoid", "softplus", "silu", "sigmoid_backward", "silu_backward"),
-        *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention_scores"),
+        *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention", "attention_scores"),
         *("plain_step", "momentum_step", "max_pool", "add_places", "add_rows"),
     ),
     1 << 10,
@@ -135,6 +135,8 @@ def _signatures() -> dict[str, list[Any]]:
         "standardize_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
         "normalize_planes": [_POINTER] * 7 + [_FLOAT, _FLAG] + [_COUNT] * 2,
         "normalize_planes_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
+        "attention": [_POINTER] * 6 + [_FLOAT, _POINTER] + [_COUNT] * 2 + [_FLAG],
+        "attention_backward": [_POINTER] * 9 + [_FLOAT, _POINTER] + [_COUNT] * 2 + [_FLAG],
         "attention_weights": [_POINTER, _FLOAT] + [_COUNT] * 4,
         "attention_scores": [_POINTER] * 2 + [_FLOAT] + [_COUNT] * 2,
         "plain_step": [_POINTER] * 3 + [_FLOAT, _COUNT],

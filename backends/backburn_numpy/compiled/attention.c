@@ -1,0 +1,124 @@
+/* Attention without a mask: products of the BLAS library with one pass over the scores between them, a part of the
+ * queries at a time, so that the scores stay in the cache. */
+#define SMALL_CODE
+#include <stdlib.h>
+
+#include "kernels.h"
+#include "product.h"
+#include "team.h"
+
+void backburn_attention_weights(float *restrict, float, int64_t, int64_t, int64_t, int64_t);
+void backburn_attention_scores(float *restrict, const float *restrict, float, int64_t, int64_t);
+
+/* Matrices whose rows lie so many elements apart, in two axes of them. */
+typedef struct {
+    const float *at;
+    int64_t outer, inner, row;
+} Matrices;
+
+/* The order of what the caller gives in an array. */
+enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, STRIDES };
+
+typedef struct {
+    Product *product;
+    Matrices query, key, value, grad;
+    float *out, *of_query, *of_key, *of_value;
+    const int64_t *sizes;
+    float scale;
+    int *failed;
+} Attention;
+
+INLINE const float *matrix(const Attention *a, const Matrices *all, int64_t number) {
+    return all->at + number / a->sizes[INNER] * all->outer + number % a->sizes[INNER] * all->inner;
+}
+
+static Matrices matrices(const float *at, const int64_t *sizes, int number) {
+    const int64_t *strides = sizes + STRIDES + 3 * number;
+    return (Matrices){at, strides[0], strides[1], strides[2]};
+}
+
+/* Fills scores with the weights of the keys for queries first to last - 1; returns how many keys these may see. */
+static int64_t weigh(const Attention *a, const float *query, const float *key, int64_t first, int64_t last,
+                     float *scores) {
+    const int64_t rows = last - first, size = a->sizes[SIZE], causal = a->sizes[CAUSAL];
+    const int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
+    a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, size, 1.0f, query + first * a->query.row, a->query.row, key,
+               a->key.row, 0.0f, scores, seen);
+    backburn_attention_weights(scores, a->scale, causal ? first : -1, rows, rows, seen);
+    return seen;
+}
+
+/* Parts of the queries of all matrices, by number. */
+static void forward(const void *what, int64_t start, int64_t stop) {
+    const Attention *a = what;
+    const int64_t queries = a->sizes[QUERIES], width = a->sizes[WIDTH], part = a->sizes[PART];
+    const int64_t parts = (queries + part - 1) / part;
+    float *scores = malloc((size_t)(part * a->sizes[KEYS]) * sizeof *scores);
+    if (!scores) {
+        *a->failed = 1;
+        return;
+    }
+    for (int64_t i = start; i < stop; i++) {
+        const int64_t number = i / parts, first = i % parts * part;
+        const int64_t last = first + part < queries ? first + part : queries;
+        const float *query = matrix(a, &a->query, number), *key = matrix(a, &a->key, number);
+        const int64_t seen = weigh(a, query, key, first, last, scores);
+        a->product(BY_ROWS, STRAIGHT, STRAIGHT, last - first, width, seen, 1.0f, scores, seen,
+                   matrix(a, &a->value, number), a->value.row, 0.0f, a->out + (number * queries + first) * width, width);
+    }
+    free(scores);
+}
+
+/* Whole matrices, to whose keys and values all queries add. */
+static void backward(const void *what, int64_t start, int64_t stop) {
+    const Attention *a = what;
+    const int64_t queries = a->sizes[QUERIES], keys = a->sizes[KEYS], size = a->sizes[SIZE], width = a->sizes[WIDTH];
+    const int64_t part = a->sizes[PART];
+    float *weights = malloc(2 * (size_t)(part * keys) * sizeof *weights), *scores = weights + part * keys;
+    if (!weights) {
+        *a->failed = 1;
+        return;
+    }
+    for (int64_t i = start; i < stop; i++) {
+        const float *query = matrix(a, &a->query, i), *key = matrix(a, &a->key, i), *value = matrix(a, &a->value, i);
+        const float *grad = matrix(a, &a->grad, i);
+        float *of_query = a->of_query + i * queries * size, *of_key = a->of_key + i * keys * size;
+        float *of_value = a->of_value + i * keys * width;
+        memset(of_key, 0, (size_t)(keys * size) * sizeof *of_key);
+        memset(of_value, 0, (size_t)(keys * width) * sizeof *of_value);
+        for (int64_t first = 0; first < queries; first += part) {
+            const int64_t last = first + part < queries ? first + part : queries, rows = last - first;
+            const int64_t seen = weigh(a, query, key, first, last, weights);
+            const float *g = grad + first * a->grad.row;
+            a->product(BY_ROWS, TURNED, STRAIGHT, seen, width, rows, 1.0f, weights, seen, g, a->grad.row, 1.0f,
+                       of_value, width);
+            a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, width, 1.0f, g, a->grad.row, value, a->value.row, 0.0f,
+                       scores, seen);
+            backburn_attention_scores(scores, weights, a->scale, rows, seen);
+            a->product(BY_ROWS, STRAIGHT, STRAIGHT, rows, size, seen, 1.0f, scores, seen, key, a->key.row, 0.0f,
+                       of_query + first * size, size);
+            a->product(BY_ROWS, TURNED, STRAIGHT, seen, size, rows, 1.0f, scores, seen, query + first * a->query.row,
+                       a->query.row, 1.0f, of_key, size);
+        }
+    }
+    free(weights);
+}
+
+KERNEL void backburn_attention(float *out, const float *query, const float *key, const float *value, Product *product,
+                               const int64_t *sizes, float scale, int *failed, int64_t parts, int64_t grain,
+                               int threads) {
+    const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
+                           .value = matrices(value, sizes, 2), .out = out, .sizes = sizes, .scale = scale,
+                           .failed = failed};
+    backburn_team_do(forward, &all, parts, grain, threads);
+}
+
+KERNEL void backburn_attention_backward(float *of_query, float *of_key, float *of_value, const float *query,
+                                        const float *key, const float *value, const float *grad, Product *product,
+                                        const int64_t *sizes, float scale, int *failed, int64_t count, int64_t grain,
+                                        int threads) {
+    const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
+                           .value = matrices(value, sizes, 2), .grad = matrices(grad, sizes, 3), .of_query = of_query,
+                           .of_key = of_key, .of_value = of_value, .sizes = sizes, .scale = scale, .failed = failed};
+    backburn_team_do(backward, &all, count, grain, threads);
+}
