@@ -89,6 +89,5 @@ def _names(labels: Array, classes: int) -> Array:
     flat = labels.reshape(-1).astype(np.int64, copy=False)
     if flat.size and (flat.min() < 0 or flat.max() >= classes):
         wrong = int(flat[(flat < 0) | (flat >= classes)][0])
-        hint = f"; ignore_index={wrong} leaves its examples out" if wrong < 0 else ""
-        raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}{hint}")
+        raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}")
     return flat

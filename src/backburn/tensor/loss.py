@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import int64
-from backburn.base.errors import DTypeError
+from backburn.base.errors import BackburnError, DTypeError, OutOfRangeError
 from backburn.tensor.dispatch import (
     axis_of,
     call,
@@ -92,7 +92,10 @@ def cross_entropy(
     smoothing = number(name, "label_smoothing", label_smoothing)
     ignored = _label(name, ignore_index)
     options = {"axis": classes, "reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
-    return call(name, x, targets, weight, **options)
+    try:
+        return call(name, x, targets, weight, **options)
+    except OutOfRangeError as error:
+        raise _told(name, error, x, targets, classes, ignored) from error
 
 
 def nll_loss(
@@ -116,11 +119,29 @@ def nll_loss(
     classes = axis_of("nll_loss", tensor_operand("nll_loss", x), axis)
     operands = _labelled("nll", x, tensor_operand("nll_loss", labels), weight)
     ignored = _label("nll_loss", ignore_index)
-    return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignored)
+    try:
+        return call("nll", *operands, axis=classes, reduction=reduction, ignore_index=ignored)
+    except OutOfRangeError as error:
+        raise _told("nll_loss", error, *operands[:2], classes, ignored) from error
 
 
 def _label(name: str, ignore_index: int | None) -> int | None:
     return None if ignore_index is None else integer(name, "ignore_index", ignore_index)
+
+
+def _told(name: str, error: OutOfRangeError, x: Any, labels: Any, axis: int, ignored: int | None) -> OutOfRangeError:
+    """``error``, in which a backend names an index, with the label; of labels in a batch of ``vmap`` as it is."""
+    count = x.shape[axis]
+    try:
+        found = [int(label.item()) for label in (labels.min(), labels.max())]
+    except BackburnError:
+        return error
+    wrong = next((label for label in found if label != ignored and not 0 <= label < count), None)
+    if wrong is None:
+        return error
+    hint = f"; ignore_index={wrong} leaves its examples out" if wrong < 0 else ""
+    operands = describe((x, labels))
+    return OutOfRangeError(f"{name}: the label {wrong} is none of the {count} classes{hint}. Operands: {operands}")
 
 
 def _labelled(name: str, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Any, Any, Any]:
