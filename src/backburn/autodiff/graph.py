@@ -162,19 +162,15 @@ def reverse(
                     continue
                 if gradient.__class__ in _SPECIAL:
                     if gradient.__class__ is Part:
-                        if parent not in parts:
-                            parts[parent] = []
-                            if parent not in gradients:
-                                push(heap, (-parent.stamp, parent))
-                        parts[parent].append(gradient)
+                        if parent not in parts and parent not in gradients:
+                            push(heap, (-parent.stamp, parent))
+                        parts.setdefault(parent, []).append(gradient)
                         continue
                     known = gradients.get(parent)
                     if gradient.__class__ is list:
                         gradient = gradient if known is None else merged(k, known, gradient)
                     else:
-                        homes[parent], gradient = gradient.backend, gradient.gradient  # type: ignore[attr-defined]
-                        if known is not None:
-                            gradient = quietly(homes[parent], homes[parent].add, known, gradient)
+                        gradient = _moved(known, gradient, parent, homes)
                 else:
                     if gradient.shape != parent.shape:
                         gradient = sum_to(k, gradient, parent.shape)
@@ -192,6 +188,12 @@ def reverse(
             if not retain_graph:
                 node.backward, node.saved, node.parents = consumed, (), ()
     return gradients
+
+
+def _moved(known: Any, gradient: Any, node: Node, homes: dict[Node, Any]) -> Any:
+    """The sum of what is known of a node's gradient and what comes from another backend, which is then its home."""
+    k = homes[node] = gradient.backend
+    return gradient.gradient if known is None else quietly(k, k.add, known, gradient.gradient)
 
 
 def _settle(k: Any, node: Node, parts: list[Part], gradients: dict[Node, Any]) -> None:
