@@ -341,6 +341,30 @@ def test_attention_of_heads_as_they_lie(shape: tuple[int, ...], way: str, monkey
 
 
 @needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("kind", ["truth", "numbers", "bits backwards"])
+@pytest.mark.parametrize(
+    "mask", [(9,), (1, 9), (7, 1), (7, 9), (3, 7, 9), (3, 1, 9), (2, 1, 1, 9), (2, 3, 7, 9)], ids=str
+)
+def test_attention_with_masks(mask: tuple[int, ...], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(len(mask))
+    q, k, v, grad = (numbers(2, 3, n, size, seed=n) for n, size in ((7, 8), (9, 8), (9, 6), (7, 6)))
+    hidden = random.random(mask) < 0.4
+    given = ~hidden if kind != "numbers" else np.where(hidden, -np.inf, random.normal(size=mask)).astype(np.float32)
+    if kind == "bits backwards":
+        given = np.ascontiguousarray(given[..., ::-1])[..., ::-1]
+    keep = random.random((2, 3, 7, 9) if kind == "truth" else (3, 7, 9)) < 0.7
+    for kept, causal in ((None, False), (None, True), (keep, False), (keep, True)):
+        options: dict[str, Any] = {"causal": causal, "scale": 0.4, "dropout": 0.0 if kept is None else 0.3}
+        got, expected = both(monkeypatch, "scaled_dot_product_attention", q, k, v, given, kept, **options)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+        operands = (grad, q, k, v, given, kept)
+        got, expected = both(monkeypatch, "scaled_dot_product_attention_backward", *operands, **options)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+@needs_kernels
 def test_attention_without_memory_for_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequence, "SCORES", 1 << 46)  # four times as many bytes are more than a processor can address
     x = bb.asarray(np.zeros((1 << 23, 1), np.float32))

@@ -1,6 +1,6 @@
 """NumPy: attention, a block of queries at a time, so that the scores of long sequences never exist as a whole.
 
-Without a mask and dropout, compiled kernels do it, threads included, on heads as they lie.
+Compiled kernels do all of it for float32 and 16-bit floats, threads included, on heads as they lie.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from backburn.backend.sequence import attended
 from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import SHARED, wide
+from backburn_numpy.blocks import SHARED, is_half, wide
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available, for_parts
 
@@ -39,8 +39,8 @@ def scaled_dot_product_attention(
 ) -> Array:
     masks = (None if t is None else t.shape for t in (mask, keep))
     shape = attended(query.shape, key.shape, value.shape, *masks)
-    if mask is None and keep is None and (whole := _whole("attention", query, key, value)) is not None:
-        return whole.attend(causal, scale).reshape(shape).astype(query.dtype, copy=False)
+    if (fast := _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout)) is not None:
+        return fast.attend().reshape(shape).astype(query.dtype, copy=False)
     q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
     options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
@@ -69,12 +69,11 @@ def scaled_dot_product_attention_backward(
     dropout: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     operands = query, key, value
-    whole = None
-    if mask is None and keep is None:
-        whole = _whole("attention_backward", query, key, value, grad)
-    if whole is not None:
-        gradients = whole.gradients(causal, scale)
-        return tuple(g.reshape(t.shape).astype(t.dtype, copy=False) for g, t in zip(gradients, operands, strict=True))
+    fast = _by_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout)
+    if fast is not None:
+        return tuple(
+            g.reshape(t.shape).astype(t.dtype, copy=False) for g, t in zip(fast.gradients(), operands, strict=True)
+        )
     g, q, keys, values = (_stacked(wide(t)) for t in (grad, query, key, value))
     masks, kept = _by_batch(mask, query), _by_batch(keep, query)
     of_query, of_key, of_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
@@ -102,57 +101,75 @@ def scaled_dot_product_attention_backward(
 # ---- by kernels ----
 
 
-class _Whole:
-    """Attention without a mask over float32 matrices, by a kernel that does all of it."""
+class _Call:
+    """A call of a kernel that does attention, or its gradient, over float32 matrices."""
 
-    def __init__(self, kernel: Callable[..., None], query: Array, key: Array, value: Array, *grad: Array) -> None:
-        self.kernel, self.operands = kernel, [_readable(t) for t in (query, key, value, *grad)]
+    def __init__(
+        self, kernel: Callable[..., None], operands: list[Array], mask: Array | None, keep: Array | None, causal: bool,
+        scale: float, dropout: float,
+    ) -> None:  # fmt: skip
+        self.kernel, self.operands = kernel, [_readable(t) for t in operands]
         outer, self.inner, self.queries, self.size = self.operands[0].shape
         self.keys, self.width = self.operands[2].shape[2:]
-        self.count = outer * self.inner
-        scores = self.queries * self.keys
-        self.part = self.queries if scores <= SCORES else max(1, SCORES // self.keys)
-        self.threads = available() if self.count * scores >= SHARED else 1
+        self.count, self.scores = outer * self.inner, self.queries * self.keys
+        self.part = self.queries if self.scores <= SCORES else max(1, SCORES // self.keys)
+        whole = (*operands[0].shape[:-1], self.keys)
+        self.masks = [None if m is None else _four(np.broadcast_to(m, whole)) for m in (mask, keep)]
+        self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
 
-    def attend(self, causal: bool, scale: float) -> Array:
+    def attend(self) -> Array:
         """The result, as matrices along one axis."""
         out = empty((self.count, self.queries, self.width), FLOAT32)
-        self._call([out], causal, scale, self.count * -(-self.queries // self.part), self.part * self.keys)
+        self._call([out], self.count * -(-self.queries // self.part), self.part * self.keys)
         return out
 
-    def gradients(self, causal: bool, scale: float) -> tuple[Array, ...]:
+    def gradients(self) -> list[Array]:
         """The gradients for queries, keys and values, each as matrices along one axis."""
         rows = (self.queries, self.size), (self.keys, self.size), (self.keys, self.width)
         results = [empty((self.count, *shape), FLOAT32) for shape in rows]
-        self._call(results, causal, scale, self.count, self.queries * self.keys)
-        return tuple(results)
+        self._call(results, self.count, self.scores)
+        return results
 
-    def _call(self, results: list[Array], causal: bool, scale: float, parts: int, scores: int) -> None:
-        sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(causal), self.part]
+    def _call(self, results: list[Array], parts: int, scores: int) -> None:
+        """Fill the results, in parts of so many scores."""
+        mask = self.masks[0]
+        sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(self.causal), self.part]
+        sizes.append(int(mask is not None and mask.dtype == FLOAT32))
+        of_masks = [step for m in self.masks for step in ((0, 0, 0, 0) if m is None else m.strides)]
         steps = [step for t in self.operands for step in _steps(t)]
-        numbers, failed = np.array(sizes + steps, np.int64), np.zeros(1, np.intc)
-        places = [compiled.address(t) for t in (*results, *self.operands)]
-        options = blas.product(), compiled.address(numbers), scale, compiled.address(failed)
-        threads = min(self.threads, parts)
+        numbers, failed = np.array([*sizes, *of_masks, *steps], np.int64), np.zeros(1, np.intc)
+        places = [None if t is None else compiled.address(t) for t in (*results, *self.operands, *self.masks)]
+        threads = min(available(), parts) if self.count * self.scores >= SHARED else 1
         with blas.single() if threads > 1 else nullcontext():
-            self.kernel(*places, *options, parts, max(1, compiled.PORTION // scores), threads)
+            self.kernel(
+                *places, blas.product(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
+                max(1, compiled.PORTION // scores), threads,
+            )  # fmt: skip
         if failed[0]:
             raise MemoryError("no memory for the scores of some queries")
 
 
-def _whole(name: str, *operands: Array) -> _Whole | None:
-    """Attention over these by a kernel; None where there is none for them."""
-    query, key, value, *grad = operands
-    if not all(math.prod(t.shape) for t in operands) or blas.product() is None:
+def _by_kernel(
+    name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, *options: Any
+) -> _Call | None:
+    """A call of the kernel of that name; None where there is none for these."""
+    wides = [wide(t) for t in operands] if is_half(operands[0]) else [*operands]
+    kernel = compiled.serving(name, wides[0])
+    if kernel is None or blas.product() is None or 0 in (n for t in wides for n in t.shape):
         return None
-    query, key, value, *grad = (wide(t) for t in operands)
-    kernel = compiled.serving(name, query)
-    return None if kernel is None else _Whole(kernel, query, key, value, *grad)
+    if mask is not None and mask.dtype != np.bool_:
+        mask = mask.astype(FLOAT32, copy=False)
+    return _Call(kernel, wides, mask, keep, *options)
+
+
+def _four(x: Array) -> Array:
+    """``x`` with four axes."""
+    return x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
 
 
 def _readable(x: Array) -> Array:
     """``x`` with four axes, as it lies if rows have no gaps in them and do not overlap, else a copy."""
-    four = x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
+    four = _four(x)
     rows, size = four.shape[2:]
     steps = four.strides
     gapless = (size == 1 or steps[3] == 4) and (rows == 1 or steps[2] >= 4 * size) and not any(n % 4 for n in steps)

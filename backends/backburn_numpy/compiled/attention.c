@@ -1,5 +1,5 @@
-/* Attention without a mask: products of the BLAS library with one pass over the scores between them, a part of the
- * queries at a time, so that the scores stay in the cache. */
+/* Attention: products of the BLAS library with passes over the scores between them, a part of the queries at a time, so
+ * that the scores stay in the cache. */
 #define SMALL_CODE
 #include <stdlib.h>
 
@@ -16,15 +16,18 @@ typedef struct {
     int64_t outer, inner, row;
 } Matrices;
 
-/* The order of what the caller gives in an array. */
-enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, STRIDES };
+/* The order of what the caller gives in an array: the strides of the mask and of what is kept come last, in bytes and
+ * over four axes. A mask of numbers is added, one of truth values tells what may be seen. */
+enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, MASK_IS_ADDED, OF_MASK, OF_KEEP = OF_MASK + 4,
+       STRIDES = OF_KEEP + 4 };
 
 typedef struct {
     Product *product;
     Matrices query, key, value, grad;
     float *out, *of_query, *of_key, *of_value;
+    const char *mask, *keep; /* NULL: none */
     const int64_t *sizes;
-    float scale;
+    float scale, factor; /* of what is kept */
     int *failed;
 } Attention;
 
@@ -37,14 +40,45 @@ static Matrices matrices(const float *at, const int64_t *sizes, int number) {
     return (Matrices){at, strides[0], strides[1], strides[2]};
 }
 
-/* Fills scores with the weights of the keys for queries first to last - 1; returns how many keys these may see. */
-static int64_t weigh(const Attention *a, const float *query, const float *key, int64_t first, int64_t last,
-                     float *scores) {
-    const int64_t rows = last - first, size = a->sizes[SIZE], causal = a->sizes[CAUSAL];
+/* A row of a mask. */
+INLINE const char *row_of(const Attention *a, const char *mask, int strides, int64_t number, int64_t row) {
+    const int64_t *by = a->sizes + strides;
+    return mask + number / a->sizes[INNER] * by[0] + number % a->sizes[INNER] * by[1] + row * by[2];
+}
+
+static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, float *scores) {
+    const int64_t step = a->sizes[OF_MASK + 3];
+    for (int64_t r = 0; r < rows; r++, scores += seen) {
+        const char *mask = row_of(a, a->mask, OF_MASK, number, first + r);
+        if (a->sizes[MASK_IS_ADDED]) {
+            if (step == sizeof(float)) LOOP for (int64_t i = 0; i < seen; i++) scores[i] += ((const float *)mask)[i];
+            else for (int64_t i = 0; i < seen; i++) scores[i] += *(const float *)(mask + i * step);
+        } else {
+            for (int64_t i = 0; i < seen; i++) scores[i] = mask[i * step] ? scores[i] : -INFINITY;
+        }
+    }
+}
+
+/* Fills out, which may be x, with what dropout makes of rows. */
+static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, const float *x,
+                 float *out) {
+    const int64_t step = a->sizes[OF_KEEP + 3];
+    for (int64_t r = 0; r < rows; r++, x += seen, out += seen) {
+        const char *keep = row_of(a, a->keep, OF_KEEP, number, first + r);
+        for (int64_t i = 0; i < seen; i++) out[i] = keep[i * step] ? x[i] * a->factor : 0.0f;
+    }
+}
+
+/* Fills scores with the weights of the keys for queries first to last - 1 of a matrix, before dropout; returns how many
+ * keys these may see. */
+static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t last, float *scores) {
+    const int64_t rows = last - first, causal = a->sizes[CAUSAL];
     const int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
-    a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, size, 1.0f, query + first * a->query.row, a->query.row, key,
+    a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, a->sizes[SIZE], a->scale,
+               matrix(a, &a->query, number) + first * a->query.row, a->query.row, matrix(a, &a->key, number),
                a->key.row, 0.0f, scores, seen);
-    backburn_attention_weights(scores, a->scale, causal ? first : -1, rows, rows, seen);
+    if (a->mask) hide(a, number, first, rows, seen, scores);
+    backburn_attention_weights(scores, 1.0f, causal ? first : -1, rows, rows, seen);
     return seen;
 }
 
@@ -61,8 +95,8 @@ static void forward(const void *what, int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) {
         const int64_t number = i / parts, first = i % parts * part;
         const int64_t last = first + part < queries ? first + part : queries;
-        const float *query = matrix(a, &a->query, number), *key = matrix(a, &a->key, number);
-        const int64_t seen = weigh(a, query, key, first, last, scores);
+        const int64_t seen = weigh(a, number, first, last, scores);
+        if (a->keep) drop(a, number, first, last - first, seen, scores, scores);
         a->product(BY_ROWS, STRAIGHT, STRAIGHT, last - first, width, seen, 1.0f, scores, seen,
                    matrix(a, &a->value, number), a->value.row, 0.0f, a->out + (number * queries + first) * width, width);
     }
@@ -88,12 +122,14 @@ static void backward(const void *what, int64_t start, int64_t stop) {
         memset(of_value, 0, (size_t)(keys * width) * sizeof *of_value);
         for (int64_t first = 0; first < queries; first += part) {
             const int64_t last = first + part < queries ? first + part : queries, rows = last - first;
-            const int64_t seen = weigh(a, query, key, first, last, weights);
+            const int64_t seen = weigh(a, i, first, last, weights);
             const float *g = grad + first * a->grad.row;
-            a->product(BY_ROWS, TURNED, STRAIGHT, seen, width, rows, 1.0f, weights, seen, g, a->grad.row, 1.0f,
-                       of_value, width);
+            if (a->keep) drop(a, i, first, rows, seen, weights, scores);
+            a->product(BY_ROWS, TURNED, STRAIGHT, seen, width, rows, 1.0f, a->keep ? scores : weights, seen, g,
+                       a->grad.row, 1.0f, of_value, width);
             a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, width, 1.0f, g, a->grad.row, value, a->value.row, 0.0f,
                        scores, seen);
+            if (a->keep) drop(a, i, first, rows, seen, scores, scores);
             backburn_attention_scores(scores, weights, a->scale, rows, seen);
             a->product(BY_ROWS, STRAIGHT, STRAIGHT, rows, size, seen, 1.0f, scores, seen, key, a->key.row, 0.0f,
                        of_query + first * size, size);
@@ -104,21 +140,22 @@ static void backward(const void *what, int64_t start, int64_t stop) {
     free(weights);
 }
 
-KERNEL void backburn_attention(float *out, const float *query, const float *key, const float *value, Product *product,
-                               const int64_t *sizes, float scale, int *failed, int64_t parts, int64_t grain,
-                               int threads) {
+KERNEL void backburn_attention(float *out, const float *query, const float *key, const float *value, const char *mask,
+                               const char *keep, Product *product, const int64_t *sizes, float scale, float factor,
+                               int *failed, int64_t parts, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
-                           .value = matrices(value, sizes, 2), .out = out, .sizes = sizes, .scale = scale,
-                           .failed = failed};
+                           .value = matrices(value, sizes, 2), .out = out, .mask = mask, .keep = keep,
+                           .sizes = sizes, .scale = scale, .factor = factor, .failed = failed};
     backburn_team_do(forward, &all, parts, grain, threads);
 }
 
 KERNEL void backburn_attention_backward(float *of_query, float *of_key, float *of_value, const float *query,
-                                        const float *key, const float *value, const float *grad, Product *product,
-                                        const int64_t *sizes, float scale, int *failed, int64_t count, int64_t grain,
-                                        int threads) {
+                                        const float *key, const float *value, const float *grad, const char *mask,
+                                        const char *keep, Product *product, const int64_t *sizes, float scale,
+                                        float factor, int *failed, int64_t count, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
                            .value = matrices(value, sizes, 2), .grad = matrices(grad, sizes, 3), .of_query = of_query,
-                           .of_key = of_key, .of_value = of_value, .sizes = sizes, .scale = scale, .failed = failed};
+                           .of_key = of_key, .of_value = of_value, .mask = mask, .keep = keep, .sizes = sizes,
+                           .scale = scale, .factor = factor, .failed = failed};
     backburn_team_do(backward, &all, count, grain, threads);
 }
