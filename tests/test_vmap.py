@@ -409,6 +409,17 @@ def test_draws_of_one_example_repeat_with_the_seed(draw: Function) -> None:
         assert (len(np.unique(runs[0], axis=0)) > 1) == (randomness == "different")
 
 
+def test_draws_in_a_derivative_by_hand_of_what_is_the_same_for_all_examples() -> None:
+    @bb.custom_vjp
+    def noisy(w: Any) -> Any:
+        return w * bb.random.uniform()
+
+    noisy.define(lambda w: (w * bb.random.uniform(), None), lambda _, g: (g,))
+    w, x = bb.asarray(2.0).require_grad(), bb.zeros(3)
+    with pytest.raises(ArgumentError, match="random numbers inside vmap"):
+        bb.vmap(lambda x: x + noisy(w))(x)
+
+
 def test_nested_randomness() -> None:
     inner = bb.vmap(lambda y: bb.random.uniform(), randomness="same")
     table = bb.vmap(lambda x: inner(x), randomness="different")(real(3, 2)).numpy()

@@ -91,7 +91,9 @@ class custom_vjp:  # noqa: N801 - a decorator
         below = outer.inner_backend
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
-        with scoped(ACTIVE, below):  # what it keeps of a transform inside is then of use to the other half
+        # On the level of its operands, what it keeps of a transform inside is of use to the other half.
+        around = ACTIVE.get()
+        with scoped(ACTIVE, below if around is outer else around):
             out, residuals = _pair(self.name, self.forward(*unflatten(structure, inner)))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
