@@ -500,6 +500,58 @@ def test_attention(torch: Any) -> None:
     assert not nothing.numpy().any()
 
 
+@pytest.mark.parametrize(
+    ("fronts", "mask", "grouped"),
+    [
+        (((2, 3), (1, 3), (3,)), None, False),
+        (((2, 3), (), (2, 1)), (2, 1, 5, 6), False),
+        (((2, 6), (2, 2), (2, 2)), None, True),
+        (((2, 6), (2, 2), (2, 2)), (1, 6), True),
+        (((2, 6), (2, 1), (2, 1)), (2, 1, 1, 6), True),
+        (((2, 6), (2, 3), (2, 3)), (2, 6, 5, 6), True),
+        (((2, 6), (2, 6), (2, 6)), (5, 6), True),
+    ],
+)
+def test_attention_of_heads_that_are_shared(torch: Any, fronts: Any, mask: Any, grouped: bool) -> None:
+    q, k, v = (normal(*front, *last) for front, last in zip(fronts, ((5, 4), (6, 4), (6, 2)), strict=True))
+    attend, ours = torch.nn.functional.scaled_dot_product_attention, layers.scaled_dot_product_attention
+    if mask is None:
+        agrees(
+            lambda *of: ours(*of, causal=True, enable_gqa=grouped),
+            lambda *of: attend(*of, is_causal=True, enable_gqa=grouped), q, k, v,
+        )  # fmt: skip
+        return
+    seen = GENERATOR.uniform(size=mask) > 0.3
+    seen[..., 0] = True
+    agrees(
+        lambda *of: ours(*of, bb.asarray(seen), enable_gqa=grouped),
+        lambda *of: attend(*of, torch.from_numpy(seen), enable_gqa=grouped), q, k, v,
+    )  # fmt: skip
+    agrees(
+        lambda *of: ours(*of, enable_gqa=grouped), lambda *of: attend(*of, enable_gqa=grouped), q, k, v, normal(*mask)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "grouped", "words"),
+    [
+        (
+            ((3, 2, 4), (2, 2, 4), (2, 2, 4)),
+            False,
+            "leading axes do not broadcast: cannot broadcast: axis -3 is 3 and 2",
+        ),
+        (((3, 2, 4), (2, 2, 4), (2, 2, 4)), True, "heads of the queries are a multiple: 3, 2 and 2"),
+        (((4, 2, 4), (2, 2, 4), (4, 2, 4)), True, "heads of the queries are a multiple: 4, 2 and 4"),
+        (((2, 4), (2, 4), (2, 4)), True, "enable_gqa is for operands with an axis of heads"),
+    ],
+)
+def test_heads_that_cannot_be_shared(shapes: Any, grouped: bool, words: str) -> None:
+    with pytest.raises(ShapeError, match=f"scaled_dot_product_attention: .*{words}"):
+        layers.scaled_dot_product_attention(
+            bb.zeros(shapes[0]), bb.zeros(shapes[1]), bb.zeros(shapes[2]), enable_gqa=grouped
+        )
+
+
 def test_long_attention_in_float32(torch: Any) -> None:
     """Many blocks of queries, in both directions."""
     q, k, v = (normal(1, 2, 700, 8).astype(np.float32) for _ in range(3))
@@ -525,8 +577,6 @@ def test_dropout_of_attention() -> None:
         layers.scaled_dot_product_attention(q, k, k, dropout=1.5)
     with pytest.raises(DTypeError, match=r"a mask is of truth values .* or of floats"):
         layers.scaled_dot_product_attention(q, k, k, bb.ones((200,), dtype="int64"))
-    with pytest.raises(ShapeError, match="must agree in all but the last two axes"):
-        layers.scaled_dot_product_attention(q, k[:1], k[:1])
     with pytest.raises(ShapeError, match="scaled_dot_product_attention: there are 200 keys and 100 values"):
         layers.scaled_dot_product_attention(q, k, k[:, :100])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Never
 
+from backburn.backend.shapes import broadcast
 from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor import random
@@ -117,18 +118,23 @@ def scaled_dot_product_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
+    enable_gqa: bool = False,
     generator: Any = None,
     **wrong: Never,
 ) -> FloatTensor:
     """``softmax(scale * query @ key.T + mask) @ value`` over the last two axes, without the matrix of all scores.
 
     Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) give (..., queries, width);
-    leading axes must be equal. ``mask`` broadcasts to (..., queries, keys): of truth values, those that may be attended
-    to; of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that
-    may attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is
-    dropped, at random from ``generator``. Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError`
-    for a mask of integers, which could mean either. After Vaswani et al.,
-    Attention is all you need, 2017.
+    leading axes broadcast. ``mask`` broadcasts to (..., queries, keys): of truth values, those that may be attended to;
+    of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that may
+    attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is dropped,
+    at random from ``generator``. After Vaswani et al., Attention is all you need, 2017.
+
+    With ``enable_gqa`` keys and values may have fewer heads, on the axis before the last two, than queries: each of
+    theirs serves as many neighbouring ones of the queries (Ainslie et al., GQA, 2023).
+
+    Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError` for a mask of integers, which could mean
+    either.
 
         >>> import backburn as bb
         >>> query, key = bb.zeros((2, 1)), bb.asarray([[1.0], [2.0]])
@@ -149,17 +155,65 @@ def scaled_dot_product_attention(
         query, key, value, mask = promoted(name, query, key, value, mask)
     else:
         query, key, value = promoted(name, query, key, value)
+    shape = None
+    if enable_gqa:
+        shape, query, key, value, mask = _grouped(query, key, value, mask)
+    query, key, value = _alike(query, key, value)
     if not 0 <= number(name, "dropout", dropout, of=(query, key, value)) <= 1:
         words = f"{name}: dropout is a probability, from 0 to 1, not {dropout!r}"
         raise ArgumentError(f"{words}. Operands: {describe((query, key, value))}")
     factor = 1.0 / math.sqrt(max(1, query.shape[-1] if query.shape else 1)) if scale is None else scale
     keep = None
     if dropout and query.ndim > 1 and key.ndim > 1:
-        shape = (*query.shape[:-1], key.shape[-2])
-        keep = random.bernoulli(shape, 1.0 - dropout, backend=query.backend, generator=generator)
+        keep = random.bernoulli(
+            (*query.shape[:-1], key.shape[-2]), 1.0 - dropout, backend=query.backend, generator=generator
+        )
     factor = number(name, "scale", factor, of=(query, key, value))
     options = {"causal": bool(causal), "scale": float(factor), "dropout": float(dropout)}
-    return call(name, query, key, value, mask, keep, **options)
+    result = call(name, query, key, value, mask, keep, **options)
+    return result if shape is None else call("reshape", result, shape=shape)
+
+
+def _alike(*operands: Any) -> list[Any]:
+    """The operands of attention with the leading axes that they have together, where these broadcast."""
+    fronts = [x.shape[:-2] for x in operands]
+    if fronts[0] == fronts[1] == fronts[2] or any(x.ndim < 2 for x in operands):
+        return [*operands]
+    try:
+        front = broadcast(*fronts, trailing=2)
+    except ShapeError as error:
+        words = f"scaled_dot_product_attention: leading axes do not broadcast: {error}"
+        raise ShapeError(f"{words}. Operands: {describe(operands)}") from None
+    shapes = [(*front, *x.shape[-2:]) for x in operands]
+    return [x if x.shape == s else call("broadcast_to", x, shape=s) for x, s in zip(operands, shapes, strict=True)]
+
+
+def _grouped(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, ...]:
+    """The shape of the result, and the operands with the heads of the queries in groups, one for each head of the keys.
+
+    Keys and values get an axis of length 1 in place of the group, so that they are not copied.
+    """
+    operands = [x for x in (query, key, value, mask) if x is not None]
+    if any(x.ndim < 3 for x in (query, key, value)):
+        raise ShapeError(
+            f"scaled_dot_product_attention: enable_gqa is for operands with an axis of heads before the last two. "
+            f"Operands: {describe(operands)}"
+        )
+    heads, groups = query.shape[-3], key.shape[-3]
+    if value.shape[-3] != groups or not groups or heads % groups:
+        raise ShapeError(
+            f"scaled_dot_product_attention: with enable_gqa keys and values have equally many heads, of which the "
+            f"heads of the queries are a multiple: {heads}, {groups} and {value.shape[-3]}. "
+            f"Operands: {describe(operands)}"
+        )
+
+    def split(x: Any) -> Any:
+        parts = (groups, heads // groups) if x.shape[-3] == heads else (x.shape[-3], 1)
+        return call("reshape", x, shape=(*x.shape[:-3], *parts, *x.shape[-2:]))
+
+    shape = (*broadcast(*(x.shape[:-3] for x in (query, key, value))), heads, query.shape[-2], value.shape[-1])
+    key, value = (call("reshape", x, shape=(*x.shape[:-2], 1, *x.shape[-2:])) for x in (key, value))
+    return shape, split(query), key, value, split(mask) if mask is not None and mask.ndim > 2 else mask
 
 
 def ssm_scan(
