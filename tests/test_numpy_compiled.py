@@ -350,7 +350,7 @@ def test_attention_with_masks(mask: tuple[int, ...], kind: str, monkeypatch: pyt
     random = np.random.default_rng(len(mask))
     q, k, v, grad = (numbers(2, 3, n, size, seed=n) for n, size in ((7, 8), (9, 8), (9, 6), (7, 6)))
     hidden = random.random(mask) < 0.4
-    given = ~hidden if kind != "numbers" else np.where(hidden, -np.inf, random.normal(size=mask)).astype(np.float32)
+    given: Any = ~hidden if kind != "numbers" else np.where(hidden, -np.inf, random.normal(size=mask)).astype(np.float32)
     if kind == "bits backwards":
         given = np.ascontiguousarray(given[..., ::-1])[..., ::-1]
     keep = random.random((2, 3, 7, 9) if kind == "truth" else (3, 7, 9)) < 0.7

@@ -170,14 +170,13 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
     sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
     places = (y.data.ptr, x.data.ptr, out.data.ptr)
     options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
-    if bias is not None:
-        bias = cupy.ascontiguousarray(bias)
-        if cublaslt.multiply(k.number, (*places, bias.data.ptr), *options):
-            return
+    row = None if bias is None else cupy.ascontiguousarray(bias)
+    if row is not None and cublaslt.multiply(k.number, (*places, row.data.ptr), *options):
+        return
     if not cublaslt.multiply(k.number, places, *options):
         _by_cublas(places, *options)
-    if bias is not None:
-        cupy.add(out, bias, out=out)
+    if row is not None:
+        cupy.add(out, row, out=out)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ FLOAT32 = np.dtype(np.float32)
 SMALL = 1 << 5
 
 #: The same of what takes NumPy only one to three passes.
-FEW_PASSES = dict.fromkeys(
+FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "log_sigmoid", "softplus", "silu", "sigmoid_backward", "silu_backward"),
         *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention", "attention_scores"),
