@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from backburn.base.dtypes import DType, float32
-from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError, hint_for
+from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
@@ -217,13 +217,15 @@ def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any) -> dict
 
 def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> Any:
     """The inner primitive of a gradient that fits ``x``, whose steps are computed on ``k``."""
-    pair = f"gradient and parameter: {describe((gradient, x))}"
+    fault: BackburnError
     if gradient.__class__ is not FloatTensor or gradient.dtype is not x.dtype:
-        raise DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype; {pair}")
-    if gradient.shape != x.shape:
-        raise ShapeError(f"{name}: the gradient of {path} has another shape than the parameter; {pair}")
-    if gradient.backend == k:
+        fault = DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype")
+    elif gradient.shape != x.shape:
+        fault = ShapeError(f"{name}: the gradient of {path} has another shape than the parameter")
+    elif gradient.backend is k or gradient.backend == k:
         return gradient.primitive
-    if gradient.backend == x.backend:
+    elif gradient.backend == x.backend:
         return gradient.inner().primitive
-    raise BackendMismatchError(f"{name}: the gradient of {path} lives on another backend than the parameter; {pair}")
+    else:
+        fault = BackendMismatchError(f"{name}: the gradient of {path} lives on another backend than the parameter")
+    raise type(fault)(f"{fault}; gradient and parameter: {describe((gradient, x))}")
