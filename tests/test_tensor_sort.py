@@ -109,3 +109,40 @@ def test_bad_input(name: str) -> None:
         getattr(bb, name)(bb.asarray(1.0), *more)
     with pytest.raises(DTypeError, match=rf"{name}: takes a tensor, not list"):
         getattr(bb, name)([1.0], *more)
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "nearest", "midpoint"])
+def test_methods_of_quantiles(method: Any) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 4, 5))
+    x, wanted = bb.asarray(values), [0.0, 0.1, 0.25, 1 / 3, 0.5, 0.625, 0.9, 1.0]
+    axes: list[Any] = [None, 0, -1, (0, 2), (1, 2)]
+    for axis in axes:
+        for q in (wanted, 0.5, (0.375,), []):
+            for keepdims in (False, True):
+                got = bb.quantile(x, q, axis=axis, keepdims=keepdims, method=method)
+                expected = np.quantile(values, q, axis=axis, keepdims=keepdims, method=method)
+                np.testing.assert_allclose(got.numpy(), expected, rtol=1e-14, strict=True)
+    assert x.astype("float16").quantile(0.3, method=method).dtype is bb.float16
+    assert bb.quantile(bb.asarray([3, 1, 2]), 0.5, method=method).item() == 2.0
+    lost = bb.quantile(bb.asarray([[1.0, NAN, 2.0], [1.0, 5.0, 2.0]]), [0.0, 0.5], axis=1, method=method)
+    np.testing.assert_array_equal(lost.numpy(), [[NAN, 1.0], [NAN, 2.0]])
+    for q in (0.3, [0.0, 0.5, 0.9]):
+        bb.check_grads(lambda t, q=q: t.quantile(q, axis=(0, 2), method=method), (x,), order=2)
+
+
+def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
+    x = bb.asarray([4.0, 1.0, 3.0, 2.0]).require_grad()
+    shares = {"lower": [0, 0, 0, 1], "higher": [0, 0, 1, 0], "midpoint": [0, 0, 0.5, 0.5]}
+    for method, expected in shares.items():
+        gradients = x.quantile(0.5, method=method).backward()
+        assert x.grad(gradients).tolist() == expected  # type: ignore[union-attr]
+
+
+def test_quantiles_that_are_none() -> None:
+    x = bb.asarray([[1.0, 2.0]])
+    with pytest.raises(ArgumentError, match=r"quantile: method is one of 'linear', .*'midpoint', not 'weibull'"):
+        bb.quantile(x, 0.5, method="weibull")
+    with pytest.raises(ArgumentError, match=r"quantile: .*between 0 and 1, not at 1.5. Operand: float32\[1,2\]"):
+        bb.quantile(x, 1.5, method="lower")
+    with pytest.raises(ShapeError, match=r"quantile: a quantile of no elements has no value. Operand: float32\[0,2\]"):
+        bb.quantile(bb.zeros((0, 2)), 0.5, axis=0, method="lower")

@@ -50,11 +50,11 @@ from backburn.tensor.logic import (
     logical_not, logical_or, logical_xor, nextafter, not_equal, signbit,
 )  # fmt: skip
 from backburn.tensor.reduce import (
-    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, median, min,
-    min_with_indices, prod, quantile, std, sum, var, vector_norm,
+    all, any, argmax, argmin, count_nonzero, logsumexp, max, max_abs, max_with_indices, mean, min,
+    min_with_indices, prod, std, sum, var, vector_norm,
 )  # fmt: skip
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
-from backburn.tensor.sort import argsort, kthvalue, searchsorted, sort, sort_with_indices, topk
+from backburn.tensor.sort import argsort, kthvalue, median, quantile, searchsorted, sort, sort_with_indices, topk
 from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
 from backburn.tensor.activate import gelu, relu, sigmoid, silu
 from backburn.tensor.index import (

@@ -28,6 +28,7 @@ RENAMED = {
     "gradient": "cotangent",
     "in_dims": "in_axes",
     "input": "x",
+    "interpolation": "method",
     "is_causal": "causal",
     "keepdim": "keepdims",
     "loc": "mean",

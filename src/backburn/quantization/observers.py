@@ -18,7 +18,7 @@ from backburn.tensor.classes import Tensor
 from backburn.tensor.create import arange
 from backburn.tensor.defaults import use_backend
 from backburn.tensor.dispatch import axis_of, describe, float_operand
-from backburn.tensor.reduce import quantile
+from backburn.tensor.sort import quantile
 
 Range = tuple[Tensor, Tensor]
 

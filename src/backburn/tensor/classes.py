@@ -641,8 +641,6 @@ class Tensor(metaclass=Telling):
     mean = reduce.mean
     var = reduce.var
     std = reduce.std
-    quantile = reduce.quantile
-    median = reduce.median
     norm = reduce.vector_norm
     logsumexp = reduce.logsumexp
 
@@ -661,6 +659,8 @@ class Tensor(metaclass=Telling):
     topk = order.topk
     kthvalue = order.kthvalue
     searchsorted = order.searchsorted
+    quantile = order.quantile
+    median = order.median
 
     # index
     take = index.take

@@ -342,47 +342,6 @@ def std(
     return call("std", y, axis=axes, correction=number("std", "correction", correction), keepdims=keepdims)
 
 
-@told
-def quantile(
-    x: Tensor, q: float | Sequence[float], /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
-) -> FloatTensor:
-    """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
-
-    A sequence ``q`` gives one result for each, along a new first axis. NaN if an element is NaN. Raises
-    :class:`ArgumentError` for a ``q`` outside 0 to 1, :class:`ShapeError` where there is no element,
-    :class:`DTypeError` for bool and quantized tensors.
-
-        >>> import backburn as bb
-        >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
-        [1.0, 2.5, 4.0]
-    """
-    if surplus or wrong:
-        refuse(quantile, surplus, wrong)
-    y = float_operand("quantile", x)
-    try:
-        wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
-    except (TypeError, ValueError, OverflowError) as cause:
-        given = describe((q,)) or None
-        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
-    return call("quantile", y, q=wanted, axis=axes_of("quantile", x, axis), keepdims=keepdims)
-
-
-@told
-def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
-    """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
-
-    Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
-
-        >>> import backburn as bb
-        >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
-        3.0
-    """
-    if surplus or wrong:
-        refuse(median, surplus, wrong)
-    y = float_operand("median", x)
-    return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
-
-
 # ---- norms ----
 
 

@@ -1,4 +1,4 @@
-"""Tensor functions: order.
+"""Tensor functions: order, and what is found by it.
 
 Sorting is always stable: equal elements keep their order, in both directions. NaN comes last in both directions. An
 axis that does not exist raises :class:`AxisError`, a quantized tensor :class:`DTypeError`.
@@ -6,14 +6,31 @@ axis that does not exist raises :class:`AxisError`, a quantized tensor :class:`D
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never, TypeVar
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import refuse, told
-from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import axis_of, call, describe, integer, kind_operand, one_of, promoted, tensor_operand
+from backburn.base.dtypes import int64
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError
+from backburn.tensor.dispatch import (
+    axes_of,
+    axis_of,
+    call,
+    describe,
+    float_operand,
+    integer,
+    kind_operand,
+    one_of,
+    promoted,
+    tensor_operand,
+)
+from backburn.tensor.host import asarray
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import IntTensor, Tensor
+    from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
+    from backburn.tensor.reduce import Axis
 
 T = TypeVar("T", bound="Tensor")
 
@@ -126,3 +143,90 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
         x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
     return call("searchsorted", x, values, right=side == "right")
+
+
+# ---- quantiles ----
+
+#: The elements between which a quantile lies, by method: their places, of whose elements it is the mean.
+BETWEEN: dict[str, tuple[Callable[[float], int], ...]] = {
+    "lower": (math.floor,),
+    "higher": (math.ceil,),
+    "nearest": (round,),
+    "midpoint": (math.floor, math.ceil),
+}
+
+
+@told
+def quantile(
+    x: Tensor,
+    q: float | Sequence[float],
+    /,
+    axis: Axis = None,
+    *surplus: Never,
+    keepdims: bool = False,
+    method: str = "linear",
+    **wrong: Never,
+) -> FloatTensor:
+    """The value below which the part ``q`` of the elements over ``axis`` lies.
+
+    Between two neighbours in order, ``method`` goes on a line (``"linear"``), or takes the ``"lower"`` or the
+    ``"higher"`` one, the ``"nearest"`` (of two as near, that at an even place) or their mean (``"midpoint"``). A
+    sequence ``q`` gives one result for each, along a new first axis. NaN if an element is NaN. The gradient goes to the
+    neighbours that count. Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 and another ``method``,
+    :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
+        [1.0, 2.5, 4.0]
+        >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), 0.5, method="higher").item()
+        3.0
+    """
+    if surplus or wrong:
+        refuse(quantile, surplus, wrong)
+    y = float_operand("quantile", x)
+    try:
+        wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
+    except (TypeError, ValueError, OverflowError) as cause:
+        given = describe((q,)) or None
+        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
+    axes = axes_of("quantile", x, axis)
+    if one_of("quantile", "method", method, ("linear", *BETWEEN), of=(x,)) == "linear":
+        return call("quantile", y, q=wanted, axis=axes, keepdims=keepdims)
+    found = _among_elements(y, wanted, axes, method)
+    shape = tuple(1 if a in axes else n for a, n in enumerate(y.shape) if keepdims or a not in axes)
+    return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(wanted, tuple) else shape)
+
+
+def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
+    """Quantiles by elements alone, along a first axis, the other axes being those that are kept."""
+    kept = tuple(a for a in range(x.ndim) if a not in axes)
+    length = math.prod(x.shape[a] for a in axes)
+    try:
+        positions = [below + part for below, part in quantile_positions(q, length)]
+    except BackburnError as error:
+        raise type(error)(f"quantile: {error}. Operand: {describe((x,))}") from None
+    lines = call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=(length, *(x.shape[a] for a in kept)))
+    ordered = call("sort", lines, axis=0)
+
+    def at(places: list[int]) -> Any:
+        return call("take", ordered, asarray(places, dtype=int64, backend=x.backend), axis=0)
+
+    found = [at([place(p) for p in positions]) for place in BETWEEN[method]]
+    mean = found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
+    return call("where", call("isnan", at([length - 1])), math.nan, mean)
+
+
+@told
+def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+    """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
+
+    Raises :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
+
+        >>> import backburn as bb
+        >>> bb.median(bb.asarray([9.0, 1.0, 2.0, 4.0])).item()
+        3.0
+    """
+    if surplus or wrong:
+        refuse(median, surplus, wrong)
+    y = float_operand("median", x)
+    return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
