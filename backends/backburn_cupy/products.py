@@ -73,21 +73,23 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
         # One large product is faster than a stack of small ones.
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         return product(k, rows, y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
-    stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2]) if x.ndim > 2 or y.ndim > 2 else ()
+    front, back = x.shape[:-2], y.shape[:-2]
+    stack = front if front == back else np.broadcast_shapes(front, back)
     out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
     if not out.size or not x.shape[-1]:
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)
-    if not stack:
-        gemm(k, _usable(x), _usable(y), out, bias)
-        return out
-    x, y = (cupy.broadcast_to(_usable(o), (*stack, *o.shape[-2:])) for o in (x, y))
+    x, y = _usable(x), _usable(y)
+    if front != back:
+        x, y = (cupy.broadcast_to(o, (*stack, *o.shape[-2:])) for o in (x, y))
     inner = _even_axes(stack, x, y)
     if math.prod(stack[:inner]) > CALLS:
         x, y = (_with_even_stack(o) for o in (x, y))
         inner = _even_axes(stack, x, y)
-    places = itertools.product(*(range(n) for n in stack[:inner]))
-    for place in places:
+    if not inner:
+        gemm(k, x, y, out, bias)
+        return out
+    for place in itertools.product(*(range(n) for n in stack[:inner])):
         gemm(k, x[place], y[place], out[place], bias)
     return out
 
