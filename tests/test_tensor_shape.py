@@ -276,7 +276,8 @@ X = bb.zeros((2, 3))
         (lambda: bb.diag(bb.ones(3), offset="a"), ArgumentError, "diag: offset"),  # type: ignore[arg-type]
         (lambda: X.repeat(bb.asarray([2**63], dtype="uint64")), ArgumentError, "repeat: one integer or several of 0"),
         (lambda: X.pad((1, 2, 3)), ArgumentError, "pad: widths"),
-        (lambda: X.pad(-1), ArgumentError, "pad: .*0 or more"),
+        (lambda: X.pad(-1, mode="edge"), ArgumentError, "pad: .*0 or more"),
+        (lambda: X.pad(((0, 0), (-2, -2))), ShapeError, r"pad: the widths \[-2, -2\] cut off more than the 3 "),
         (lambda: X.pad(1, mode="mirror"), ArgumentError, "pad: .*'mirror'"),
         (lambda: X.pad(1, mode="symmetric"), ArgumentError, "pad: .*'symmetric'"),  # a mode of NumPy's
         (lambda: bb.zeros((0, 2)).pad(1, mode="edge"), ShapeError, "pad: axis 0 has no element"),
@@ -314,3 +315,13 @@ def test_backends_do_not_mix() -> None:
     here, there = (bb.FloatTensor(np.zeros(2), k, bb.float64) for k in (NumpyBackend(), object.__new__(Other)))
     with pytest.raises(BackendMismatchError, match=r"concat: .*float64\[2\] \(numpy\).*\(other\).*\.to\("):
         bb.concat([here, there])
+
+
+def test_negative_widths_cut_off() -> None:
+    values = np.arange(24.0).reshape(2, 3, 4)
+    x = bb.asarray(values)
+    got = x.pad(((-1, 0), (-1, 2), (1, -2)), value=7)
+    expected = np.pad(values[1:, 1:, :-2], ((0, 0), (0, 2), (1, 0)), constant_values=7)
+    np.testing.assert_array_equal(got.numpy(), expected, strict=True)
+    assert x.pad(-1).shape == (0, 1, 2)
+    bb.check_grads(lambda t: bb.pad(t, ((0, 0), (-2, 1), (-1, -1))).square(), (x,), order=2)

@@ -149,11 +149,14 @@ def pad(
 
     ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. By ``mode`` the
     new elements are ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``); these two
-    elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``).
+    elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). A negative width cuts elements off,
+    in mode ``"constant"``; :class:`ShapeError` is raised where there are not so many.
 
         >>> import backburn as bb
         >>> bb.pad(bb.arange(3), (2, 1), mode="reflect").tolist(), bb.pad(bb.arange(2), 1, value=9).tolist()
         ([2, 1, 0, 1, 2, 1], [9, 0, 1, 9])
+        >>> bb.pad(bb.arange(4), (-1, 1)).tolist()
+        [1, 2, 3, 0]
     """
     x = kind_operand("pad", x)
     try:
@@ -168,7 +171,21 @@ def pad(
         raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
     if len(ends) != x.ndim:
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
+    if mode == "constant" and any(n < 0 for pair in ends for n in pair):
+        x, ends = _cut(x, ends), tuple((max(before, 0), max(after, 0)) for before, after in ends)
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
+
+
+def _cut(x: Any, ends: tuple[Shape, ...]) -> Any:
+    """``x`` without as many elements at the ends of its axes as negative widths tell."""
+    key = tuple(slice(max(-before, 0), n - max(-after, 0), 1) for n, (before, after) in zip(x.shape, ends, strict=True))
+    for axis, kept in enumerate(key):
+        if kept.start > kept.stop:
+            raise ShapeError(
+                f"pad: the widths {list(ends[axis])} cut off more than the {x.shape[axis]} elements of axis {axis}. "
+                f"Operand: {describe((x,))}"
+            )
+    return call("slice", x, key=key)
 
 
 # ---- windows ----
