@@ -224,6 +224,22 @@ def test_matrix_norms(x: Array, ord: Any) -> None:
     assert bb.linalg.matrix_norm(tensor(x), ord=ord, keepdims=True).shape == (*x.shape[:-2], 1, 1)
 
 
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+@pytest.mark.parametrize("axis", [(0, 1), (1, 0), (-1, 0), (1, 2)])
+def test_norms_of_matrices_along_two_axes(axis: tuple[int, int], ord: Any) -> None:
+    x = GENERATOR.normal(size=(2, 3, 4))
+    for keepdims in (False, True):
+        expected = np.linalg.norm(x, ord, axis=axis, keepdims=keepdims)
+        close(bb.linalg.matrix_norm(tensor(x), axis=axis, ord=ord, keepdims=keepdims), expected)
+    bb.check_grads(partial(bb.linalg.matrix_norm, axis=axis, ord=ord), (tensor(x),), order=2)
+
+
+@pytest.mark.parametrize("axis", [0, (0,), (0, 1, 2), (1, 1), (0, 3)])
+def test_axes_of_no_matrix(axis: Any) -> None:
+    with pytest.raises(AxisError, match=r"matrix_norm: .*Operand: float64\[2,5,3\]"):
+        bb.linalg.matrix_norm(tensor(TALL), axis=axis)
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 3)])
 def test_norms_of_matrices_without_elements(shape: tuple[int, ...]) -> None:
     x = np.zeros(shape)

@@ -10,17 +10,19 @@ is one kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.backend.decompose import EPS
 from backburn.base.dtypes import int64
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import (
+    axes_of,
     call,
     cast,
     describe,
     float_operand,
+    integers_of,
     is_tensor,
     kind_operand,
     made,
@@ -31,6 +33,7 @@ from backburn.tensor.dispatch import (
 )
 from backburn.tensor.index import one_hot
 from backburn.tensor.linalg import matrix_transpose
+from backburn.tensor.shape import expand_dims, moveaxis
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
@@ -392,13 +395,15 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return result  # type: ignore[return-value]
 
 
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro") -> FloatTensor:
-    """A norm of matrices.
+def matrix_norm(
+    x: Tensor, /, *, axis: Sequence[int] = (-2, -1), keepdims: bool = False, ord: float | str = "fro"
+) -> FloatTensor:
+    """A norm of the matrices whose rows and columns lie along the two axes ``axis``.
 
     ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
     largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
     rows); the largest of none is 0. The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another
-    ``ord``.
+    ``ord``, :class:`AxisError` for other than two axes.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])
@@ -406,6 +411,12 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
         (5.0, 7.0)
     """
     y = _matrices("matrix_norm", x)
+    pair = integers_of("matrix_norm", "axis", axis)
+    if pair != (-2, -1):
+        if len(pair) != 2:
+            raise AxisError(f"matrix_norm: axis is a pair, rows and columns, not {axis!r}. Operand: {describe((x,))}")
+        axes_of("matrix_norm", y, pair)
+        y = moveaxis(y, pair, (-2, -1))
     rows, columns = y.ndim - 2, y.ndim - 1
 
     def largest(norms: Any, axis: int) -> Any:
@@ -430,5 +441,5 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str = "fro
         -math.inf: lambda: call("min", sums(columns), axis=(rows,)),
     }
     one_of("matrix_norm", "ord", ord, norms, of=(x,))
-    shape = (*y.shape[:-2], 1, 1) if keepdims else y.shape[:-2]
-    return call("reshape", norms[ord](), shape=shape)
+    result = call("reshape", norms[ord](), shape=y.shape[:-2])
+    return expand_dims(result, [a % y.ndim for a in pair]) if keepdims else result
