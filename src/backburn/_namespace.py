@@ -10,7 +10,7 @@ from backburn.autodiff import Autodiff, Forward, Gradients, gradient
 from backburn.autodiff.anomaly import detect_anomaly
 from backburn.backend.custom import implement
 from backburn.backend import (
-    AutodiffBackend, Backend, list_backends, load_backend, register_backend, register_decorator,
+    AutodiffBackend, Backend, list_backends, list_decorators, load_backend, register_backend, register_decorator,
 )  # fmt: skip
 from backburn.base.dtypes import (
     DType, QuantizedDType, bfloat16, float16, float32, float64, int8, int16, int32, int64, qint8, uint8, uint16, uint32,
@@ -90,17 +90,17 @@ __all__ = [
     "histogram", "hvp", "hypot", "i0", "i1", "iinfo", "imag", "implement", "index_add", "index_copy", "inf", "int16",
     "int32", "int64", "int8", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp", "kron",
     "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends",
-    "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul", "matrix_transpose",
-    "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min", "min_with_indices", "minimum",
-    "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot",
-    "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi", "polygamma", "positive", "pow",
-    "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul", "random", "real", "reciprocal",
-    "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape", "result_type", "roll", "round",
-    "rsqrt", "scatter", "scatter_nd", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
-    "sliding_window", "softmax", "sort", "sort_with_indices", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "to",
-    "topk", "trace", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unique_all", "unique_counts",
-    "unique_inverse", "unique_values", "unstack", "use_backend", "use_dtype", "value_and_grad", "var", "vecdot",
-    "vector_norm", "vjp", "vmap", "where", "zeros", "zeros_like",
+    "list_decorators", "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul",
+    "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min",
+    "min_with_indices", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad",
+    "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi",
+    "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul",
+    "random", "real", "reciprocal", "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape",
+    "result_type", "roll", "round", "rsqrt", "scatter", "scatter_nd", "searchsorted", "sigmoid", "sign", "signbit",
+    "silu", "sin", "sinc", "sinh", "sliding_window", "softmax", "sort", "sort_with_indices", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "to", "topk", "trace", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "use_backend", "use_dtype",
+    "value_and_grad", "var", "vecdot", "vector_norm", "vjp", "vmap", "where", "zeros", "zeros_like",
 ]  # fmt: skip
