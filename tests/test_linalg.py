@@ -179,6 +179,54 @@ def test_solve(x: Array, y: Array) -> None:
         close(found, np.linalg.solve(triangle, y))
 
 
+@pytest.mark.parametrize("y", [VECTOR, WIDE[:, :4], TALL.mT[:, :2, :4]])
+def test_solve_from_the_right(y: Array) -> None:
+    expected = np.linalg.solve(SQUARE.mT, y) if y.ndim == 1 else np.linalg.solve(SQUARE.mT, y.mT).mT
+    close(bb.linalg.solve(tensor(SQUARE), tensor(y), left=False), expected)
+    bb.check_grads(partial(bb.linalg.solve, left=False), (tensor(SQUARE), tensor(y)), order=2)
+    with pytest.raises(ShapeError, match=r"solve: with left=False, axis -1 is 4 in the matrices, and 5 in .*64\[3,5\]"):
+        bb.linalg.solve(tensor(SQUARE), tensor(WIDE), left=False)
+
+
+@pytest.mark.parametrize("y", [VECTOR, SQUARE[0] * 2])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unitriangular", [False, True])
+def test_options_of_triangular_solve(y: Array, upper: bool, left: bool, unitriangular: bool) -> None:
+    whole, triangle = np.triu(SQUARE) if upper else np.tril(SQUARE), np.triu if upper else np.tril
+    if unitriangular:
+        whole = triangle(SQUARE, 1 if upper else -1) + np.eye(4)
+    if left or y.ndim == 1:
+        expected = np.linalg.solve(whole if left else whole.mT, y)
+    else:
+        expected = np.linalg.solve(whole.mT, y.T).mT
+    options = {"upper": upper, "left": left, "unitriangular": unitriangular}
+    read = triangle(np.ones((4, 4), dtype=bool), (1 if upper else -1) if unitriangular else 0)
+    close(bb.linalg.triangular_solve(tensor(np.where(read, SQUARE, np.nan)), tensor(y), **options), expected, 1e-8)
+
+    def solved(a: Any, b: Any) -> Any:
+        return bb.linalg.triangular_solve(a / 8.0 + bb.eye(4, dtype="float64"), b, **options)
+
+    bb.check_grads(solved, (tensor(SQUARE), tensor(y)), order=2)
+
+
+def test_eigenvalues_by_a_triangle() -> None:
+    for UPLO, read in (("L", np.tri(4)), ("U", np.tri(4).T)):
+        x = tensor(np.where(read == 1, SQUARE, np.nan))
+        values, vectors = np.linalg.eigh(SQUARE, UPLO=UPLO)  # type: ignore[call-overload]
+        close(bb.linalg.eigvalsh(x, UPLO=UPLO), values)
+        found = bb.linalg.eigh(x, UPLO=UPLO)
+        close(found.eigenvalues, values)
+        close(abs(found.eigenvectors), abs(vectors), 1e-8)
+        slope = gradient(lambda t, UPLO=UPLO: bb.linalg.eigvalsh(t, UPLO=UPLO)[..., 0], SQUARE)  # type: ignore[misc]
+        assert (slope[:, read == 0] == 0).all()
+        bb.check_grads(partial(bb.linalg.eigvalsh, UPLO=UPLO), (tensor(SQUARE),), order=2)
+    with pytest.raises(ArgumentError, match=r"eigh: UPLO is one of 'L', 'U', not 'l'. Operands: float64\[2,4,4\]"):
+        bb.linalg.eigh(tensor(SQUARE), UPLO="l")
+    with pytest.raises(ShapeError, match=r"eigvalsh: the matrices must be square"):
+        bb.linalg.eigvalsh(tensor(TALL), UPLO="U")
+
+
 @pytest.mark.parametrize("y", [VECTOR, TALL[:, :4], TALL[0, :4]])
 @pytest.mark.parametrize("upper", [False, True])
 def test_solve_by_a_factor(upper: bool, y: Array) -> None:
@@ -258,6 +306,24 @@ def test_ranks() -> None:
     assert bb.linalg.matrix_rank(tensor(np.zeros((2, 0, 3)))).tolist() == [0, 0]
     close(bb.linalg.pinv(tensor(low), rtol=tensor([0.1, 0.1, 0.1])), np.linalg.pinv(low, rcond=0.1))
     assert bb.linalg.pinv(tensor(np.zeros((2, 0, 3)))).shape == (2, 3, 0)
+    for tolerances in ({"atol": 1e-2}, {"atol": 10.0}, {"atol": 1e-9, "rtol": 1e-2}, {"atol": 0.0}):
+        highest = [max(tolerances.get("atol", 0), tolerances.get("rtol", 0) * s[0]) for s in np.linalg.svdvals(low)]
+        expected = np.linalg.matrix_rank(low, tol=np.array(highest))
+        assert bb.linalg.matrix_rank(tensor(low), **tolerances).tolist() == expected.tolist()  # type: ignore[arg-type]
+    assert bb.linalg.matrix_rank(tensor(low), atol=tensor([0.1, 1e-4, 0.1])).tolist() == [1, 2, 0]
+
+
+def test_the_symmetric_part_counts_where_matrices_are_said_to_be_symmetric() -> None:
+    x = np.array([[[1.0, 2.0], [2.0, 4.0]], [[3.0, 1.0], [1.0, -2.0]]])
+    close(bb.linalg.pinv(tensor(x), hermitian=True), np.linalg.pinv(x, hermitian=True))
+    assert bb.linalg.matrix_rank(tensor(x), hermitian=True).tolist() == [1, 2]
+    skew = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    close(bb.linalg.pinv(tensor(x + skew), hermitian=True), np.linalg.pinv(x, hermitian=True))
+    assert bb.linalg.matrix_rank(tensor(skew), hermitian=True).item() == 0
+    bb.check_grads(partial(bb.linalg.pinv, hermitian=True), (tensor(x[1] + skew),), order=2)
+    for function in (bb.linalg.pinv, bb.linalg.matrix_rank):
+        with pytest.raises(ShapeError, match=r"the matrices must be square. Operand: float64\[2,5,3\]"):
+            function(tensor(TALL), hermitian=True)
 
 
 @pytest.mark.parametrize("x", [TALL[0], WIDE, np.outer([1.0, 2, 3], [1.0, 2])])

@@ -85,6 +85,12 @@ class LstsqResult(NamedTuple):
     singular_values: FloatTensor
 
 
+def _square(name: str, x: Any) -> None:
+    """Refuse matrices that are not square."""
+    if x.shape[-2] != x.shape[-1]:
+        raise ShapeError(f"{name}: the matrices must be square. Operand: {describe((x,))}")
+
+
 def _matrices(name: str, value: Any) -> Any:
     """``value`` as a float tensor of matrices."""
     x = float_operand(name, value)
@@ -177,54 +183,74 @@ def svdvals(x: Tensor, /) -> FloatTensor:
     return call("svdvals", _matrices("svdvals", x))
 
 
-def eigh(x: Tensor, /) -> EighResult:
+def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
     """The eigenvalues of symmetric matrices in rising order, and their eigenvectors as columns.
 
-    Of a matrix that is not symmetric, the symmetric part counts; gradients are symmetric. The first large element of
-    a vector is positive. Equal eigenvalues are as equal singular values in :func:`svd`.
+    Of a matrix that is not symmetric, the symmetric part counts, or with ``UPLO`` the lower (``"L"``) or upper
+    (``"U"``) triangle, beside which no element is read; gradients go to what counts. The first large element of a
+    vector is positive. Equal eigenvalues are as equal singular values in :func:`svd`.
 
         >>> import backburn as bb
         >>> values, vectors = bb.linalg.eigh(bb.asarray([[2.0, 0.0], [0.0, 1.0]]))
         >>> values.tolist(), vectors.tolist()
         ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
     """
-    return EighResult(*call("eigh", _matrices("eigh", x)))
+    return EighResult(*call("eigh", _by_triangle("eigh", _matrices("eigh", x), UPLO)))
 
 
-def eigvalsh(x: Tensor, /) -> FloatTensor:
-    """The eigenvalues of symmetric matrices in rising order.
+def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
+    """The eigenvalues of symmetric matrices in rising order; ``UPLO`` is that of :func:`eigh`.
 
     >>> import backburn as bb
     >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
     [1.0, 2.0]
     """
-    return call("eigvalsh", _matrices("eigvalsh", x))
+    return call("eigvalsh", _by_triangle("eigvalsh", _matrices("eigvalsh", x), UPLO))
+
+
+def _by_triangle(name: str, x: Any, UPLO: str | None) -> Any:
+    """The symmetric matrices that have a triangle of ``x``; ``x`` itself where no triangle is told."""
+    if UPLO is None:
+        return x
+    triangle, inside = ("tril", -1) if one_of(name, "UPLO", UPLO, ("L", "U"), of=(x,)) == "L" else ("triu", 1)
+    _square(name, x)
+    return call(triangle, x, offset=0) + _transposed(call(triangle, x, offset=inside))
 
 
 # ---- solutions and inverses ----
 
 
-def solve(x1: Tensor, x2: Tensor, /) -> FloatTensor:
+def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> FloatTensor:
     """The solution of ``x1 @ x = x2`` for square matrices ``x1`` and a vector or matrices ``x2``.
 
     ``x2`` is a vector if it has one axis, else it has matrices in its last two, and axes before them broadcast.
+    Without ``left`` it is the solution of ``x @ x1 = x2``.
     Raises :class:`SingularMatrixError` where there is no solution, or no single one.
 
         >>> import backburn as bb
         >>> bb.linalg.solve(bb.asarray([[2.0, 0.0], [0.0, 4.0]]), bb.asarray([2.0, 2.0])).tolist()
         [1.0, 0.5]
     """
-    return _solution("solve", x1, x2)
+    return _solution("solve", x1, x2, left)
 
 
-def triangular_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
+def triangular_solve(
+    x1: Tensor, x2: Tensor, /, *, upper: bool = False, left: bool = True, unitriangular: bool = False
+) -> FloatTensor:
     """:func:`solve` with the lower or ``upper`` triangle of ``x1``; its other elements are not read.
 
-    >>> import backburn as bb
-    >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
-    [1.0, 2.0]
+    With ``unitriangular`` the diagonal is not read either, and counts as ones.
+
+        >>> import backburn as bb
+        >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
+        [1.0, 2.0]
     """
-    return _solution("triangular_solve", x1, x2, upper=bool(upper))
+    if unitriangular:
+        y = _matrices("triangular_solve", x1)
+        _square("triangular_solve", y)
+        inside = call("triu", y, offset=1) if upper else call("tril", y, offset=-1)
+        x1 = inside + made("eye", y.backend, n=y.shape[-1], m=y.shape[-1], offset=0, dtype=y.dtype)
+    return _solution("triangular_solve", x1, x2, left, upper=bool(upper))
 
 
 def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
@@ -246,10 +272,24 @@ def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTe
     return _solution("triangular_solve", higher, half, upper=True)
 
 
-def _solution(name: str, x1: Any, x2: Any, **options: Any) -> Any:
-    """A vector on the right is a column, whose added axis the solution does not have."""
+def _solution(name: str, x1: Any, x2: Any, left: bool = True, **options: Any) -> Any:
+    """A vector on the right is a column, whose added axis the solution does not have.
+
+    What stands left of the matrices is found transposed, by their transposes.
+    """
     x, y = promoted(name, tensor_operand(name, x1), tensor_operand(name, x2))
     _matrices(name, x1)
+    if not left:
+        _square(name, x)
+        if y.ndim and y.shape[-1] != x.shape[-1]:
+            raise ShapeError(
+                f"{name}: with left=False, axis -1 is {x.shape[-1]} in the matrices, and {y.shape[-1]} in the "
+                f"right-hand sides. Operands: {describe((x1, x2))}"
+            )
+        turned = {option: not value for option, value in options.items()}  # the other triangle
+        if y.ndim < 2:
+            return _solution(name, _transposed(x), y, **turned)
+        return _transposed(_solution(name, _transposed(x), _transposed(y), **turned))
     if y.ndim != 1:
         if y.ndim == 0:
             raise ShapeError(f"{name}: the right-hand side is a vector or matrices. Operands: {describe((x1, x2))}")
@@ -268,47 +308,72 @@ def inv(x: Tensor, /) -> FloatTensor:
     return call("inv", _matrices("inv", x))
 
 
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> FloatTensor:
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = False) -> FloatTensor:
     """The pseudo-inverse of Moore and Penrose, for matrices of every shape and rank.
 
     Singular values up to ``rtol`` times the largest count as 0; it is one number or one for each matrix, and without
-    it the longer side times the dtype's eps. The gradient is that at constant rank.
+    it the longer side times the dtype's eps. With ``hermitian`` the symmetric part of square matrices counts. The
+    gradient is that at constant rank.
 
         >>> import backburn as bb
         >>> bb.linalg.pinv(bb.asarray([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])).tolist()
         [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    y = _matrices("pinv", x)
+    y = _symmetric("pinv", _matrices("pinv", x), hermitian)
     return call("pinv", y, _tolerance("pinv", y, rtol))
 
 
-def _tolerance(name: str, x: Any, rtol: Any) -> Any:
+def _symmetric(name: str, x: Any, hermitian: bool) -> Any:
+    """The symmetric part of ``x``, or ``x`` itself where it is not said to be symmetric."""
+    if not hermitian:
+        return x
+    _square(name, x)
+    return x * 0.5 + _transposed(x) * 0.5
+
+
+def _tolerance(name: str, x: Any, rtol: Any, option: str = "rtol") -> Any:
     """``rtol`` as a number, or as a tensor in the dtype of ``x``."""
     if rtol is None:
         return max(x.shape[-2:]) * EPS[x.dtype.name]
-    return cast(kind_operand(name, rtol, "FI"), x.dtype) if is_tensor(rtol) else float(number(name, "rtol", rtol))
+    return cast(kind_operand(name, rtol, "FI"), x.dtype) if is_tensor(rtol) else float(number(name, option, rtol))
 
 
-def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> IntTensor:
+def matrix_rank(
+    x: Tensor,
+    /,
+    *,
+    rtol: float | Tensor | None = None,
+    atol: float | Tensor | None = None,
+    hermitian: bool = False,
+) -> IntTensor:
     """How many singular values are more than ``rtol`` times the largest; see :func:`pinv`.
 
-    >>> import backburn as bb
-    >>> bb.linalg.matrix_rank(bb.asarray([[1.0, 2.0], [2.0, 4.0]])).item()
-    1
+    With ``atol`` they must be more than that, too, and ``rtol`` is 0 unless it is given; each is one number or one for
+    each matrix.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[1.0, 2.0], [2.0, 4.0]])
+        >>> bb.linalg.matrix_rank(x).item(), bb.linalg.matrix_rank(x, atol=6.0).item()
+        (1, 0)
     """
-    y = _matrices("matrix_rank", x)
-    return _rank(y, svdvals(y), rtol)
+    y = _symmetric("matrix_rank", _matrices("matrix_rank", x), hermitian)
+    return _rank(y, svdvals(y), 0.0 if rtol is None and atol is not None else rtol, atol)
 
 
-def _rank(x: Any, values: Any, rtol: Any) -> IntTensor:
+def _rank(x: Any, values: Any, rtol: Any, atol: Any = None) -> IntTensor:
     last = values.ndim - 1
     if 0 in values.shape:
         return made("zeros", values.backend, shape=values.shape[:-1], dtype=int64)
-    tolerance = _tolerance("matrix_rank", x, rtol)
-    if is_tensor(tolerance):
-        tolerance = call("reshape", tolerance, shape=(*tolerance.shape, 1))
-    least = call("mul", call("max", values, axis=(last,), keepdims=True), tolerance)
+    least = call("max", values, axis=(last,), keepdims=True) * _for_each("rtol", x, rtol)
+    if atol is not None:
+        least = call("maximum", least, _for_each("atol", x, atol))
     return call("count_nonzero", call("greater", values, least), axis=(last,))
+
+
+def _for_each(option: str, x: Any, tolerance: Any) -> Any:
+    """A tolerance of :func:`matrix_rank`, before the singular values of each matrix."""
+    found = _tolerance("matrix_rank", x, tolerance, option)
+    return call("reshape", found, shape=(*found.shape, 1)) if is_tensor(found) else found
 
 
 def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
@@ -379,8 +444,8 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     base = kind_operand("matrix_power", x, "FI")
     if isinstance(n, bool) or not isinstance(n, int):
         raise ArgumentError(f"matrix_power: the exponent is an integer, not {n!r}. Operand: {describe((x,))}")
-    if base.ndim < 2 or base.shape[-1] != base.shape[-2]:
-        raise ShapeError(f"matrix_power: the matrices must be square. Operand: {describe((x,))}")
+    _matrices("matrix_power", x)
+    _square("matrix_power", base)
     if n == 0:
         unit = made("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
         return call("broadcast_to", unit, shape=base.shape)
