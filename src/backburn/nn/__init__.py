@@ -39,7 +39,7 @@ from backburn.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from backburn.nn.attention import MultiHeadAttention, TransformerEncoderLayer
+from backburn.nn.attention import KeyValueCache, MultiHeadAttention, RotaryEmbedding
 from backburn.nn.containers import Function, ModuleList, Sequential
 from backburn.nn.conv import (
     Conv1d,
@@ -68,6 +68,7 @@ from backburn.nn.pool import (
 from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM, RNN
+from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "Module", "parameter", "Sequential", "ModuleList", "Function",
@@ -80,7 +81,8 @@ __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
-    "RNN", "LSTM", "GRU", "MultiHeadAttention", "TransformerEncoderLayer",
+    "RNN", "LSTM", "GRU", "MultiHeadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
+    "TransformerDecoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
     "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",
     "functional", "init",

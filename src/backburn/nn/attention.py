@@ -1,17 +1,71 @@
-"""Attention and the layer of transformers made of it."""
+"""Attention, and what goes with it: rotary embeddings of positions, and a cache of keys and values."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional
 from backburn.nn.linear import Linear, flags, sizes
 from backburn.nn.module import Module
-from backburn.nn.normalization import LayerNorm
-from backburn.tensor import shape
+from backburn.tensor import choice, create, logic, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, one_of, tensor_operand
+from backburn.tensor.dispatch import describe, number, tensor_operand
+
+
+class RotaryEmbedding(Module):
+    """Each vector turned by angles that grow with its position; see :func:`functional.rotary`.
+
+    It has no parameters. ``MultiHeadAttention(size, heads, rotary=RotaryEmbedding())`` turns queries and keys. Raises
+    :class:`ArgumentError` for a ``base`` that is not above 0.
+
+    >>> import backburn as bb
+    >>> RotaryEmbedding()(bb.ones((5, 8))).shape
+    (5, 8)
+    """
+
+    def __init__(self, base: float = 10000.0, interleaved: bool = True) -> None:
+        if not number("RotaryEmbedding", "base", base) > 0:
+            raise ArgumentError(f"RotaryEmbedding: base is a number above 0, not {base!r}")
+        flags("RotaryEmbedding", interleaved=interleaved)
+        self.base = float(base)
+        self.interleaved = interleaved
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> FloatTensor:
+        """The turned vectors, of the shape of ``x`` (..., steps, size)."""
+        return functional.rotary(x, positions, base=self.base, interleaved=self.interleaved)
+
+
+@dataclass(eq=False)
+class KeyValueCache:
+    """Keys and values of the steps that attention has seen, for generating a sequence step by step.
+
+    Begin with an empty one for each layer, and hand it to every call: what is called then are only the new steps. The
+    tensors (..., heads, steps, size / heads) may be replaced, such as by those of other beams.
+
+    >>> import backburn as bb
+    >>> attention, cache = MultiHeadAttention(8, 2), KeyValueCache()
+    >>> for step in bb.zeros((3, 1, 8)):
+    ...     y = attention(step, causal=True, cache=cache)
+    >>> y.shape, cache.length
+    ((1, 8), 3)
+    """
+
+    key: FloatTensor | None = None
+    value: FloatTensor | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        return 0 if self.key is None else self.key.shape[-2]
+
+    def followed_by(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """The keys and values of all steps, with those of new ones at the end; the cache stays as it is."""
+        if self.key is None or self.value is None:
+            return key, value
+        return shape.concat([self.key, key], axis=-2), shape.concat([self.value, value], axis=-2)
 
 
 class MultiHeadAttention(Module):
@@ -20,27 +74,52 @@ class MultiHeadAttention(Module):
     Called with queries (..., queries, size), and with keys and values (..., keys, size) or none, which stands for the
     queries; returns (..., queries, size). ``mask`` and ``causal`` are those of
     :func:`functional.scaled_dot_product_attention`, the mask broadcasting to (..., heads, queries, keys). ``dropout``
-    drops weights in training mode. After Vaswani et al., Attention is all you need, 2017. Raises :class:`ArgumentError`
-    unless ``heads`` divides ``size``, and for a ``bias`` that is no truth value; when called :class:`ShapeError` for
-    inputs that do not fit.
+    drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
+
+    With fewer ``kv_heads``, each head of keys and values serves ``heads / kv_heads`` neighbouring ones of the queries
+    (Ainslie et al., GQA, 2023). ``rotary``, a :class:`RotaryEmbedding`, turns queries and keys by their positions. With
+    a ``cache``, the queries attend to the steps in it too, and are added to it.
+
+    Raises :class:`ArgumentError` unless ``heads`` divides ``size`` and ``kv_heads`` divides ``heads``, and for a
+    ``bias`` that is no truth value; when called :class:`ShapeError` for inputs that do not fit.
 
     >>> import backburn as bb
     >>> MultiHeadAttention(8, 2)(bb.zeros((3, 5, 8)), causal=True).shape
     (3, 5, 8)
     """
 
-    def __init__(self, size: int, heads: int, bias: bool = True, dropout: float = 0.0) -> None:
-        size, heads = sizes("MultiHeadAttention", size=size, heads=heads)
-        flags("MultiHeadAttention", bias=bias)
-        functional.check_probability("MultiHeadAttention", dropout)
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        bias: bool = True,
+        dropout: float = 0.0,
+        kv_heads: int | None = None,
+        rotary: RotaryEmbedding | None = None,
+    ) -> None:
+        name = "MultiHeadAttention"
+        size, heads, kv_heads = sizes(name, size=size, heads=heads, kv_heads=heads if kv_heads is None else kv_heads)
+        flags(name, bias=bias)
+        functional.check_probability(name, dropout)
         if size % heads:
-            raise ArgumentError(f"MultiHeadAttention: {size} features do not form {heads} heads of equal size")
+            raise ArgumentError(f"{name}: {size} features do not form {heads} heads of equal size")
+        if heads % kv_heads:
+            raise ArgumentError(
+                f"{name}: {kv_heads} heads of keys do not serve equally many of {heads} heads of queries"
+            )
+        width = size // heads
+        if rotary is not None and not isinstance(rotary, Module):
+            raise ArgumentError(f"{name}: rotary is a RotaryEmbedding() or None, not {rotary!r}")
+        if rotary is not None and width % 2:
+            raise ArgumentError(f"{name}: rotary turns pairs of features, and heads have {width} ({size} / {heads})")
         self.size = size
         self.heads = heads
+        self.kv_heads = kv_heads
         self.dropout = dropout
+        self.rotary = rotary
         self.query = Linear(size, size, bias)
-        self.key = Linear(size, size, bias)
-        self.value = Linear(size, size, bias)
+        self.key = Linear(size, kv_heads * width, bias)
+        self.value = Linear(size, kv_heads * width, bias)
         self.output = Linear(size, size, bias)
 
     def forward(
@@ -50,8 +129,11 @@ class MultiHeadAttention(Module):
         value: Tensor | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> FloatTensor:
         """What each query takes of the values."""
+        if cache is not None and not (key is None and value is None):
+            raise ArgumentError("MultiHeadAttention: a cache is for queries alone, which are keys and values too")
         key = query if key is None else key
         value = key if value is None else value
         for x in (query, key, value):
@@ -60,64 +142,41 @@ class MultiHeadAttention(Module):
                     f"MultiHeadAttention: made for inputs (..., length, {self.size}), not {describe((x,))}"
                 )
         q, k, v = (self._split(layer(x)) for layer, x in ((self.query, query), (self.key, key), (self.value, value)))
-        dropout = self.dropout if self.training else 0.0
-        joint: Any = functional.scaled_dot_product_attention(q, k, v, mask, causal=causal, dropout=dropout)
+        before = 0 if cache is None else cache.length
+        if self.rotary is not None:
+            q, k = (self.rotary(x, _positions(x, before)) for x in (q, k))
+        if cache is not None:
+            k, v = cache.followed_by(k, v)
+        if causal and before:
+            mask, causal = _until(q, before, mask), False
+        joint: Any = functional.scaled_dot_product_attention(
+            q, k, v, mask, causal=causal, dropout=self.dropout if self.training else 0.0,
+            enable_gqa=self.kv_heads != self.heads,
+        )  # fmt: skip
+        if cache is not None:
+            cache.key, cache.value = k, v
         joint = shape.swapaxes(joint, -2, -3)
         return self.output(joint.reshape((*joint.shape[:-2], self.size)))
 
     def _split(self, x: Any) -> Any:
-        """(..., length, size) as (..., heads, length, size / heads)."""
-        return shape.swapaxes(x.reshape((*x.shape[:-1], self.heads, self.size // self.heads)), -2, -3)
+        """(..., length, n * size / heads) as (..., n, length, size / heads)."""
+        width = self.size // self.heads
+        return shape.swapaxes(x.reshape((*x.shape[:-1], x.shape[-1] // width, width)), -2, -3)
 
 
-class TransformerEncoderLayer(Module):
-    """Attention of a sequence to itself and two linear layers, each added to its input, with layer norms.
+def _positions(x: Any, before: int) -> Tensor | None:
+    """Those of the steps of ``x`` after as many as were ``before``."""
+    return create.arange(before, before + x.shape[-2], backend=x.backend) if before else None
 
-    With ``pre_norm`` (the default) what is added is computed from the normalized input, which trains without warm-up
-    (Xiong et al. 2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"`` or ``"relu"``;
-    ``hidden`` (four times ``size``) is the width between the linear layers. ``dropout`` acts on attention weights, on
-    hidden features and on what is added, in training mode.
 
-    >>> import backburn as bb
-    >>> TransformerEncoderLayer(8, heads=2)(bb.zeros((3, 5, 8))).shape
-    (3, 5, 8)
-    """
-
-    def __init__(
-        self,
-        size: int,
-        heads: int,
-        hidden: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "gelu",
-        pre_norm: bool = True,
-        eps: float = 1e-5,
-    ) -> None:
-        one_of("TransformerEncoderLayer", "the activation", activation, ("gelu", "relu"))
-        size, heads = sizes("TransformerEncoderLayer", size=size, heads=heads)
-        (hidden,) = sizes("TransformerEncoderLayer", hidden=4 * size if hidden is None else hidden)
-        functional.check_probability("TransformerEncoderLayer", dropout)
-        flags("TransformerEncoderLayer", pre_norm=pre_norm)
-        self.attention = MultiHeadAttention(size, heads, dropout=dropout)
-        self.first = Linear(size, hidden)
-        self.second = Linear(hidden, size)
-        self.attention_norm = LayerNorm(size, eps=eps)
-        self.feedforward_norm = LayerNorm(size, eps=eps)
-        self.dropout = dropout
-        self.activation = activation
-        self.pre_norm = pre_norm
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The sequences (..., length, size); ``mask`` and ``causal`` are those of :class:`MultiHeadAttention`."""
-        if self.pre_norm:
-            x = x + self._dropped(self.attention(self.attention_norm(x), mask=mask, causal=causal))
-            return x + self._dropped(self._feedforward(self.feedforward_norm(x)))
-        x = self.attention_norm(x + self._dropped(self.attention(x, mask=mask, causal=causal)))
-        return self.feedforward_norm(x + self._dropped(self._feedforward(x)))
-
-    def _feedforward(self, x: Tensor) -> Any:
-        active = functional.gelu if self.activation == "gelu" else functional.relu
-        return self.second(self._dropped(active(self.first(x))))
-
-    def _dropped(self, x: Any) -> FloatTensor:
-        return functional.dropout(x, self.dropout, training=self.training)
+def _until(q: Any, before: int, mask: Tensor | None) -> Tensor | None:
+    """A causal mask for queries of which the first comes after ``before`` keys, within ``mask``."""
+    steps = q.shape[-2]
+    if steps == 1:
+        return mask  # it sees all keys
+    seen: Any = choice.tril(create.ones((steps, before + steps), dtype="bool", backend=q.backend), before)
+    if mask is None:
+        return seen
+    if tensor_operand("MultiHeadAttention", mask).dtype.kind == "float":
+        return choice.where(seen, mask, -math.inf)
+    return logic.logical_and(seen, mask)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
+from backburn.nn.composed import rotary
 from backburn.tensor import random
 from backburn.tensor.activate import (
     celu,
@@ -90,7 +91,7 @@ __all__ = [
     "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
     "adaptive_max_pool", "adaptive_max_pool_with_indices", "interpolate", "grid_sample",
     "affine_grid", "unfold", "fold",
-    "lstm", "lstm_cell", "gru_cell", "scaled_dot_product_attention", "ssm_scan",
+    "lstm", "lstm_cell", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
     "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss",

@@ -1,0 +1,140 @@
+"""The layers of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.nn import functional
+from backburn.nn.attention import KeyValueCache, MultiHeadAttention
+from backburn.nn.linear import Linear, flags, sizes
+from backburn.nn.module import Module
+from backburn.nn.normalization import LayerNorm
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.dispatch import one_of, tensor_operand
+
+
+class _Layer(Module):
+    """Attention and two linear layers, each added to its input."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        heads: int,
+        hidden: int | None,
+        dropout: float,
+        activation: str,
+        pre_norm: bool,
+        eps: float,
+        crossed: bool,
+    ) -> None:
+        one_of(name, "the activation", activation, ("gelu", "relu"))
+        size, heads = sizes(name, size=size, heads=heads)
+        (hidden,) = sizes(name, hidden=4 * size if hidden is None else hidden)
+        functional.check_probability(name, dropout)
+        flags(name, pre_norm=pre_norm)
+        self.attention = MultiHeadAttention(size, heads, dropout=dropout)
+        if crossed:
+            self.cross_attention = MultiHeadAttention(size, heads, dropout=dropout)
+        self.first = Linear(size, hidden)
+        self.second = Linear(hidden, size)
+        self.attention_norm = LayerNorm(size, eps=eps)
+        if crossed:
+            self.cross_attention_norm = LayerNorm(size, eps=eps)
+        self.feedforward_norm = LayerNorm(size, eps=eps)
+        self.dropout = dropout
+        self.activation = activation
+        self.pre_norm = pre_norm
+
+    def _added(self, x: Any, norm: LayerNorm, part: Any) -> Any:
+        """``x`` and what ``part`` makes of it, normalized before or after."""
+        if self.pre_norm:
+            return x + self._dropped(part(norm(x)))
+        return norm(x + self._dropped(part(x)))
+
+    def _feedforward(self, x: Tensor) -> Any:
+        active = functional.gelu if self.activation == "gelu" else functional.relu
+        return self.second(self._dropped(active(self.first(x))))
+
+    def _dropped(self, x: Any) -> FloatTensor:
+        return functional.dropout(x, self.dropout, training=self.training)
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention of a sequence to itself and two linear layers, each added to its input, with layer norms.
+
+    With ``pre_norm`` (the default) what is added is computed from the normalized input, which trains without warm-up
+    (Xiong et al. 2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"`` or ``"relu"``;
+    ``hidden`` (four times ``size``) is the width between the linear layers. ``dropout`` acts on attention weights, on
+    hidden features and on what is added, in training mode.
+
+    >>> import backburn as bb
+    >>> TransformerEncoderLayer(8, heads=2)(bb.zeros((3, 5, 8))).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        pre_norm: bool = True,
+        eps: float = 1e-5,
+    ) -> None:
+        name = "TransformerEncoderLayer"
+        super().__init__(name, size, heads, hidden, dropout, activation, pre_norm, eps, crossed=False)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """The sequences (..., length, size); the options are those of :class:`MultiHeadAttention`."""
+        tensor_operand("TransformerEncoderLayer", x)
+        x = self._added(x, self.attention_norm, lambda y: self.attention(y, mask=mask, causal=causal, cache=cache))
+        return self._added(x, self.feedforward_norm, self._feedforward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """:class:`TransformerEncoderLayer` with attention to another sequence between its two parts.
+
+    Called with the sequences (..., length, size) and with ``memory`` (..., other length, size), such as what an encoder
+    makes of the sentence to be translated. The options are those of :class:`TransformerEncoderLayer`. After Vaswani et
+    al. (2017).
+
+    >>> import backburn as bb
+    >>> TransformerDecoderLayer(8, heads=2)(bb.zeros((3, 5, 8)), bb.zeros((3, 7, 8)), causal=True).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        pre_norm: bool = True,
+        eps: float = 1e-5,
+    ) -> None:
+        name = "TransformerDecoderLayer"
+        super().__init__(name, size, heads, hidden, dropout, activation, pre_norm, eps, crossed=True)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """The sequences; ``mask``, ``causal`` and ``cache`` are for their attention to themselves.
+
+        ``memory_mask`` broadcasts to (..., heads, length, other length).
+        """
+        for given in (x, memory):
+            tensor_operand("TransformerDecoderLayer", given)
+        x = self._added(x, self.attention_norm, lambda y: self.attention(y, mask=mask, causal=causal, cache=cache))
+        x = self._added(x, self.cross_attention_norm, lambda y: self.cross_attention(y, memory, mask=memory_mask))
+        return self._added(x, self.feedforward_norm, self._feedforward)

@@ -1,0 +1,248 @@
+"""Attention with groups of heads, positions and a cache, and the layers of transformers, against torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.against_torch import agrees
+
+import backburn as bb
+from backburn import nn
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+
+GENERATOR = np.random.default_rng(0)
+ANY: Any = nn
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+
+
+def normal(*shape: int) -> Any:
+    return GENERATOR.normal(size=shape)
+
+
+def in_float64(model: Any) -> Any:
+    """In float64, with biases and scales that are not the first ones."""
+    model = model.astype("float64")
+    model.load_state_dict({path: x.numpy() + 0.1 * normal(*x.shape) for path, x in model.state_dict().items()})
+    return model
+
+
+def attend(p: Any, place: str, heads: int, groups: int, query: Any, memory: Any, **options: Any) -> Any:
+    """Attention of torch's with the parameters of ``place``."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def split(part: str, x: Any, count: int) -> Any:
+        y = x @ p[f"{place}{part}.weight"] + p[f"{place}{part}.bias"]
+        return y.unflatten(-1, (count, -1)).swapaxes(-2, -3)
+
+    q, k, v = split("query", query, heads), split("key", memory, groups), split("value", memory, groups)
+    joint = scaled_dot_product_attention(q, k, v, enable_gqa=groups != heads, **options).swapaxes(-2, -3).flatten(-2)
+    return joint @ p[f"{place}output.weight"] + p[f"{place}output.bias"]
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_of_keys_that_serve_several(torch: Any, heads: int, groups: int, causal: bool) -> None:
+    model = in_float64(nn.MultiHeadAttention(12, heads, kv_heads=groups))
+    assert model.key.weight.shape == model.value.weight.shape == (12, 12 // heads * groups)
+    agrees(
+        lambda_of(model, lambda x, y: model(x, y, causal=causal)),
+        lambda p, x, y: attend(p, "", heads, groups, x, y, is_causal=causal),
+        normal(2, 5, 12), normal(2, 7, 12),
+    )  # fmt: skip
+
+
+def lambda_of(model: Any, call: Any) -> Any:
+    """``model``, called in another way."""
+
+    class Called(bb.nn.Module):
+        def __init__(self) -> None:
+            vars(self).update(vars(model))
+
+        def forward(self, *inputs: Any) -> Any:
+            return call(*inputs)
+
+    return Called()
+
+
+def test_a_mask_for_each_head_of_the_queries(torch: Any) -> None:
+    model = in_float64(nn.MultiHeadAttention(8, 4, kv_heads=2))
+    seen = GENERATOR.uniform(size=(2, 4, 5, 5)) > 0.3
+    seen[..., 0] = True
+    agrees(
+        lambda_of(model, lambda x: model(x, mask=bb.asarray(seen))),
+        lambda p, x: attend(p, "", 4, 2, x, x, attn_mask=torch.from_numpy(seen)),
+        normal(2, 5, 8),
+    )
+
+
+# ---- positions ----
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("base", [10000.0, 50.0])
+def test_rotary_by_complex_numbers(torch: Any, interleaved: bool, base: float) -> None:
+    """A pair of features is a complex number, which is multiplied by one of length 1."""
+    x = normal(2, 3, 5, 8)
+    for positions in (None, np.array([4, 0, 7, 7, 100]), normal(2, 1, 5) * 10):
+
+        def theirs(_: Any, y: Any, positions: Any = positions) -> Any:
+            places = torch.arange(5) if positions is None else torch.from_numpy(positions)
+            angles = places[..., None].double() * base ** (-2 * torch.arange(4).double() / 8)
+            pairs = y.unflatten(-1, (4, 2)) if interleaved else y.unflatten(-1, (2, 4)).mT
+            turned = torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angles), angles)
+            turned = torch.view_as_real(turned)
+            return (turned if interleaved else turned.mT).flatten(-2)
+
+        given = None if positions is None else bb.asarray(positions)
+        agrees(lambda y, given=given: nn.RotaryEmbedding(base, interleaved)(y, given), theirs, x)
+
+
+def test_products_of_turned_vectors_tell_distances_alone() -> None:
+    q, k = (bb.asarray(normal(1, 6)) for _ in range(2))
+    turn = nn.functional.rotary
+    near = turn(q, bb.asarray([3])) @ turn(k, bb.asarray([1])).mT
+    far = turn(q, bb.asarray([1003])) @ turn(k, bb.asarray([1001])).mT
+    np.testing.assert_allclose(near.numpy(), far.numpy(), rtol=1e-9)
+
+
+def test_dtypes_of_turned_vectors() -> None:
+    x = normal(40, 4)
+    exact = nn.functional.rotary(bb.asarray(x)).numpy()
+    for dtype, error in (("float32", 1e-5), ("float16", 4e-3), ("bfloat16", 3e-2)):
+        y = nn.functional.rotary(bb.asarray(x, dtype=dtype))
+        assert str(y.dtype) == dtype
+        np.testing.assert_allclose(y.astype("float64").numpy(), exact, atol=error)
+    assert nn.functional.rotary(bb.asarray([[1, 0], [0, 1]])).dtype is bb.float32
+    assert nn.functional.rotary(bb.zeros((3, 0, 4))).shape == (3, 0, 4)
+    np.testing.assert_allclose(bb.vmap(nn.functional.rotary)(bb.asarray(x[None])).numpy()[0], exact)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: nn.functional.rotary(x[:, :3]), ShapeError, "rotary: takes vectors of even size"),
+        (lambda x: nn.functional.rotary(x[0]), ShapeError, "rotary: takes vectors of even size"),
+        (lambda x: nn.functional.rotary(x, bb.arange(4)), ShapeError, r"rotary: .*broadcast"),
+        (lambda x: nn.functional.rotary(x, bb.zeros((2, 5))), ShapeError, r"rotary: positions broadcast to \[5\]"),
+        (lambda x: ANY.functional.rotary(x, 3), DTypeError, "rotary: takes a tensor, not int"),
+        (lambda x: nn.functional.rotary(x, base=0.0), ArgumentError, r"rotary: base is a number above 0, not 0\.0"),
+        (lambda x: ANY.RotaryEmbedding(-1), ArgumentError, "RotaryEmbedding: base is a number above 0, not -1"),
+        (lambda x: ANY.RotaryEmbedding(10.0, 4), ArgumentError, "RotaryEmbedding: interleaved is True or False, not 4"),
+        (lambda x: ANY.MultiHeadAttention(6, 2, rotary=nn.RotaryEmbedding()), ArgumentError, "heads have 3"),
+        (
+            lambda x: ANY.MultiHeadAttention(8, 2, rotary=True),
+            ArgumentError,
+            r"rotary is a RotaryEmbedding\(\) or None",
+        ),
+        (lambda x: ANY.MultiHeadAttention(8, 4, kv_heads=3), ArgumentError, "3 heads of keys do not serve"),
+        (lambda x: ANY.MultiHeadAttention(8, 4, kv_heads=0), ArgumentError, "kv_heads is a whole number from 1 on"),
+        (lambda x: nn.MultiHeadAttention(4, 2)(x, x, cache=nn.KeyValueCache()), ArgumentError, "for queries alone"),
+    ],
+)
+def test_what_attention_refuses(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(bb.ones((5, 4)))
+
+
+# ---- one step after the other ----
+
+
+@pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1, 1), (3, 1, 2), (6,), (2, 4)])
+@pytest.mark.parametrize("mask", ["none", "bool", "float"])
+def test_steps_with_a_cache_are_those_of_the_whole(parts: tuple[int, ...], mask: str) -> None:
+    model = nn.MultiHeadAttention(8, 4, kv_heads=2, rotary=nn.RotaryEmbedding()).astype("float64")
+    x = bb.asarray(normal(2, 6, 8))
+    masks: Any = {
+        "none": None,
+        "bool": bb.asarray(np.array([True, False, True, True, True, True])),
+        "float": bb.asarray(normal(4, 6, 6)),
+    }[mask]
+    whole, cache, begin = model(x, mask=masks, causal=True).numpy(), nn.KeyValueCache(), 0
+    for count in parts:
+        end = begin + count
+        part = None if masks is None else masks[:end] if masks.ndim == 1 else masks[:, begin:end, :end]
+        got = model(x[:, begin:end], mask=part, causal=True, cache=cache).numpy()
+        np.testing.assert_allclose(got, whole[:, begin:end], rtol=1e-9, atol=1e-12)
+        assert cache.length == end
+        begin = end
+    assert cache.key is not None
+    assert cache.key.shape == (2, 2, 6, 2)
+
+
+def test_a_cache_for_each_layer_and_none_in_the_state() -> None:
+    layers = [nn.TransformerEncoderLayer(8, 2).eval() for _ in range(2)]
+    x, caches = bb.asarray(normal(1, 4, 8).astype(np.float32)), [nn.KeyValueCache() for _ in layers]
+    whole = layers[1](layers[0](x, causal=True), causal=True).numpy()
+    for i in range(4):
+        y = x[:, i : i + 1]
+        for layer, cache in zip(layers, caches, strict=True):
+            y = layer(y, causal=True, cache=cache)
+        np.testing.assert_allclose(y.numpy(), whole[:, i : i + 1], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError):
+        layers[0](bb.zeros((3, 1, 8)), causal=True, cache=caches[0])
+    with pytest.raises(ShapeError):
+        layers[0](bb.zeros((1, 1, 8)), mask=bb.ones((2, 9), dtype="bool"), cache=caches[0])
+    assert caches[0].length == 4  # what was refused is not in it
+
+
+# ---- transformers ----
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_decoder_layer(torch: Any, pre_norm: bool, activation: str) -> None:
+    """Against the same from torch's functions, with gradients, and against torch's layer."""
+    model = in_float64(nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, pre_norm))
+    assert [path for path, _ in model.named_parameters()][:2] == ["attention.query.weight", "attention.query.bias"]
+    seen = GENERATOR.uniform(size=(5, 7)) > 0.3
+    seen[:, 0] = True
+    later = torch.from_numpy(np.triu(np.full((5, 5), -math.inf), 1))
+
+    def theirs(p: Any, x: Any, memory: Any) -> Any:
+        other = torch.nn.TransformerDecoderLayer(
+            8, 2, 16, 0.0, activation, norm_first=pre_norm, batch_first=True, dtype=torch.float64
+        )
+        state = {}
+        for ours, place in (("attention", "self_attn"), ("cross_attention", "multihead_attn")):
+            for kind in ("weight", "bias"):
+                parts = [p[f"{ours}.{part}.{kind}"] for part in ("query", "key", "value")]
+                state[f"{place}.in_proj_{kind}"] = torch.cat([part.T for part in parts] if kind == "weight" else parts)
+            state[f"{place}.out_proj.weight"] = p[f"{ours}.output.weight"].T
+            state[f"{place}.out_proj.bias"] = p[f"{ours}.output.bias"]
+        for ours, place in (("first", "linear1"), ("second", "linear2")):
+            state[f"{place}.weight"], state[f"{place}.bias"] = p[f"{ours}.weight"].T, p[f"{ours}.bias"]
+        for ours, place in (
+            ("attention_norm", "norm1"),
+            ("cross_attention_norm", "norm2"),
+            ("feedforward_norm", "norm3"),
+        ):
+            state[f"{place}.weight"], state[f"{place}.bias"] = p[f"{ours}.weight"], p[f"{ours}.bias"]
+        masks = {"tgt_mask": later, "memory_mask": ~torch.from_numpy(seen)}
+        return torch.func.functional_call(other, state, (x, memory), masks, strict=True)
+
+    agrees(
+        lambda_of(model, lambda x, memory: model(x, memory, memory_mask=bb.asarray(seen), causal=True)),
+        theirs, normal(3, 5, 8), normal(3, 7, 8),
+    )  # fmt: skip
+
+
+def test_decoder_layer_step_by_step_and_in_training() -> None:
+    model = nn.TransformerDecoderLayer(8, 2, dropout=0.5)
+    x, memory = (bb.asarray(normal(2, n, 8).astype(np.float32)) for n in (4, 3))
+    assert not np.array_equal(model(x, memory).numpy(), model(x, memory).numpy())
+    model.eval()
+    whole, cache = model(x, memory, causal=True).numpy(), nn.KeyValueCache()
+    for i in range(4):
+        got = model(x[:, i : i + 1], memory, causal=True, cache=cache).numpy()
+        np.testing.assert_allclose(got, whole[:, i : i + 1], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ArgumentError, match="TransformerDecoderLayer: the activation is one of 'gelu', 'relu'"):
+        nn.TransformerDecoderLayer(8, 2, activation="tanh")
+    with pytest.raises(DTypeError, match="TransformerDecoderLayer: takes a tensor, not NoneType"):
+        ANY.TransformerDecoderLayer(8, 2)(x, None)
