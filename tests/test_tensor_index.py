@@ -34,10 +34,20 @@ def test_take_of_one_axis_and_its_gradient() -> None:
     assert x.grad(y.backward()).tolist() == [1.0, 0.0, 2.0]  # type: ignore[union-attr]
 
 
+def test_take_without_an_axis_counts_elements() -> None:
+    values = np.arange(24.0).reshape(2, 3, 4)
+    for index in (np.array([[0, 23], [-1, 7]]), np.array(5), np.zeros((0, 2), np.int64)):
+        got = bb.asarray(values).take(bb.asarray(index))
+        np.testing.assert_array_equal(got.numpy(), np.take(values, index), strict=True)
+    assert bb.take(bb.asarray(3.0), bb.asarray([0, -1])).tolist() == [3.0, 3.0]
+    assert bb.asarray([[1.0, 2.0]]).quantize().take(bb.asarray([1])).shape == (1,)
+    bb.check_grads(lambda t: t.take(bb.asarray([1, 7, 1])).square(), (bb.asarray(values),), order=2)
+
+
 def test_what_take_refuses() -> None:
     x = bb.asarray(REAL)
-    with pytest.raises(AxisError, match=r"take: axis is needed.*float32\[2,3\]"):
-        bb.take(x, bb.asarray([0]))
+    with pytest.raises(OutOfRangeError, match=r"take: .*float32\[6\]"):
+        bb.take(x, bb.asarray([6]))
     with pytest.raises(AxisError, match="take: axis 2 is out of range"):
         bb.take(x, bb.asarray([0]), axis=2)
     with pytest.raises(OutOfRangeError, match=r"take: .*axis=1"):
@@ -164,5 +174,11 @@ def test_one_hot() -> None:
         bb.one_hot(x, 2)
     with pytest.raises(ArgumentError, match="one_hot: classes"):
         bb.one_hot(x, -1)
+    np.testing.assert_array_equal(bb.one_hot(x).numpy(), bb.one_hot(x, 3).numpy(), strict=True)
+    assert bb.one_hot(bb.asarray(0, dtype="uint8"), dtype="float32").tolist() == [1.0]
+    with pytest.raises(OutOfRangeError, match=r"one_hot: a negative index needs a number of classes. .*int64\[2\]"):
+        bb.one_hot(bb.asarray([0, -1]))
+    with pytest.raises(ArgumentError, match=r"one_hot: no index tells how many classes there are. .*int64\[0\]"):
+        bb.one_hot(bb.asarray([], dtype="int64"))
     with pytest.raises(DTypeError, match="one_hot: indices are integers"):
         bb.one_hot(bb.asarray([0.5]), 2)

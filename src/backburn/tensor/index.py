@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import DType, as_dtype, int64, promote
-from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import (
     accepted,
     axis_of,
@@ -83,7 +83,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **wrong: Never) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
-    ``axis`` may be left out for a tensor of one axis.
+    Without an axis, ``indices`` count the elements in row-major order.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
@@ -91,13 +91,15 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
         [[3, 1, 3], [6, 4, 6]]
         >>> bb.take(x, bb.asarray([[0], [1]]), axis=0).shape
         (2, 1, 3)
+        >>> bb.take(x, bb.asarray([3, -1])).tolist()
+        [4, 6]
     """
     if surplus or wrong:
         refuse(take, surplus, wrong)
     kind_operand("take", x)
-    if axis is None and x.ndim != 1:
-        raise AxisError(f"take: axis is needed where there are {x.ndim} of them. Operand: {describe((x,))}")
-    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, 0 if axis is None else axis))
+    if axis is None:
+        x, axis = x if x.ndim == 1 else call("reshape", x, shape=(x.size,)), 0
+    return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis))
 
 
 def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
@@ -247,14 +249,25 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
     return tuple(call("reshape", column, shape=(count,)) for column in columns)
 
 
-def one_hot(x: Tensor, /, classes: int, *, dtype: Any = int64) -> Tensor:
+def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> Tensor:
     """1 where the new last axis of length ``classes`` has the index that ``x`` names, and 0 elsewhere.
 
-    >>> import backburn as bb
-    >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
-    [[1, 0, 0], [0, 0, 1]]
+    Without ``classes`` there are as many as the largest index makes, plus one. It is read on the host, since the shape
+    of the result depends on it; a negative one then raises :class:`OutOfRangeError`, and none :class:`ArgumentError`.
+
+        >>> import backburn as bb
+        >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
+        [[1, 0, 0], [0, 0, 1]]
+        >>> bb.one_hot(bb.asarray([0, 1])).tolist()
+        [[1, 0], [0, 1]]
     """
     index = indices_operand("one_hot", x)
+    if classes is None:
+        if not index.size:
+            raise ArgumentError(f"one_hot: no index tells how many classes there are. Operand: {describe((x,))}")
+        if index.min().item() < 0:
+            raise OutOfRangeError(f"one_hot: a negative index needs a number of classes. Operand: {describe((x,))}")
+        classes = int(index.max().item()) + 1
     if classes.__class__ is not int or classes < 0:
         raise ArgumentError(f"one_hot: classes is a number of classes, not {classes!r}")
     wanted = as_dtype(dtype)

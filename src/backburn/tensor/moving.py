@@ -171,7 +171,7 @@ def pad(
         raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
     if len(ends) != x.ndim:
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
-    if mode == "constant" and any(n < 0 for pair in ends for n in pair):
+    if isinstance(mode, str) and mode == "constant" and any(n < 0 for pair in ends for n in pair):
         x, ends = _cut(x, ends), tuple((max(before, 0), max(after, 0)) for before, after in ends)
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
 
