@@ -46,6 +46,8 @@ def test_activations(name: str, dtype: str) -> None:
 def test_gradients_of_activations() -> None:
     grad, x = real(ROWS, COLUMNS), real(ROWS, COLUMNS)
     check("silu_backward", grad, x)
+    check("sigmoid_backward", grad, BASE.sigmoid(x))
+    check("tanh_backward", grad, BASE.tanh(x))
     check("gelu_backward", grad, x, approximate="none")
     check("gelu_backward", grad.T, x.T, approximate="tanh")
     check("gelu", x, approximate="tanh")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.sequence import attended
+from backburn.base.errors import ShapeError
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED, is_half, wide
 from backburn_numpy.memory import empty
@@ -21,6 +22,9 @@ from backburn_numpy.threads import available, for_parts
 Array = Any
 FLOAT32 = np.dtype(np.float32)
 Block = tuple[slice, slice, slice]
+
+#: Half the least float32 above 0: smaller numbers, and this one, are rounded to 0.
+LEAST = 2.0**-150
 
 #: Scores of one block, which stay in the second-level cache.
 SCORES = 1 << 17
@@ -37,8 +41,7 @@ def scaled_dot_product_attention(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> Array:
-    masks = (None if t is None else t.shape for t in (mask, keep))
-    shape = attended(query.shape, key.shape, value.shape, *masks)
+    shape = _shape(query, key, value, mask, keep)
     if (fast := _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout)) is not None:
         return fast.attend().reshape(shape).astype(query.dtype, copy=False)
     q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
@@ -69,6 +72,8 @@ def scaled_dot_product_attention_backward(
     dropout: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     operands = query, key, value
+    if grad.shape != (shape := _shape(*operands, mask, keep)):
+        raise ShapeError(f"the gradient of a result of the shape {list(shape)} has the shape {list(grad.shape)}")
     fast = _by_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout)
     if fast is not None:
         return tuple(
@@ -96,6 +101,12 @@ def scaled_dot_product_attention_backward(
         t.reshape(like.shape).astype(query.dtype, copy=False)
         for t, like in ((of_query, query), (of_key, key), (of_value, value))
     )
+
+
+def _shape(*operands: Array | None) -> tuple[int, ...]:
+    """The shape of the result."""
+    shape: tuple[int, ...] = attended(*(None if t is None else t.shape for t in operands))
+    return shape
 
 
 # ---- by kernels ----
@@ -150,16 +161,19 @@ class _Call:
 
 
 def _by_kernel(
-    name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, *options: Any
-) -> _Call | None:
+    name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, causal: bool, scale: float,
+    dropout: float,
+) -> _Call | None:  # fmt: skip
     """A call of the kernel of that name; None where there is none for these."""
     wides = [wide(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, wides[0])
     if kernel is None or blas.product() is None or 0 in (n for t in wides for n in t.shape):
         return None
+    if abs(scale) <= LEAST:  # with the factor 0 BLAS reads no operands, and loses their NaN
+        return None
     if mask is not None and mask.dtype != np.bool_:
         mask = mask.astype(FLOAT32, copy=False)
-    return _Call(kernel, wides, mask, keep, *options)
+    return _Call(kernel, wides, mask, keep, causal, scale, dropout)
 
 
 def _four(x: Array) -> Array:

@@ -30,6 +30,14 @@ def silu_backward(on: Runner, grad: Array, x: Array, /) -> Array:
     return _elementwise(on, "silu_backward", grad, x)
 
 
+def sigmoid_backward(on: Runner, grad: Array, y: Array, /) -> Array:
+    return _elementwise(on, "sigmoid_backward", grad, y)
+
+
+def tanh_backward(on: Runner, grad: Array, y: Array, /) -> Array:
+    return _elementwise(on, "tanh_backward", grad, y)
+
+
 def _form(operation: str, approximate: str) -> str:
     if approximate not in _GELU:
         raise ArgumentError(f"{operation}: approximate is 'none' or 'tanh', not {approximate!r}")

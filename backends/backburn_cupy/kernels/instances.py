@@ -38,7 +38,11 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         _ALONE,
     ),
     "activate": dict.fromkeys(
-        ("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"), _ALONE
+        (
+            *("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"),
+            *("sigmoid_backward", "tanh_backward"),
+        ),
+        _ALONE,
     ),
     "random": {"random_bits": _NO_DTYPE, "bernoulli": _NO_DTYPE, "uniform": _ALONE, "dropout": _ALONE},
     "index": {

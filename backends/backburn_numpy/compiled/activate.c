@@ -7,6 +7,7 @@ INLINE float tail_of(float x) { return log_of_one_plus(exp_of(-fabsf(x))); }
 
 UNARY(sigmoid, sigmoid_of(x))
 BINARY(sigmoid_backward, grad, y, (1.0f - y) * y * grad)
+BINARY(tanh_backward, grad, y, (1.0f - y * y) * grad)
 UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))
 UNARY(softplus, (x < 0.0f ? 0.0f : x) + tail_of(x))
 UNARY(silu, x * sigmoid_of(x))

@@ -114,7 +114,7 @@ gradient(
 )
 gradient("sinh", x=lambda k, g, x: k.mul(g, k.cosh(x)))
 gradient("cosh", x=lambda k, g, x: k.mul(g, k.sinh(x)))
-gradient("tanh", x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))
+gradient("tanh", x=lambda k, g, out: k.tanh_backward(g, out))
 gradient("asinh", x=lambda k, g, x: k.div(g, k.hypot(x, 1.0)))
 gradient("acosh", x=lambda k, g, x: k.div(g, k.mul(k.sqrt(k.sub(x, 1.0)), k.sqrt(k.add(x, 1.0)))))
 gradient("atanh", x=lambda k, g, x: k.div(g, one_minus_square(k, x)))

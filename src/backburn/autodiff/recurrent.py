@@ -6,7 +6,7 @@ from typing import Any
 
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import through_body
-from backburn.backend.recurrent import before_sigmoid, before_tanh, gates_of
+from backburn.backend.recurrent import gates_of
 from backburn.backend.sequence import transposed
 
 Needs = tuple[bool, ...]
@@ -59,9 +59,9 @@ def gru_cell(k: Any, g: Any, hidden: Any, weight: Any, out: Any, needs: Needs) -
     g_hidden = zero if g_hidden is None else g_hidden
     more = [zero] * 4 if g_gates is None else gates_of(k, g_gates, 4)
     of_update = k.add(k.mul(g_hidden, k.sub(hidden, new)), more[1])
-    of_new = before_tanh(k, k.add(k.sub(g_hidden, k.mul(g_hidden, update)), more[2]), new)
-    of_reset = before_sigmoid(k, k.add(k.mul(of_new, inner), more[0]), reset)
-    of_update = before_sigmoid(k, of_update, update)
+    of_new = k.tanh_backward(k.add(k.sub(g_hidden, k.mul(g_hidden, update)), more[2]), new)
+    of_reset = k.sigmoid_backward(k.add(k.mul(of_new, inner), more[0]), reset)
+    of_update = k.sigmoid_backward(of_update, update)
     of_inner = k.add(k.mul(of_new, reset), more[3])
     of_recurrent = k.concat([of_reset, of_update, of_inner], 1)
     of_hidden, of_weight, of_bias = recurrent(k, of_recurrent, hidden, weight, needs[1:])

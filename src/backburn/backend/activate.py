@@ -77,6 +77,12 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return self.mul(grad, self.mul(y, self.sub(1.0, y)))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
+    def tanh_backward(self: Any, grad: F, y: F, /) -> F:
+        """The gradient of :meth:`tanh`, whose result was ``y``: ``grad * (1 - y ** 2)``."""
+        result: F = self.mul(grad, self.sub(1.0, self.square(y)))
+        return result
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_sigmoid(self: Any, x: F, /) -> F:
         """``log(sigmoid(x))``, exact where that is near 0 and where it is large."""
         return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))

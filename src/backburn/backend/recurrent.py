@@ -83,16 +83,6 @@ def at_step(k: Any, x: Any, step: int) -> Any:
     return k.reshape(k.slice(x, (slice(step, step + 1, 1), slice(0, rows, 1), slice(0, width, 1))), (rows, width))
 
 
-def before_sigmoid(k: Any, g: Any, y: Any) -> Any:
-    """The gradient of the operand of a sigmoid whose result was ``y``."""
-    return k.mul(g, k.mul(y, k.sub(1.0, y)))
-
-
-def before_tanh(k: Any, g: Any, y: Any) -> Any:
-    """The gradient of the operand of a tanh whose result was ``y``."""
-    return k.mul(g, k.sub(1.0, k.square(y)))
-
-
 def total(k: Any, *terms: Any) -> Any:
     """The sum of the terms that are there; None of none."""
     present = [t for t in terms if t is not None]
@@ -112,12 +102,12 @@ def lstm_cell_gradient(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any
     i, f, c, o = parts
     zero = k.zeros(cell.shape, k.dtype(cell))
     g_hidden = zero if g_hidden is None else g_hidden
-    of_cell = total(k, g_cell, before_tanh(k, k.mul(g_hidden, o), new))
+    of_cell = total(k, g_cell, k.tanh_backward(k.mul(g_hidden, o), new))
     of_gates = [k.mul(of_cell, c), k.mul(of_cell, cell), k.mul(of_cell, i), k.mul(g_hidden, new)]
     if g_gates is not None:
         of_gates = [k.add(a, b) for a, b in zip(of_gates, gates_of(k, g_gates, 4), strict=True)]
-    before = (before_sigmoid, before_sigmoid, before_tanh, before_sigmoid)
-    of_sum = k.concat([undo(k, of, y) for undo, of, y in zip(before, of_gates, parts, strict=True)], 1)
+    before = (k.sigmoid_backward, k.sigmoid_backward, k.tanh_backward, k.sigmoid_backward)
+    of_sum = k.concat([undo(of, y) for undo, of, y in zip(before, of_gates, parts, strict=True)], 1)
     return of_sum, k.mul(of_cell, f)
 
 

@@ -52,6 +52,14 @@ samples(
     case(real(0), real(0)),
     case(real(3, seed=1), np.array([0.0, 0.5, 1.0])),
 )
+samples(
+    "tanh_backward",
+    lambda grad, y: grad * (1 - y**2),
+    case(real(2, 3, seed=1), real(2, 3, low=-1.0, high=1.0)),
+    case(real(seed=1), real(low=-1.0, high=1.0)),
+    case(real(0), real(0)),
+    case(real(4, seed=1), np.array([-1.0, 0.0, 0.5, 1.0])),
+)
 samples("log_sigmoid", lambda x: -np.logaddexp(0.0, -x), *PLAIN, case(BEYOND, smooth=0))
 samples(
     "hard_sigmoid",

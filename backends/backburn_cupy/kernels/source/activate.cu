@@ -1,4 +1,5 @@
-// GELU and SiLU and their gradients, element by element; two accesses of 16 bytes per operand are under way in each thread.
+// GELU and SiLU, their gradients, and those of sigmoid and tanh, element by element; two accesses of 16 bytes per operand
+// are under way in each thread.
 #include "common.cuh"
 
 constexpr int PACKS_EACH = 2;
@@ -63,6 +64,18 @@ __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T
     C gate = C(1) / (C(1) + exp(-v * (v * v * C(CUBIC) + C(LINEAR))));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) sigmoid_backward(const T* grad, const T* y, T* out, index_t count) {
+  typedef compute<T> C;
+  map(grad, y, out, count, [](C g, C v) { return g * (v * (C(1) - v)); });
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) tanh_backward(const T* grad, const T* y, T* out, index_t count) {
+  typedef compute<T> C;
+  map(grad, y, out, count, [](C g, C v) { return g * (C(1) - v * v); });
 }
 
 template <class T> __global__ void __launch_bounds__(256) silu(const T* x, T* out, index_t count) {
