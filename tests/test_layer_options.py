@@ -28,6 +28,11 @@ optim: Any = bb.optim
         (lambda: nn.GroupNorm(1, 3, affine=1), "GroupNorm: affine is True or False, not 1"),
         (lambda: nn.InstanceNorm(3, affine=1), "InstanceNorm: affine is True or False, not 1"),
         (lambda: nn.BatchNorm(3, affine=1), "BatchNorm: affine is True or False, not 1"),
+        (
+            lambda: nn.BatchNorm(3, track_running_stats=None),
+            "BatchNorm: track_running_stats is True or False, not None",
+        ),
+        (lambda: nn.BatchNorm(3, momentum=-0.1), "BatchNorm: momentum is a number from 0 to 1 or None, not -0.1"),
         (lambda: nn.MaxPool2d(2, ceil_mode=1), "MaxPool2d: ceil_mode is True or False, not 1"),
         (lambda: nn.AvgPool1d(2, 2, 0, False, 4), "AvgPool1d: count_include_pad is True or False, not 4"),
         (lambda: nn.TransformerEncoderLayer(4, 2, pre_norm="x"), "TransformerEncoderLayer: pre_norm is True or False"),
@@ -77,6 +82,53 @@ def test_batch_norm_without_weight_and_bias() -> None:
         assert plain(x).tolist() == weighted(x).tolist()
         assert plain.running_var.tolist() == weighted.running_var.tolist()
         plain.eval(), weighted.eval()
+
+
+def with_torchs_batch_norm(**options: Any) -> tuple[Any, Any]:
+    torch = pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+    return nn.BatchNorm(3, **options).astype("float64"), torch.nn.BatchNorm1d(3, **options).double()
+
+
+def test_batch_norm_with_the_means_over_all_batches() -> None:
+    ours, theirs = with_torchs_batch_norm(momentum=None)
+    torch, random = pytest.importorskip("torch"), np.random.default_rng(0)
+    assert [path for path, _ in ours.named_buffers()] == ["running_mean", "running_var", "batches"]
+    for training in (True, True, True, False, True):
+        ours.train(training), theirs.train(training)
+        x = random.normal(1.0, 2.0, (4, 3, 5))
+        np.testing.assert_allclose(ours(bb.asarray(x)).numpy(), theirs(torch.from_numpy(x)).detach().numpy(), rtol=1e-9)
+        for name in ("running_mean", "running_var"):
+            np.testing.assert_allclose(getattr(ours, name).numpy(), getattr(theirs, name).numpy(), rtol=1e-9)
+    assert ours.batches.item() == theirs.num_batches_tracked.item() == 4
+    other = nn.BatchNorm(3, momentum=None).astype("float64")
+    other.load_state_dict(ours.state_dict())
+    for layer in (ours, other):
+        layer(bb.asarray(x))
+    assert other.running_mean.tolist() == ours.running_mean.tolist()
+    assert other.batches.item() == 5
+
+
+def test_batch_norm_with_the_statistics_of_each_batch() -> None:
+    ours, theirs = with_torchs_batch_norm(track_running_stats=False)
+    torch, random = pytest.importorskip("torch"), np.random.default_rng(0)
+    assert list(ours.state_dict()) == ["weight", "bias"]
+    for training in (True, False):
+        ours.train(training), theirs.train(training)
+        x = random.normal(1.0, 2.0, (4, 3))
+        a: Any = bb.asarray(x).require_grad()
+        b = torch.from_numpy(x).requires_grad_()
+        got, expected = ours(a), theirs(b)
+        np.testing.assert_allclose(got.numpy(), expected.detach().numpy(), rtol=1e-9)
+        gradients = (got * bb.asarray(x)).square().sum().backward()
+        theirs.zero_grad()
+        (expected * torch.from_numpy(x)).square().sum().backward()
+        for one, two in ((a, b), (ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+            np.testing.assert_allclose(one.grad(gradients).numpy(), two.grad.numpy(), rtol=1e-7)
+    assert ours(bb.ones((1, 3), dtype="float64")).tolist() == [[0.0, 0.0, 0.0]]  # which is its mean
+    with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
+        ours.train()(bb.ones((1, 3), dtype="float64"))
+    each = bb.vmap(ours)(bb.asarray(np.stack([x, 2 * x])))  # nothing is kept that examples would share
+    np.testing.assert_allclose(each[0].numpy(), each[1].numpy(), rtol=1e-4)
 
 
 def test_prelu_of_a_scalar_is_a_scalar() -> None:

@@ -708,7 +708,7 @@ def test_bad_layers() -> None:
     with pytest.raises(ArgumentError, match="BatchNorm: momentum"):
         nn.BatchNorm(2, momentum=2.0)
     with pytest.raises(ArgumentError, match="BatchNorm: momentum is a number, not"):
-        nn.BatchNorm(2, momentum=None)  # type: ignore[arg-type]
+        nn.BatchNorm(2, momentum="x")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="TransformerEncoderLayer: the activation is one of 'gelu', 'relu', not"):
         nn.TransformerEncoderLayer(8, 2, activation=np.zeros(2))  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):

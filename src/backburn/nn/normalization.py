@@ -9,6 +9,7 @@ from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.nn import functional, init
 from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
+from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, integers_of, number, tensor_operand
 
@@ -67,8 +68,10 @@ class BatchNorm(Module):
 
     The channels are ``axis``, of length ``channels``. In training mode the mean and the variance are those of the
     batch, and the buffers ``running_mean`` and ``running_var`` move towards them by ``momentum`` of the way (to the
-    unbiased variance); else they are those of the buffers. Without ``affine`` there are no ``weight`` and ``bias``.
-    After Ioffe and Szegedy (2015).
+    unbiased variance); else they are those of the buffers. With ``momentum=None`` the buffers are the means over all
+    batches, whose number is a third buffer, ``batches``. Without ``track_running_stats`` there are no buffers (they are
+    None), and the mean and the variance are those of the batch in every mode. Without ``affine`` there are no
+    ``weight`` and ``bias``. After Ioffe and Szegedy (2015).
 
     >>> import backburn as bb
     >>> layer = BatchNorm(2)
@@ -78,23 +81,31 @@ class BatchNorm(Module):
 
     weight: FloatTensor | None
     bias: FloatTensor | None
-    running_mean: FloatTensor
+    running_mean: FloatTensor  # None where there are none, which is rare
     running_var: FloatTensor
 
     def __init__(
-        self, channels: int, eps: float = 1e-5, momentum: float = 0.1, axis: int = 1, affine: bool = True
+        self,
+        channels: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        axis: int = 1,
+        affine: bool = True,
+        track_running_stats: bool = True,
     ) -> None:
         (channels,) = sizes("BatchNorm", channels=channels)
-        flags("BatchNorm", affine=affine)
-        if not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
-            raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1, not {momentum!r}")
+        flags("BatchNorm", affine=affine, track_running_stats=track_running_stats)
+        if momentum is not None and not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
+            raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1 or None, not {momentum!r}")
+        self._channels = channels
         self.eps = _eps("BatchNorm", eps)
         self.momentum = momentum
         self.axis = axis
         self.weight = parameter(init.ones((channels,))) if affine else None
         self.bias = parameter(init.zeros((channels,))) if affine else None
-        self.register_buffer("running_mean", init.zeros((channels,)))
-        self.register_buffer("running_var", init.ones((channels,)))
+        self.register_buffer("running_mean", init.zeros((channels,)) if track_running_stats else None)
+        self.register_buffer("running_var", init.ones((channels,)) if track_running_stats else None)
+        self.batches = create.zeros((), dtype="int64") if momentum is None and track_running_stats else None
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The normalized batch, of the shape of ``x``.
@@ -103,27 +114,32 @@ class BatchNorm(Module):
         values for each; :class:`GraphError` in training mode inside ``vmap``, whose examples would each have
         statistics of their own.
         """
-        channels = self.running_mean.size
+        channels = self._channels
         axis = axis_of("BatchNorm", tensor_operand("BatchNorm", x), self.axis)
         if x.shape[axis] != channels:
             raise ShapeError(
                 f"BatchNorm: made for {channels} channels on axis {self.axis}, where the input has {x.shape[axis]}: "
                 f"{describe((x,))}"
             )
-        if not self.training:
+        tracks: bool = self.running_mean is not None
+        if tracks and not self.training:
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, axis=self.axis, eps=self.eps
             )
         count = x.size // channels
-        if count < 2:
+        if count < 2 and self.training:
             raise ShapeError(f"BatchNorm: one value has no variance: {describe((x,))} in training mode")
         result, mean, variance = functional.batch_norm_training(x, self.weight, self.bias, axis=self.axis, eps=self.eps)
-        self.running_mean = self._moved(self.running_mean, mean)
-        self.running_var = self._moved(self.running_var, variance * (count / (count - 1)))
+        if tracks:
+            if self.batches is not None:
+                self.batches = self.batches + 1
+            self.running_mean = self._moved(self.running_mean, mean)
+            self.running_var = self._moved(self.running_var, variance * (count / (count - 1)))
         return result
 
     def _moved(self, old: FloatTensor, new: Tensor) -> FloatTensor:
         """``old``, moved towards ``new``: a constant on the backend of ``old``, in its dtype."""
+        part: Any = self.momentum if self.batches is None else 1.0 / cast(self.batches, old.dtype)
         try:
             value = lowered(new, old.backend)
         except GraphError as error:
@@ -131,7 +147,7 @@ class BatchNorm(Module):
                 "BatchNorm: in training mode, the mean of its batch differs between the examples of vmap, and the "
                 "model keeps one. model.eval() uses the one that it keeps; GroupNorm and LayerNorm need none"
             ) from error
-        return cast(old * (1.0 - self.momentum) + value * self.momentum, old.dtype)
+        return cast(old * (1.0 - part) + value * part, old.dtype)
 
 
 class GroupNorm(Module):
