@@ -11,7 +11,7 @@ from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, tensor_operand
+from backburn.tensor.dispatch import describe, one_of, tensor_operand
 
 
 class _Layer(Module):
@@ -168,7 +168,7 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """Layers of ``tanh(x @ input_weight + h @ weight + biases)`` over the steps of an input, like :class:`GRU`.
 
-    After Elman (1990).
+    ``activation`` is ``"tanh"`` or ``"relu"``. After Elman (1990).
 
     >>> import backburn as bb
     >>> outputs, hidden = RNN(3, 4)(bb.zeros((5, 2, 3)))
@@ -179,10 +179,26 @@ class RNN(_Recurrent):
     GATES = 1
     STATES = 1
 
+    def __init__(
+        self,
+        inputs: int,
+        size: int,
+        layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        activation: str = "tanh",
+    ) -> None:
+        one_of("RNN", "the activation", activation, ("tanh", "relu"))
+        super().__init__(inputs, size, layers, bias, batch_first, dropout, bidirectional)
+        self.activation = activation
+
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
         """The outputs, and the last hidden state."""
         outputs, (last,) = self._run(x, None if state is None else (state,))
         return outputs, last
 
     def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (functional.tanh(projected + functional.linear(states[0], layer.weight, layer.bias)),)
+        active = functional.tanh if self.activation == "tanh" else functional.relu
+        return (active(projected + functional.linear(states[0], layer.weight, layer.bias)),)
