@@ -359,3 +359,9 @@ def test_functions_under_a_jacobian_may_look_at_their_values(mode: str) -> None:
     found = jacobian(lambda x: x * w, mode=mode)(x)
     assert found.backend is x.backend
     assert w.grad(found.sum().backward()).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_infinite_numbers_that_are_written_are_constants() -> None:
+    x, direction = tensor([1.0, 2.0, 3.0]), tensor([1.0, 1.0, 1.0])
+    for f in (lambda x: x.at[1].set(np.inf), lambda x: bb.scatter(x, bb.asarray([1]), -np.inf, axis=0)):
+        assert jvp(f, (x,), (direction,))[1].tolist() == [1.0, 0.0, 1.0]

@@ -155,7 +155,7 @@ def zero(k: Any, x: Any, t: Any) -> Any:
     """The tangent of one of several operands in which an operation is linear; zeros for a constant."""
     if t is not None or x is None:
         return t
-    return x * 0 if is_scalar(x) else k.zeros(x.shape, k.dtype(x))
+    return x.__class__(0) if is_scalar(x) else k.zeros(x.shape, k.dtype(x))
 
 
 def reduced(k: Any, t: Any, gradient: Any, axis: int | tuple[int, ...], out: Any) -> Any:
