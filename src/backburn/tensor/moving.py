@@ -24,6 +24,7 @@ from backburn.tensor.dispatch import (
     integers_of,
     is_quantized,
     kind_operand,
+    one_of,
     shape_of,
 )
 from backburn.tensor.quantized import exact_or_float
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Tensor")
 Shape = tuple[int, ...]
+
+#: What :func:`pad` pads with.
+MODES = ("constant", "reflect", "edge", "wrap")
 
 
 # ---- moving and repeating ----
@@ -171,7 +175,7 @@ def pad(
         raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
     if len(ends) != x.ndim:
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
-    if isinstance(mode, str) and mode == "constant" and any(n < 0 for pair in ends for n in pair):
+    if one_of("pad", "mode", mode, MODES, of=(x,)) == "constant" and any(n < 0 for pair in ends for n in pair):
         x, ends = _cut(x, ends), tuple((max(before, 0), max(after, 0)) for before, after in ends)
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
 
