@@ -85,7 +85,7 @@ def test_scatter(mode: str, expected: Any) -> None:
 
 def test_what_scatter_refuses() -> None:
     x = bb.asarray([1, 2, 3])
-    with pytest.raises(ArgumentError, match="scatter: mode is one of 'assign', 'add', 'mul', 'min', 'max', not 'sub'"):
+    with pytest.raises(ArgumentError, match=r"scatter: mode is one of 'assign', 'add', .*'max', 'mean', not 'sub'"):
         bb.scatter(x, bb.asarray([0]), 1, axis=0, mode="sub")
     with pytest.raises(DTypeError, match=r"scatter: the number 1.5 does not fit into int64"):
         bb.scatter(x, bb.asarray([0]), 1.5, axis=0)
@@ -128,6 +128,46 @@ def test_gather_nd_and_scatter_nd() -> None:
         bb.gather_nd(x, bb.asarray([[0, 3]]))
     with pytest.raises(ArgumentError, match="scatter_nd: mode is one of"):
         bb.scatter_nd(x, places, 8.0, mode="or")
+
+
+@pytest.mark.parametrize("mode", ["add", "mul", "min", "max", "mean"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_scatter_with_and_without_what_was_there(mode: str, include_self: bool) -> None:
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(3)
+    values, places = generator.normal(size=(3, 4)), generator.integers(0, 5, (3, 4))
+    there = generator.normal(size=(3, 5))
+    named = {"add": "sum", "mul": "prod", "min": "amin", "max": "amax", "mean": "mean"}[mode]
+    leaves = [torch.tensor(a, requires_grad=True) for a in (there, values)]
+    expected = leaves[0].scatter_reduce(1, torch.tensor(places), leaves[1], named, include_self=include_self)
+    slopes = torch.autograd.grad(expected.square().sum(), leaves)
+
+    def scattered(x: Any, y: Any) -> Any:
+        return bb.scatter(x, bb.asarray(places), y, axis=1, mode=mode, include_self=include_self)
+
+    x, y = bb.asarray(there), bb.asarray(values)
+    np.testing.assert_allclose(scattered(x, y).numpy(), expected.detach().numpy(), rtol=1e-13, strict=True)
+    got = bb.grad(lambda x, y: scattered(x, y).square().sum(), (0, 1))(x, y)
+    for ours, theirs in zip(got, slopes, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12, atol=1e-13, strict=True)
+    bb.check_grads(scattered, (x, y), order=2)
+    rows = np.stack([np.arange(3).repeat(4), places.ravel()], 1)
+    listed = bb.scatter_nd(x, bb.asarray(rows), y.reshape(-1), mode=mode, include_self=include_self)
+    np.testing.assert_allclose(listed.numpy(), expected.detach().numpy(), rtol=1e-13)
+    half = bb.scatter(x.astype("float16"), bb.asarray(places), y.astype("float16"), axis=1, mode=mode)
+    assert half.dtype is bb.float16
+    if mode != "mean":
+        got = bb.scatter(bb.asarray([5, 6]), bb.asarray([0, 0]), 4, axis=0, mode=mode, include_self=include_self)
+        counts = {"add": 8, "mul": 16, "min": 4, "max": 4}[mode]
+        whole = {"add": counts + 5, "mul": counts * 5, "min": 4, "max": 5}[mode]
+        assert got.tolist() == [whole if include_self else counts, 6]
+
+
+def test_means_are_those_of_floats() -> None:
+    with pytest.raises(DTypeError, match=r"scatter: means are those of floats; cast .*int64"):
+        bb.scatter(bb.asarray([1, 2]), bb.asarray([0]), 1, axis=0, mode="mean")
+    unsigned = bb.asarray([1, 2], dtype="uint8")
+    assert unsigned.scatter(bb.asarray([0]), 200, axis=0, mode="min", include_self=False).tolist() == [200, 2]
 
 
 @pytest.mark.parametrize("write", [bb.scatter, bb.scatter_nd])

@@ -41,7 +41,7 @@ FORMULAS = {
     "multi_dot": "x @ y @ z",
     "nanquantile": "bb.quantile(x[~bb.isnan(x)], q)",
     "narrow": "x[start : start + length], or x[:, start : start + length] along axis 1",
-    "scatter_reduce": "bb.scatter(x, indices, y, axis=axis, mode='add'); others are 'mul', 'min' and 'max'",
+    "scatter_reduce": "bb.scatter(x, indices, y, axis=axis, mode='add'); others are 'mul', 'min', 'max' and 'mean'",
     "select": "x[i], or x[:, i] along axis 1",
     "select_scatter": "x.at[i].set(y), or x.at[:, i].set(y) along axis 1",
     "short": "bb.int16",

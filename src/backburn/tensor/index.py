@@ -8,11 +8,13 @@ flows to what was written and to what was kept.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.base.calls import refuse, told
-from backburn.base.dtypes import DType, as_dtype, int64, promote
+from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import (
     accepted,
@@ -20,12 +22,14 @@ from backburn.tensor.dispatch import (
     call,
     cast,
     describe,
+    fit,
     is_tensor,
     kind_operand,
     one_of,
     scalar_of,
     tensor_operand,
 )
+from backburn.tensor.inspection import iinfo
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import IntTensor, Tensor
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 #: What becomes of the elements at the places of :func:`scatter`.
-MODES = ("assign", "add", "mul", "min", "max")
+MODES = ("assign", "add", "mul", "min", "max", "mean")
 Scalar = bool | int | float
 
 
@@ -163,33 +167,68 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
     return call("gather", wide, chosen, axis=place)
 
 
-def scatter(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int, mode: str = "assign") -> T:
+def scatter(
+    x: T,
+    indices: Indices,
+    values: Tensor | Scalar,
+    /,
+    *,
+    axis: int,
+    mode: str = "assign",
+    include_self: bool = True,
+) -> T:
     """``x`` with ``values`` put where ``indices`` point along ``axis``, as :func:`take_along_axis` reads.
 
     ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
-    ``"assign"`` (the last of several values for one place stays), ``"add"``, ``"mul"``, ``"min"`` or ``"max"``, which
-    combine all of them with the element. Equal smallest or largest ones share the gradient.
+    ``"assign"`` (the last of several values for one place stays), ``"add"``, ``"mul"``, ``"min"``, ``"max"`` or, for
+    floats, ``"mean"``, which combine all of them with the element, or without it where not ``include_self``. Equal
+    smallest or largest ones share the gradient.
 
         >>> import backburn as bb
         >>> x, where = bb.asarray([[1.0, 2.0, 3.0]]), bb.asarray([[2, 2]])
         >>> bb.scatter(x, where, bb.asarray([[10.0, 20.0]]), axis=1, mode="add").tolist()
         [[1.0, 2.0, 33.0]]
+        >>> bb.scatter(x, where, bb.asarray([[10.0, 20.0]]), axis=1, mode="mean", include_self=False).tolist()
+        [[1.0, 2.0, 15.0]]
     """
     plain_operand("scatter", x)
     chosen = indices_operand("scatter", indices)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
-    if _written_by("scatter", x, mode) in ("assign", "add"):
-        return call("scatter", x, chosen, value, axis=place, mode=mode)
-    if not is_tensor(value):
-        value = _filled(x, value, chosen.shape)
-    return call("scatter_reduce", x, chosen, value, axis=place, mode=mode)
+
+    def write(into: Any, value: Any, mode: str) -> Any:
+        if mode in ("assign", "add"):
+            return call("scatter", into, chosen, value, axis=place, mode=mode)
+        value = value if is_tensor(value) else _filled(into, value, chosen.shape)
+        return call("scatter_reduce", into, chosen, value, axis=place, mode=mode)
+
+    return _combined("scatter", x, value, mode, include_self, write)
 
 
-def _written_by(name: str, x: Any, mode: str) -> str:
-    """A mode of writing, which must be one for the kind of ``x``."""
+def _combined(
+    name: str, x: Any, value: Any, mode: str, include_self: bool, write: Callable[[Any, Any, str], Any]
+) -> Any:
+    """``x`` with ``value`` put where ``write`` puts it, by a mode that must be one for the kind of ``x``."""
     if one_of(name, "mode", mode, MODES, of=(x,)) not in ("assign", "add"):
         kind_operand(name, x, "FI")
-    return mode
+    if mode == "mean" and x.dtype.kind != "float":
+        raise DTypeError(f"{name}: means are those of floats; cast with astype('float32'). Operand: {describe((x,))}")
+    kept = x if include_self or mode == "assign" else write(x, _neutral(x.dtype, mode), "assign")
+    if mode != "mean":
+        return write(kept, value, mode)
+    wide = cast(kept, float32) if x.dtype.bits == 16 else kept
+    counts = _filled(wide, 1.0, x.shape)
+    counts = write(counts if include_self else write(counts, 0.0, "assign"), 1.0, "add")
+    total = write(wide, cast(value, wide.dtype) if is_tensor(value) else value, "add")
+    return cast(call("div", total, counts), x.dtype)
+
+
+def _neutral(dtype: DType, mode: str) -> Scalar:
+    """What changes nothing that it is combined with."""
+    if mode in ("add", "mul", "mean"):
+        return fit(mode == "mul", dtype)
+    if dtype.kind == "int":
+        return iinfo(dtype).max if mode == "min" else iinfo(dtype).min
+    return math.inf if mode == "min" else -math.inf
 
 
 def _filled(x: Any, value: Scalar, shape: tuple[int, ...]) -> Any:
@@ -212,10 +251,12 @@ def gather_nd(x: T, indices: Indices, /) -> T:
     return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))
 
 
-def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign") -> T:
+def scatter_nd(
+    x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign", include_self: bool = True
+) -> T:
     """``x`` with entries put at positions as :func:`gather_nd` reads them.
 
-    ``mode`` is that of :func:`scatter`.
+    ``mode`` and ``include_self`` are those of :func:`scatter`.
 
         >>> import backburn as bb
         >>> x, places = bb.asarray([[1, 2], [3, 4]]), bb.asarray([[0, 1], [1, 0]])
@@ -223,9 +264,12 @@ def scatter_nd(x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str 
         ([[1, 0], [0, 4]], [[1, 10], [15, 4]])
     """
     plain_operand("scatter_nd", x)
-    _written_by("scatter_nd", x, mode)
-    operands = (x, indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values))
-    return call("scatter_nd", *operands, mode=mode)
+    chosen, value = indices_operand("scatter_nd", indices), written_value("scatter_nd", x, values)
+
+    def write(into: Any, value: Any, mode: str) -> Any:
+        return call("scatter_nd", into, chosen, value, mode=mode)
+
+    return _combined("scatter_nd", x, value, mode, include_self, write)
 
 
 # ---- indices from values, and values from indices ----
