@@ -357,7 +357,11 @@ def test_weighted_covariances() -> None:
         theirs: dict[str, Any] = {**weights}
         close(bb.cov(tensor(WIDE), **ours), np.cov(WIDE, **theirs))
         close(bb.cov(tensor(WIDE[0]), **ours), np.cov(WIDE[0], **theirs))
-    assert bb.cov(tensor(WIDE[:1])).shape == bb.corrcoef(tensor(WIDE[:1])).shape == (1, 1)
+        close(bb.cov(tensor(WIDE[:1]), **ours), np.cov(WIDE[:1], **theirs))
+    for given in (WIDE[0], WIDE[:1], WIDE[:0]):
+        close(bb.cov(tensor(given)), np.cov(given))
+    close(bb.corrcoef(tensor(WIDE[:1])), np.corrcoef(WIDE[:1]))
+    bb.check_grads(bb.cov, (tensor(WIDE[:1]),), order=2)
     with pytest.raises(DTypeError, match="cov: takes int tensors, not float"):
         bb.cov(tensor(WIDE), fweights=tensor(much))
 

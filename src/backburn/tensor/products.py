@@ -87,8 +87,8 @@ def cov(
     """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
-    each observation counts, as integers, and ``aweights`` how much. A matrix of one row has a matrix of one element.
-    16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
+    each observation counts, as integers, and ``aweights`` how much. The variance of a matrix of one row is 0-d, as that
+    of a vector. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
@@ -98,6 +98,8 @@ def cov(
     y: Any = _wide(given)
     if y.ndim not in (1, 2):
         raise ShapeError(f"cov: takes a vector or a matrix of observations. Operand: {describe((x,))}")
+    if y.shape[:-1] == (1,):
+        y = call("reshape", y, shape=y.shape[1:])
     number("cov", "correction", correction)
     if fweights is not None:
         kind_operand("cov", fweights, "I")
