@@ -27,6 +27,8 @@ def torch() -> Any:
 CASES: list[tuple[str, str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("huber_loss", "huber_loss", (X, 3 * Y), {"delta": 0.7}, {"delta": 0.7}),
     ("smooth_l1_loss", "smooth_l1_loss", (X, 3 * Y), {"beta": 0.5}, {"beta": 0.5}),
+    ("smooth_l1_loss", "smooth_l1_loss", (X, 3 * Y), {"beta": 0}, {"beta": 0}),
+    ("smooth_l1_loss", "smooth_l1_loss", (X, X), {"beta": 0.0}, {"beta": 0.0}),
     ("hinge_embedding_loss", "hinge_embedding_loss", (X, SIGNS), {"margin": 0.5}, {"margin": 0.5}),
     ("triplet_margin_loss", "triplet_margin_loss", (X, Y, Z), {}, {"eps": 0.0}),
     ("triplet_margin_loss", "triplet_margin_loss", (X, Y, Z), {"swap": True, "ord": 3.0, "margin": 2.0},

@@ -98,15 +98,20 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
 def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
     """``d**2 / (2 * beta)`` for differences ``d`` up to ``beta``, else ``|d| - beta / 2``. After Girshick (2015).
 
-    >>> import backburn as bb
-    >>> smooth_l1_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), beta=2.0, reduction="none").tolist()
-    [0.25, 3.0]
+    With a ``beta`` of 0 it is :func:`l1_loss`.
+
+        >>> import backburn as bb
+        >>> smooth_l1_loss(bb.asarray([1.0, 5.0]), bb.asarray([0.0, 1.0]), beta=2.0, reduction="none").tolist()
+        [0.25, 3.0]
     """
     name = "smooth_l1_loss"
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
-    beta = _threshold(name, "beta", beta)
-    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
+    if not number(name, "beta", beta) >= 0:
+        raise ArgumentError(f"{name}: beta is 0 or more, not {beta!r}")
+    if beta == 0:
+        return _reduce(name, call("abs", x - targets), reduction, dtype)
+    return _reduce(name, _huber(x - targets, float(beta)) * (1.0 / beta), reduction, dtype)
 
 
 # ---- margins ----
