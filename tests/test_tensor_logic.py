@@ -90,6 +90,13 @@ class TestIsClose:
         assert bb.asarray([1, 2]).allclose(bb.asarray([1, 2])) is True
 
     def test_truth_values_are_refused(self) -> None:
+        x = bb.asarray([1.0])
+        for options in ({"rtol": -1e-5}, {"atol": -1.0}, {"rtol": float("nan")}):
+            (option,) = options
+            with pytest.raises(ArgumentError, match=f"isclose: {option} is 0 or more, not "):
+                bb.isclose(x, x, **options)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentError, match=f"allclose: {option} is 0 or more, not "):
+                x.allclose(x, **options)  # type: ignore[arg-type]
         with pytest.raises(DTypeError, match="isclose: takes float tensors, not bool"):
             bb.isclose(bb.asarray([True]), bb.asarray([True]))
 

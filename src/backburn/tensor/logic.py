@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from backburn.base.errors import ArgumentError
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
-from backburn.tensor.dispatch import Scalar, binary, call, is_tensor, promoted, tensor_operand
+from backburn.tensor.dispatch import Scalar, binary, call, is_tensor, number, promoted, tensor_operand
 from backburn.tensor.host import asarray
 
 if TYPE_CHECKING:
@@ -86,10 +87,13 @@ def isclose(
 ) -> BoolTensor:
     """Whether ``|x - y| <= atol + rtol * |y|``; infinities are close to themselves, NaN to NaN with ``equal_nan``.
 
-    >>> import backburn as bb
-    >>> bb.isclose(bb.asarray([1.0, 1.0, float("inf")]), bb.asarray([1.000001, 1.1, float("inf")])).tolist()
-    [True, False, True]
+    Raises :class:`ArgumentError` for a negative tolerance.
+
+        >>> import backburn as bb
+        >>> bb.isclose(bb.asarray([1.0, 1.0, float("inf")]), bb.asarray([1.000001, 1.1, float("inf")])).tolist()
+        [True, False, True]
     """
+    _check_tolerances("isclose", rtol, atol)
     a, b = promoted("isclose", x, y, kinds="F")
     a = a if is_tensor(a) else asarray(a, dtype=b.dtype, backend=b.backend)
     b = b if is_tensor(b) else asarray(b, dtype=a.dtype, backend=a.backend)
@@ -107,8 +111,15 @@ def allclose(
     >>> bb.allclose(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 2.000001]))
     True
     """
+    _check_tolerances("allclose", rtol, atol)
     close: Any = isclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return bool(call("all", close, axis=tuple(range(close.ndim)), keepdims=False))
+
+
+def _check_tolerances(name: str, rtol: Any, atol: Any) -> None:
+    for option, value in (("rtol", rtol), ("atol", atol)):
+        if not is_tensor(value) and not number(name, option, value) >= 0:
+            raise ArgumentError(f"{name}: {option} is 0 or more, not {value!r}")
 
 
 # ---- what a number is ----
