@@ -56,6 +56,7 @@ from backburn.tensor.criteria import (
 from backburn.tensor.dispatch import axis_of, call, explain, float_operand, number, promoted_present, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
+from backburn.tensor.margins import multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss
 from backburn.tensor.normalize import (
     batch_norm,
     batch_norm_training,
@@ -93,7 +94,8 @@ __all__ = [
     "affine_grid", "unfold", "fold",
     "lstm", "lstm_cell", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
-    "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "binary_cross_entropy",
+    "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "kl_div_loss", "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss",
     "fake_quantize", "quantized_linear",
 ]  # fmt: skip
