@@ -199,6 +199,33 @@ def test_pools(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> No
         agrees(lambda x, o=more: layers.avg_pool(x, size, **o), lambda x, o=more: mean(x, size, **o), x)
 
 
+@pytest.mark.parametrize(("shape", "size", "options"), [case for case in POOLS if len(case[0]) > 3])
+def test_sums_of_windows_over_a_number(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> None:
+    theirs = getattr(torch.nn.functional, f"avg_pool{len(shape) - 2}d")
+    for more in ({"divisor_override": 3}, {"divisor_override": -2, "count_include_pad": False}):
+        o: dict[str, Any] = {**options, **more}
+        agrees(lambda x, o=o: layers.avg_pool(x, size, **o), lambda x, o=o: theirs(x, size, **o), normal(*shape))
+    layer = getattr(bb.nn, f"AvgPool{len(shape) - 2}d")(size, **options, divisor_override=1)
+    x = bb.asarray(normal(*shape))
+    np.testing.assert_array_equal(
+        layer(x).numpy(), layers.avg_pool(x, size, **options, divisor_override=1.0).numpy(), strict=True
+    )
+    bb.check_grads(layer, (x,), order=2)
+
+
+def test_divisors_that_are_none() -> None:
+    x = bb.ones((1, 1, 4))
+    sums = layers.avg_pool(x.astype("float16") * 5000.0, 3, divisor_override=0.5, ceil_mode=True)
+    assert sums.tolist() == [[[30000.0, 10000.0]]]
+    for divisor in (0, math.nan, math.inf):
+        with pytest.raises(ArgumentError, match=r"avg_pool: divisor_override is a number other than 0, .*32\[1,1,4\]"):
+            layers.avg_pool(x, 2, divisor_override=divisor)
+    with pytest.raises(ShapeError, match=r"avg_pool: a window .*does not fit into axis 2 of 4.*: .*32\[1,1,4\]"):
+        layers.avg_pool(x, 5, divisor_override=1)
+    with pytest.raises(ArgumentError, match="AvgPool1d: divisor_override is a number, not 'two'"):
+        bb.nn.AvgPool1d(2, divisor_override="two")  # type: ignore[arg-type]
+
+
 def test_dilated_pools_and_ties(torch: Any) -> None:
     x = np.round(normal(2, 2, 9, 10))
     options: dict[str, Any] = {"stride": 2, "padding": 1, "dilation": (2, 3)}

@@ -10,7 +10,7 @@ from backburn.nn import functional
 from backburn.nn.linear import flags
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, tensor_operand
+from backburn.tensor.dispatch import describe, number, tensor_operand
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
@@ -96,6 +96,7 @@ class _AvgPool(_Pool):
         padding: Padding = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: float | None = None,
     ) -> None:
         name = type(self).__name__
         self.size = each(name, "size", size, self.RANK)
@@ -104,6 +105,8 @@ class _AvgPool(_Pool):
         self.padding = padding
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
+        given = divisor_override is not None
+        self.divisor_override = number(name, "divisor_override", divisor_override) if given else None
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The means, of shape ``(examples, channels, *windows)``."""
@@ -115,6 +118,7 @@ class _AvgPool(_Pool):
             padding=self.padding,
             ceil_mode=self.ceil_mode,
             count_include_pad=self.count_include_pad,
+            divisor_override=self.divisor_override,
         )
 
 

@@ -8,10 +8,13 @@ an element for a maximum. With ``ceil_mode`` a last window may stick out at the 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import call, describe, float_operand
+from backburn.backend.pool import pool_windows
+from backburn.base.dtypes import float32
+from backburn.base.errors import ArgumentError, BackburnError
+from backburn.tensor.dispatch import beside, call, cast, describe, float_operand, number
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:
@@ -78,18 +81,40 @@ def avg_pool(
     padding: Padding = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: float | None = None,
 ) -> FloatTensor:
     """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
 
-    >>> import backburn as bb
-    >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
-    [[[2.0, 6.0]]]
-    >>> avg_pool(bb.asarray([[[1.0, 3.0]]]), 2, padding=1, stride=1, count_include_pad=False).tolist()
-    [[[1.0, 2.0, 3.0]]]
+    With ``divisor_override`` it is the sum divided by that number, whatever counts; 0 raises :class:`ArgumentError`.
+
+        >>> import backburn as bb
+        >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
+        [[[2.0, 6.0]]]
+        >>> avg_pool(bb.asarray([[[1.0, 3.0]]]), 2, padding=1, stride=1, count_include_pad=False).tolist()
+        [[[1.0, 2.0, 3.0]]]
+        >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2, divisor_override=1).tolist()
+        [[[4.0, 12.0]]]
     """
     x, options = _options("avg_pool", x, size, stride, padding, 1)
+    if divisor_override is not None:
+        return _divided(x, options, ceil_mode, number("avg_pool", "divisor_override", divisor_override, of=(x,)))
     del options["dilation"]
     return call("avg_pool", x, **options, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad))
+
+
+def _divided(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: float) -> Any:
+    """The sums of windows over a number: their means as all of their elements count, times what they are off."""
+    if divisor == 0 or not math.isfinite(divisor):
+        raise ArgumentError(f"avg_pool: divisor_override is a number other than 0, not {divisor!r}{beside((x,))}")
+    size, stride = options["size"], options["stride"]
+    try:
+        _, widths = pool_windows(x.shape[2:], size, stride, options["padding"], options["dilation"], bool(ceil_mode))
+    except BackburnError as error:
+        raise type(error)(f"avg_pool: {error}. Operand: {describe((x,))}") from None
+    wide = cast(x, float32) if x.dtype.bits == 16 else x
+    padded = call("pad", wide, widths=((0, 0), (0, 0), *widths), mode="constant", value=0.0)
+    means = call("avg_pool", padded, size=size, stride=stride, padding=((0, 0),) * len(size))
+    return cast(means * (math.prod(size) / divisor), x.dtype)
 
 
 def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
