@@ -138,6 +138,34 @@ def test_short_time_transforms(center: bool, size: int, hop: int, norm: Any) -> 
     np.testing.assert_allclose(back.numpy()[:, :count], SIGNAL[:, :count], rtol=1e-10)
 
 
+@pytest.mark.parametrize(("size", "win_length"), [(8, 5), (7, 4), (6, 6), (5, 1)])
+@pytest.mark.parametrize("given", [False, True])
+def test_shorter_windows_lie_in_the_middle(size: int, win_length: int, given: bool) -> None:
+    torch = pytest.importorskip("torch")
+    signal, window = GENERATOR.normal(size=(2, 20)), GENERATOR.uniform(0.5, 1.0, win_length)
+    expected = torch.stft(
+        torch.tensor(signal), size, 2, win_length, torch.tensor(window) if given else torch.ones(win_length).double(),
+        return_complex=True,
+    )  # fmt: skip
+    options: dict[str, Any] = {"hop": 2, "win_length": win_length, "window": tensor(window) if given else None}
+    found = bb.fourier.stft(tensor(signal), size, **options)
+    close(found, expected.numpy())
+    bb.check_grads(lambda x: bb.fourier.stft(x, size, **options).imag, (tensor(signal),), order=2)
+    if win_length > 2:
+        back = bb.fourier.istft(*found, size=size, **options, length=20)
+        np.testing.assert_allclose(back.numpy()[:, :18], signal[:, :18], rtol=1e-10)
+
+
+def test_windows_that_do_not_fit() -> None:
+    x = tensor(GENERATOR.normal(size=20))
+    with pytest.raises(ArgumentError, match=r"stft: a window of 5 points is longer than 4. Operand: float64\["):
+        bb.fourier.stft(x, 4, win_length=5)
+    with pytest.raises(ShapeError, match=r"stft: the window has 3 points. .*float64\[4\]"):
+        bb.fourier.stft(x, 4, win_length=3, window=bb.ones(4, dtype="float64"))
+    with pytest.raises(ArgumentError, match="stft: win_length is an integer of at least 1, not 0"):
+        bb.fourier.stft(x, 4, win_length=0)
+
+
 def test_short_time_gradients() -> None:
     """What is transformed there and back is the signal, of any cotangent."""
     weights = GENERATOR.normal(size=10)

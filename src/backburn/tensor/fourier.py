@@ -251,14 +251,21 @@ def ifftshift(x: T, /, *, axis: int = -1) -> T:
 # ---- short-time transforms ----
 
 
-def _window(name: str, window: Any, size: int, like: Any) -> Any:
-    """The window in the dtype of ``like``; all ones where none is given."""
+def _window(name: str, window: Any, size: int, win_length: int | None, like: Any) -> Any:
+    """The window in the dtype of ``like``, in the middle of ``size`` points; all ones where none is given."""
+    length = points(name, "win_length", win_length, size)
+    if length > size:
+        raise ArgumentError(f"{name}: a window of {length} points is longer than {size}. Operand: {describe((like,))}")
     if window is None:
-        return made("full", like.backend, shape=(size,), value=1.0, dtype=like.dtype)
-    found = cast(float_operand(name, window), like.dtype)
-    if found.shape != (size,):
-        raise ShapeError(f"{name}: the window has {size} points. Operands: {describe((like, window))}")
-    return found
+        found = made("full", like.backend, shape=(length,), value=1.0, dtype=like.dtype)
+    else:
+        found = cast(float_operand(name, window), like.dtype)
+    if found.shape != (length,):
+        raise ShapeError(f"{name}: the window has {length} points. Operands: {describe((like, window))}")
+    if length == size:
+        return found
+    before = (size - length) // 2
+    return call("pad", found, widths=((before, size - length - before),), mode="constant", value=0.0)
 
 
 def stft(
@@ -267,6 +274,7 @@ def stft(
     /,
     *,
     hop: int | None = None,
+    win_length: int | None = None,
     window: Tensor | None = None,
     center: bool = True,
     pad_mode: str = "reflect",
@@ -275,9 +283,10 @@ def stft(
     """The transforms of short windows of a signal, which lies along the last axis.
 
     A window has ``size`` points and begins ``hop`` points (a quarter of it) after the one before; its points are
-    multiplied by ``window``. With ``center`` the signal is padded by half a window at both ends, as ``pad_mode`` says
-    (see :func:`backburn.pad`), so that window t is centred at point ``t * hop``. The results have the frequencies in
-    the last but one axis and the windows in the last.
+    multiplied by ``window``. That has ``win_length`` points (without it ``size``), which lie in the middle, with zeros
+    around. With ``center`` the signal is padded by half of ``size`` at both ends, as ``pad_mode`` says (see
+    :func:`backburn.pad`), so that window t is centred at point ``t * hop``. The results have the frequencies in the
+    last but one axis and the windows in the last.
 
         >>> import backburn as bb
         >>> real, imag = bb.fourier.stft(bb.ones(8), 4, hop=2, center=False)
@@ -295,7 +304,7 @@ def stft(
     if y.shape[last] < size:
         raise ShapeError(f"stft: the signal is shorter than a window of {size} points. Operand: {describe((x,))}")
     frames = call("sliding_window", y, size=(size,), stride=(hop,), axis=(last,), dilation=(1,))
-    parts = call("rfft", call("mul", frames, _window("stft", window, size, y)), axis=last + 1)
+    parts = call("rfft", call("mul", frames, _window("stft", window, size, win_length, y)), axis=last + 1)
     order = (*range(last), last + 1, last)
     turned = (call("permute_dims", part, axes=order) for part in parts)
     return Complex(*(_scaled("stft", part, size, norm, 0.0) for part in turned))
@@ -308,6 +317,7 @@ def istft(
     *,
     size: int | None = None,
     hop: int | None = None,
+    win_length: int | None = None,
     window: Tensor | None = None,
     center: bool = True,
     length: int | None = None,
@@ -335,7 +345,7 @@ def istft(
         raise ShapeError(
             f"istft: windows of {size} points have {size // 2 + 1} frequencies. Operands: {describe((real, imag))}"
         )
-    shape = _window("istft", window, size, re)
+    shape = _window("istft", window, size, win_length, re)
     count = re.shape[windows]
     total = size + hop * (count - 1)
     frames = call("irfft", re, im, length=size, axis=last)
