@@ -350,7 +350,9 @@ def test_attention_with_masks(mask: tuple[int, ...], kind: str, monkeypatch: pyt
     random = np.random.default_rng(len(mask))
     q, k, v, grad = (numbers(2, 3, n, size, seed=n) for n, size in ((7, 8), (9, 8), (9, 6), (7, 6)))
     hidden = random.random(mask) < 0.4
-    given: Any = ~hidden if kind != "numbers" else np.where(hidden, -np.inf, random.normal(size=mask)).astype(np.float32)
+    given: Any = ~hidden
+    if kind == "numbers":
+        given = np.where(hidden, -np.inf, random.normal(size=mask)).astype(np.float32)
     if kind == "bits backwards":
         given = np.ascontiguousarray(given[..., ::-1])[..., ::-1]
     keep = random.random((2, 3, 7, 9) if kind == "truth" else (3, 7, 9)) < 0.7
@@ -362,6 +364,27 @@ def test_attention_with_masks(mask: tuple[int, ...], kind: str, monkeypatch: pyt
         got, expected = both(monkeypatch, "scaled_dot_product_attention_backward", *operands, **options)
         for mine, theirs in zip(got, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("scale", [0.0, 1e-50, -0.5])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_attention_to_what_is_not_a_number(place: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    operands = [numbers(2, n, 8, seed=n) for n in (7, 9, 9)]
+    operands[place][1, 3, 2] = math.nan
+    for name, given in (("", operands), ("_backward", [numbers(2, 7, 8, seed=1), *operands])):
+        got, expected = both(monkeypatch, f"scaled_dot_product_attention{name}", *given, scale=scale)
+        assert any(np.isnan(theirs).any() for theirs in expected)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_that_is_not_like_the_result_of_attention_is_refused() -> None:
+    q, k, v = (numbers(2, n, 8, seed=n) for n in (50, 9, 9))
+    for shape in ((2, 9, 8), (2, 50, 1), (50, 8)):
+        with pytest.raises(bb.errors.ShapeError, match=r"a result of the shape \[2, 50, 8\] has the shape"):
+            BASE.scaled_dot_product_attention_backward(np.ones(shape, np.float32), q, k, v)
 
 
 @needs_kernels
@@ -705,19 +728,29 @@ def test_functions_of_two() -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("shape", [(1, 70_001), (7, 10_001), (70_001, 1), (300, 300)])
-def test_sums_and_extrema_of_rows(shape: tuple[int, int]) -> None:
+def test_reductions_of_rows(shape: tuple[int, int]) -> None:
     x = numbers(*shape)
+    near_one = 1 + x / 1000
+    for axis in ((0, 1), (1,), (0,)):
+        expected = np.prod(near_one.astype(np.float64), axis=axis)
+        np.testing.assert_allclose(BASE.prod(near_one, axis), expected, rtol=1e-3)
+        for scale in (1e-30, 1.0, 1e30):
+            expected = np.sqrt(np.square(x * scale, dtype=np.float64).sum(axis))
+            np.testing.assert_allclose(BASE.norm(x * np.float32(scale), axis), expected, rtol=1e-5)
     for axis in ((0, 1), (1,), (0,)):
         for name in ("sum", "max", "min"):
             expected = getattr(np, name)(x.astype(np.float64), axis=axis)
             np.testing.assert_allclose(getattr(BASE, name)(x, axis), expected, rtol=1e-6, atol=1e-3, err_msg=name)
             assert getattr(BASE, name)(x, axis, True).shape == getattr(np, name)(x, axis=axis, keepdims=True).shape
     x[0, shape[1] // 2], x[-1, -1] = np.inf, np.nan
+    wide = x.astype(np.float64)
     for name in ("sum", "max", "min"):
         for axis in ((0, 1), (1,)):
             np.testing.assert_array_equal(
-                np.isnan(getattr(BASE, name)(x, axis)), np.isnan(getattr(np, name)(x, axis=axis)), err_msg=name
+                np.isnan(getattr(BASE, name)(x, axis)), np.isnan(getattr(np, name)(wide, axis=axis)), err_msg=name
             )
+    np.testing.assert_allclose(BASE.norm(x, (1,)), np.sqrt(np.square(wide).sum(1)), rtol=1e-6)
+    assert np.isnan(BASE.prod(x, (1,))[-1])
     x = -np.inf * np.ones(shape, np.float32)
     np.testing.assert_array_equal(BASE.max(x, (1,)), x.max(1))
 

@@ -83,6 +83,17 @@ def softplus(x: Array, /, beta: float = 1.0) -> Array:
     return elementwise(_softplus if beta == 1 else lambda out, x: _softplus(out, x, beta), x)
 
 
+def leaky_relu(x: Array, /, slope: float = 0.01) -> Array:
+    def work(out: Array, x: Array) -> None:
+        np.multiply(x, slope, out)
+        if 0.0 < slope <= 1.0:
+            np.maximum(out, x, out=out)
+        else:  # and 0 times minus infinity would be NaN
+            np.copyto(out, x, where=x > 0)
+
+    return elementwise(work, x)
+
+
 def silu(x: Array, /) -> Array:
     return elementwise(_silu, x)
 

@@ -44,6 +44,11 @@ def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_narrow(x):
         return np.multiply.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
+    if (
+        x.size >= reductions.LARGE
+        and (found := reductions.by_rows(x, axis, "prod_rows", np.multiply.reduce)) is not None
+    ):
+        return found.reshape(result_shape(x, axis, keepdims))
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
 
@@ -52,13 +57,13 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if x.size >= reductions.LARGE and (top := reductions.extremum(x, axis, "max_rows", np.maximum)) is not None:
+    if x.size >= reductions.LARGE and (top := reductions.by_rows(x, axis, "max_rows", np.maximum.reduce)) is not None:
         return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
 def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if x.size >= reductions.LARGE and (low := reductions.extremum(x, axis, "min_rows", np.minimum)) is not None:
+    if x.size >= reductions.LARGE and (low := reductions.by_rows(x, axis, "min_rows", np.minimum.reduce)) is not None:
         return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
@@ -126,8 +131,15 @@ class _Moves:
     reshape = staticmethod(np.reshape)
 
 
+def _norm(x: Array) -> Any:
+    """The norm of a vector."""
+    return np.sqrt(np.add.reduce(np.square(x)))
+
+
 def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> Array:
     if ord == 2 and x.dtype.kind == "f":
+        if x.size >= reductions.LARGE and (found := reductions.by_rows(x, axis, "norm_rows", _norm)) is not None:
+            return found.reshape(result_shape(x, axis, keepdims))
         wide = widened(x)
         total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
         # Squares that have neither overflowed nor lost digits need no scaling.

@@ -46,24 +46,26 @@ def total(x: Array, axis: Axes) -> Array | None:
     return None if matrix is None else _total(*matrix)
 
 
-def extremum(x: Array, axis: Axes, kernel: str, ufunc: np.ufunc) -> Array | None:
-    """The largest or the smallest of the elements over ``axis``, in a row, where there is a kernel for it."""
+def by_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
+    """What a kernel makes of the elements over ``axis``, in a row, where there is one; ``join`` makes it of parts."""
     matrix = _matrix(x, axis)
-    return None if matrix is None or not matrix[1] else _by_rows(kernel, ufunc, matrix[0])
+    return None if matrix is None or not matrix[1] else _by_rows(kernel, join, matrix[0])
 
 
-def _by_rows(kernel: str, ufunc: np.ufunc, lines: Array) -> Array | None:
+def _by_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Array | None:
     """What a kernel makes of each row, of which a long one alone is cut."""
     if len(lines) == 1 and lines.size > 2 * ROW:
         cut = lines.size // ROW * ROW
-        found = _by_rows(kernel, ufunc, lines[:, :cut].reshape(-1, ROW))
-        return None if found is None else ufunc.reduce(np.append(found, lines[0, cut:]), keepdims=True)
+        found = _by_rows(kernel, join, lines[:, :cut].reshape(-1, ROW))
+        if found is None:
+            return None
+        return np.array([join(np.append(found, lines[0, cut:]).astype(np.float64))], lines.dtype)
     out = np.empty(len(lines), lines.dtype)
     return out if in_parts(kernel, (lines, out), *lines.shape) else None
 
 
 def _total(lines: Array, along: int) -> Array:
-    if along == 1 and (found := _by_rows("sum_rows", np.add, lines)) is not None:
+    if along == 1 and (found := _by_rows("sum_rows", np.add.reduce, lines)) is not None:
         return found
     if along == 0 and lines.size < WORTH_A_THREAD:
         return np.add.reduce(lines, axis=0)

@@ -147,7 +147,7 @@ def _signatures() -> dict[str, list[Any]]:
         "share": [_POINTER] + [_COUNT] * 3 + [_FLAG] * 2 + [_POINTER] * 4 + [_COUNT] * 4,
         "share_q_linear": [_POINTER] * 5 + [_FLAG] * 3 + [_COUNT] * 6 + [_FLAG],
         "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
-        **dict.fromkeys(("sum_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
+        **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
         **dict.fromkeys(("cumsum", "cumsum_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
         "lstm_step": [_POINTER] * 6 + [_COUNT] * 2,
         "lstm_step_backward": [_POINTER] * 9 + [_COUNT] * 2,

@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #define MINIMUM_OF(low) _Pragma(TEXT(omp simd reduction(min : low)))
+#define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
 #define BLOCK 1024 /* elements whose sum is taken in float32 */
 
 INLINE float sum_of_block(const float *restrict x, int64_t count) {
@@ -17,6 +18,23 @@ KERNEL void backburn_sum_rows(const float *restrict x, float *restrict out, int6
             sum += (double)sum_of_block(x + start, start + BLOCK < width ? BLOCK : width - start);
         }
         out[r] = (float)sum;
+    }
+}
+
+KERNEL void backburn_prod_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        float product = 1.0f;
+        PRODUCT_OF(product) for (int64_t i = 0; i < width; i++) product *= x[i];
+        out[r] = product;
+    }
+}
+
+/* The squares in double precision neither overflow nor lose digits. */
+KERNEL void backburn_norm_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        double sum = 0.0;
+        SUM_OF(sum) for (int64_t i = 0; i < width; i++) sum += (double)x[i] * x[i];
+        out[r] = (float)sqrt(sum);
     }
 }
 
