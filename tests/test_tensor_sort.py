@@ -146,3 +146,38 @@ def test_quantiles_that_are_none() -> None:
         bb.quantile(x, 1.5, method="lower")
     with pytest.raises(ShapeError, match=r"quantile: a quantile of no elements has no value. Operand: float32\[0,2\]"):
         bb.quantile(bb.zeros((0, 2)), 0.5, axis=0, method="lower")
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), ()])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_modes(axis: Any, keepdims: bool) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for values in (np.random.default_rng(1).integers(-2, 3, (3, 4, 5)), np.round(REAL.repeat(20).reshape(4, 5, 6))):
+        moved = values.reshape(-1) if axis is None else values
+        if axis == ():
+            expected, counts = values, np.ones(values.shape)
+        else:
+            expected, counts = stats.mode(moved, axis=axis, keepdims=False)
+        shape = np.sum(values, axis=axis, keepdims=keepdims).shape
+        found = bb.asarray(values).mode(axis=axis, keepdims=keepdims)
+        assert (found.values.shape, found.counts.shape, found.counts.dtype) == (shape, shape, bb.int64)
+        np.testing.assert_array_equal(found.values.numpy(), np.reshape(expected, shape), strict=True)
+        np.testing.assert_array_equal(found.counts.numpy(), np.reshape(counts, shape))
+
+
+def test_gradients_and_limits_of_modes() -> None:
+    x = bb.asarray([[1.0, 2.0, 2.0], [5.0, 3.0, 4.0]], dtype="float64").require_grad()
+    gradient = x.grad(bb.mode(x, axis=1).values.backward())
+    assert gradient is not None
+    assert gradient.sum(axis=1).tolist() == [1.0, 1.0]
+    assert gradient[:, 0].tolist() == [0.0, 0.0]
+    found = bb.mode(bb.asarray([NAN, 2.0, NAN, NAN, 2.0]))
+    assert (found.values.item(), found.counts.item()) == (2.0, 2)
+    assert bb.mode(bb.asarray(7)).values.item() == 7
+    assert bb.mode(bb.zeros((2, 0)), axis=0).values.shape == (0,)
+    each = bb.vmap(lambda row: bb.mode(row).values)(bb.asarray([[1, 1, 0], [2, 3, 3]]))
+    assert each.tolist() == [1, 3]
+    with pytest.raises(ShapeError, match=r"mode: there is no element to choose from. Operand: float32\[2,0\]"):
+        bb.mode(bb.zeros((2, 0)), axis=1)
+    with pytest.raises(DTypeError, match=r"mode: takes float and int tensors, not bool"):
+        bb.mode(bb.asarray(TRUTHS))

@@ -54,7 +54,7 @@ from backburn.tensor.reduce import (
     min_with_indices, prod, std, sum, var, vector_norm,
 )  # fmt: skip
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
-from backburn.tensor.sort import argsort, kthvalue, median, quantile, searchsorted, sort, sort_with_indices, topk
+from backburn.tensor.sort import argsort, kthvalue, median, mode, quantile, searchsorted, sort, sort_with_indices, topk
 from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
 from backburn.tensor.activate import gelu, relu, sigmoid, silu
 from backburn.tensor.index import (
@@ -93,7 +93,7 @@ __all__ = [
     "list_decorators", "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul",
     "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min",
-    "min_with_indices", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad",
+    "min_with_indices", "minimum", "mode", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter", "no_grad",
     "nonzero", "not_equal", "one_hot", "ones", "ones_like", "operation", "overlap_add", "pad", "permute_dims", "pi",
     "polygamma", "positive", "pow", "prod", "qint8", "quantile", "quantize", "quantized_linear", "quantized_matmul",
     "random", "real", "reciprocal", "register_backend", "register_decorator", "relu", "remainder", "repeat", "reshape",

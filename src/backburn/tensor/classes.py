@@ -661,6 +661,7 @@ class Tensor(metaclass=Telling):
     searchsorted = order.searchsorted
     quantile = order.quantile
     median = order.median
+    mode = order.mode
 
     # index
     take = index.take

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
 from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import int64
-from backburn.base.errors import ArgumentError, BackburnError, DTypeError
+from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
 from backburn.tensor.dispatch import (
     axes_of,
     axis_of,
@@ -22,6 +22,7 @@ from backburn.tensor.dispatch import (
     float_operand,
     integer,
     kind_operand,
+    made,
     one_of,
     promoted,
     tensor_operand,
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from backburn.tensor.reduce import Axis
 
 T = TypeVar("T", bound="Tensor")
+
+
+class ModeResult(NamedTuple, Generic[T]):
+    """The elements that occur most often, and how often they do."""
+
+    values: T
+    counts: IntTensor
 
 
 @told
@@ -193,20 +201,22 @@ def quantile(
     if one_of("quantile", "method", method, ("linear", *BETWEEN), of=(x,)) == "linear":
         return call("quantile", y, q=wanted, axis=axes, keepdims=keepdims)
     found = _among_elements(y, wanted, axes, method)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(y.shape) if keepdims or a not in axes)
+    shape = _reduced(y.shape, axes, keepdims)
     return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(wanted, tuple) else shape)
+
+
+def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    return tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
 
 
 def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
     """Quantiles by elements alone, along a first axis, the other axes being those that are kept."""
-    kept = tuple(a for a in range(x.ndim) if a not in axes)
     length = math.prod(x.shape[a] for a in axes)
     try:
         positions = [below + part for below, part in quantile_positions(q, length)]
     except BackburnError as error:
         raise type(error)(f"quantile: {error}. Operand: {describe((x,))}") from None
-    lines = call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=(length, *(x.shape[a] for a in kept)))
-    ordered = call("sort", lines, axis=0)
+    ordered = _ordered(x, axes)
 
     def at(places: list[int]) -> Any:
         return call("take", ordered, asarray(places, dtype=int64, backend=x.backend), axis=0)
@@ -214,6 +224,13 @@ def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...],
     found = [at([place(p) for p in positions]) for place in BETWEEN[method]]
     mean = found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
     return call("where", call("isnan", at([length - 1])), math.nan, mean)
+
+
+def _ordered(x: Any, axes: tuple[int, ...]) -> Any:
+    """The elements over ``axes`` in rising order, along a first axis."""
+    kept = tuple(a for a in range(x.ndim) if a not in axes)
+    shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept))
+    return call("sort", call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=shape), axis=0)
 
 
 @told
@@ -230,3 +247,34 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
         refuse(median, surplus, wrong)
     y = float_operand("median", x)
     return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
+
+
+@told
+def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
+    """The element that occurs most often over ``axis``, the smallest of several, and how often it does, in int64.
+
+    Each NaN is distinct from all others; 0 and -0 are equal. The gradient goes to one of the equal elements. Raises
+    :class:`ShapeError` where there is no element, :class:`DTypeError` for bool tensors.
+
+        >>> import backburn as bb
+        >>> values, counts = bb.mode(bb.asarray([[3, 1, 3], [2, 2, 1]]), axis=1)
+        >>> values.tolist(), counts.tolist()
+        ([3, 2], [2, 2])
+    """
+    if surplus or wrong:
+        refuse(mode, surplus, wrong)
+    y = kind_operand("mode", x, "FI")
+    axes = axes_of("mode", y, axis)
+    ordered: Any = _ordered(y, axes)
+    n, rest = ordered.shape[0], ordered.shape[1:]
+    if n == 0:
+        raise ShapeError(f"mode: there is no element to choose from. Operand: {describe((x,))}")
+    places = made("arange", y.backend, start=0, stop=n, step=1, dtype=int64)
+    places = call("reshape", places, shape=(n, *(1 for _ in rest)))
+    # A run of equal elements begins where one differs from that before it, and ends where it is longest.
+    other = call("not_equal", ordered, call("roll", ordered, shift=(1,), axis=(0,)))
+    starts = call("where", call("logical_or", call("equal", places, 0), other), places, 0)
+    runs = places - call("cummax", starts, axis=0) + 1
+    end = call("argmax", runs, axis=0, keepdims=True)
+    shape = _reduced(y.shape, axes, keepdims)
+    return ModeResult(*(call("reshape", call("gather", part, end, axis=0), shape=shape) for part in (ordered, runs)))
