@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.against_torch import agrees
 
 import backburn as bb
 from backburn import nn
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
 GENERATOR = np.random.default_rng(0)
 ANY: Any = nn
@@ -63,3 +64,146 @@ def test_activations_that_recurrent_layers_do_not_have() -> None:
         nn.RNN(3, 4, activation="gelu")
     with pytest.raises(TypeError, match=r"RNN\(\) got an unexpected .*'nonlinearity'; here: activation"):
         ANY.RNN(3, 4, nonlinearity="relu")
+
+
+# ---- products of two vectors, and bags of rows ----
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_bilinear(torch: Any, bias: bool) -> None:
+    model = nn.Bilinear(3, 4, 2, bias).astype("float64")
+    theirs = lambda p, x, y: torch.nn.functional.bilinear(x, y, p["weight"].permute(2, 0, 1), p.get("bias"))
+    agrees(model, theirs, normal(5, 6, 3), normal(5, 6, 4))
+    agrees(model, theirs, normal(3), normal(4))
+    assert list(model.state_dict()) == (["weight", "bias"] if bias else ["weight"])
+    assert model(bb.zeros((0, 3), dtype="float64"), bb.zeros((0, 4), dtype="float64")).shape == (0, 2)
+    assert model(bb.zeros((5, 1, 3)), bb.zeros((6, 4))).shape == (5, 6, 2)
+
+
+@pytest.mark.parametrize("mode", ["mean", "sum", "max"])
+@pytest.mark.parametrize("padding_idx", [None, 0, -1])
+def test_bags_of_rows(torch: Any, mode: str, padding_idx: int | None) -> None:
+    """The last bag has nothing but the padding, if there is one."""
+    model = nn.EmbeddingBag(6, 3, mode, padding_idx).astype("float64")
+    if padding_idx is not None:
+        assert not model.weight[padding_idx].numpy().any()
+    model.weight = nn.parameter(bb.asarray(normal(6, 3)))  # what stands in the row of the padding must not matter
+    ids = np.array([[1, 2, 0, 4], [0, 0, 5, 5], [3, 1, 1, 2], [0, 0, 0, 0], [5, 5, 5, 5]])
+
+    def theirs(p: Any, ids: Any) -> Any:
+        return torch.nn.functional.embedding_bag(ids, p["weight"], mode=mode, padding_idx=padding_idx)
+
+    if mode == "max":  # equal ones share the gradient
+        ids = np.array([[1, 2, 0, 4], [0, 3, 1, 5], [3, 1, 4, 2]])
+        np.testing.assert_allclose(
+            model(bb.asarray([[5, 5], [0, 0]])).numpy(),
+            theirs({"weight": torch.from_numpy(model.weight.numpy())}, torch.tensor([[5, 5], [0, 0]])).numpy(),
+        )
+    agrees(model, theirs, ids)
+
+
+def test_weights_in_bags(torch: Any) -> None:
+    model = nn.EmbeddingBag(6, 3, "sum", padding_idx=1).astype("float64")
+    agrees(
+        model,
+        lambda p, ids, w: torch.nn.functional.embedding_bag(
+            ids, p["weight"], mode="sum", per_sample_weights=w, padding_idx=1
+        ),
+        np.array([[1, 2, 0], [1, 1, 5]]), normal(2, 3),
+    )  # fmt: skip
+    for mode in ("mean", "sum", "max"):
+        layer = nn.EmbeddingBag(6, 3, mode)
+        assert layer(bb.zeros((2, 0), dtype="int64")).tolist() == [[0.0] * 3] * 2
+        assert layer(bb.zeros((2, 5, 4), dtype="int64")).shape == (2, 5, 3)
+
+
+# ---- norms ----
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("shape", [(2, 4), (2, 4, 5), (2, 4, 3, 2)])
+def test_local_response_norm(torch: Any, size: int, shape: tuple[int, ...]) -> None:
+    options: dict[str, Any] = {"alpha": 0.7, "beta": 0.6, "k": 1.5}
+    theirs = lambda _, x: torch.nn.functional.local_response_norm(
+        x if x.ndim > 2 else x[..., None], size, **options
+    ).reshape(x.shape)
+    agrees(nn.LocalResponseNorm(size, **options), theirs, normal(*shape))
+    assert nn.LocalResponseNorm(size)(bb.zeros((0, *shape[1:]))).shape == (0, *shape[1:])
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("ord", [1, 2, 3.5, math.inf])
+def test_norms_of_windows(torch: Any, rank: int, ord: float) -> None:
+    places = (7, 6, 5)[:rank]
+    theirs = getattr(torch.nn.functional, f"lp_pool{rank}d")
+    for size, stride in ((2, None), (3, 2), ((3, 2, 1)[:rank] if rank > 1 else 3, 1)):
+        agrees(
+            getattr(nn, f"LPPool{rank}d")(ord, size, stride),
+            lambda _, x, size=size, stride=stride: theirs(x.abs(), ord, size, stride),
+            normal(2, 3, *places),
+        )
+
+
+def test_the_norm_of_an_empty_window_has_no_gradient() -> None:
+    x: Any = bb.asarray([[[0.0, 0.0, 3.0, -4.0]]]).require_grad()
+    y = nn.LPPool1d(2, 2)(x)
+    assert y.tolist() == [[[0.0, 5.0]]]
+    np.testing.assert_allclose(x.grad(y.backward()).numpy(), [[[0.0, 0.0, 0.6, -0.8]]], rtol=1e-6)
+    assert nn.LPPool1d(2, 2)(bb.asarray([[[300.0, 400.0]]], dtype="float16")).tolist() == [[[500.0]]]
+
+
+# ---- dropout ----
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    bb.random.seed(0)
+    x = bb.random.normal((200_000,))
+    for p in (0.1, 0.5, 0.9):
+        y = nn.AlphaDropout(p)(x).numpy()
+        assert abs(y.mean()) < 0.02
+        assert abs(y.std() - 1.0) < 0.02
+        values, counts = np.unique(y, return_counts=True)
+        assert abs(counts.max() / y.size - p) < 0.01
+        scale = 1.0 / np.sqrt((1 - p) * (1 + p * 1.7580993408473766**2))
+        np.testing.assert_allclose(values[counts.argmax()], -1.7580993408473766 * scale * (1 - p), rtol=1e-5)
+    layer = nn.AlphaDropout(0.5)
+    assert layer.eval()(x) is x
+    one: Any = bb.asarray([1.0, float("inf")]).require_grad()
+    gone = nn.AlphaDropout(1.0)(one)
+    assert gone.tolist() == one.grad(gone.backward()).tolist() == [0.0, 0.0]
+    same = [nn.functional.alpha_dropout(x, 0.5, generator=bb.random.Generator(3)).tolist() for _ in range(2)]
+    assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x: ANY.Bilinear(3, 4, 0), ArgumentError, "Bilinear: outputs is a whole number from 1 on"),
+        (lambda x: ANY.Bilinear(3, 4, 2, 0.5), ArgumentError, r"Bilinear: bias is True or False, not 0\.5"),
+        (lambda x: nn.Bilinear(3, 4, 2)(x, x), ShapeError, r"Bilinear: the weight is \(first, second, outputs\)"),
+        (lambda x: ANY.Bilinear(3, 4, 2)(x, None), DTypeError, "Bilinear: takes a tensor"),
+        (
+            lambda x: ANY.EmbeddingBag(3, 4, "min"),
+            ArgumentError,
+            "EmbeddingBag: the mode is one of 'mean', 'sum', 'max'",
+        ),
+        (lambda x: nn.EmbeddingBag(3, 4, "sum", 3), ArgumentError, "EmbeddingBag: padding_idx 3 names none of 3 rows"),
+        (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray([[3]])), OutOfRangeError, "EmbeddingBag: "),
+        (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray(1)), ShapeError, "EmbeddingBag: a bag is the last axis"),
+        (lambda x: nn.EmbeddingBag(3, 4)(x), DTypeError, "EmbeddingBag: rows are named by integers"),
+        (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray([[1]]), x), ArgumentError, "per_sample_weights are for mode='sum'"),
+        (lambda x: nn.EmbeddingBag(3, 4, "sum")(bb.asarray([[1]]), x), ShapeError, "a weight for each integer"),
+        (lambda x: ANY.LocalResponseNorm(0), ArgumentError, "LocalResponseNorm: size is a whole number from 1 on"),
+        (lambda x: ANY.LocalResponseNorm(2, beta="x"), ArgumentError, "LocalResponseNorm: beta is a number"),
+        (lambda x: nn.LocalResponseNorm(2)(x[0]), ShapeError, r"LocalResponseNorm: the input is \(examples, channels"),
+        (lambda x: ANY.LPPool1d(0.5, 2), ArgumentError, r"LPPool1d: ord is a number from 1 on, not 0\.5"),
+        (lambda x: ANY.LPPool1d(2, 0), ArgumentError, "LPPool1d: size is 1 or more"),
+        (lambda x: nn.LPPool1d(2, 2)(x), ShapeError, "LPPool1d: the input .* has 3 axes"),
+        (lambda x: nn.LPPool1d(2, 9)(x[None]), ShapeError, "LPPool1d: a window that reaches over 9"),
+        (lambda x: ANY.AlphaDropout(1.5), ArgumentError, r"AlphaDropout: p is a probability, from 0 to 1, not 1\.5"),
+        (lambda x: ANY.AlphaDropout()(None), DTypeError, "AlphaDropout: takes a tensor"),
+    ],
+)
+def test_what_is_refused(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}" if ":" in words else words):
+        call(bb.ones((2, 3)))

@@ -58,9 +58,7 @@ FORMULAS = {
 
 #: Those of layers.
 LAYERS = {
-    "bilinear": "bb.einsum('...i,kij,...j->...k', x, weight, y)",
     "channel_shuffle": "x.reshape((n, groups, c // groups, h, w)).swapaxes(1, 2).reshape((n, c, h, w))",
-    "embedding_bag": "bb.mean(bb.nn.functional.embedding(x, weight), axis=1)",
     "gumbel_softmax": "bb.softmax((x - bb.log(-bb.log(bb.random.uniform(x.shape)))) / tau)",
     "upsample_bilinear": "bb.nn.functional.interpolate(x, size, mode='linear', align_corners=True)",
     "upsample_nearest": "bb.nn.functional.interpolate(x, size)",

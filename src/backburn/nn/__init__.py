@@ -49,10 +49,10 @@ from backburn.nn.conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from backburn.nn.linear import Embedding, Linear
+from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
 from backburn.nn.module import Module, parameter
-from backburn.nn.moving import Dropout, Flatten, Pad, Unflatten
-from backburn.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from backburn.nn.moving import AlphaDropout, Dropout, Flatten, Pad, Unflatten
+from backburn.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from backburn.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -60,6 +60,9 @@ from backburn.nn.pool import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -72,14 +75,15 @@ from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderL
 
 __all__ = [
     "Module", "parameter", "Sequential", "ModuleList", "Function",
-    "Linear", "Embedding",
-    "Identity", "Flatten", "Unflatten", "Pad", "Dropout",
+    "Linear", "Bilinear", "Embedding", "EmbeddingBag",
+    "Identity", "Flatten", "Unflatten", "Pad", "Dropout", "AlphaDropout",
     "ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "GLU", "Tanh", "Sigmoid",
     "LogSigmoid", "Softplus", "Softsign", "Hardsigmoid", "Hardswish", "Hardtanh", "Hardshrink", "Softshrink",
     "Tanhshrink", "Threshold", "Softmax", "LogSoftmax", "Softmin",
-    "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm",
+    "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm", "LocalResponseNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "LPPool1d", "LPPool2d", "LPPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
     "RNN", "LSTM", "GRU", "MultiHeadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
     "TransformerDecoderLayer",

@@ -2,16 +2,187 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor import create, functions, host, shape
+from backburn.tensor import arithmetic, choice, create, functions, host, random, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import cast, describe, float_operand, number, tensor_operand
+from backburn.tensor.dispatch import (
+    call,
+    cast,
+    describe,
+    float_operand,
+    integer,
+    number,
+    one_of,
+    promoted,
+    tensor_operand,
+)
+from backburn.tensor.pool import avg_pool, max_pool
+from backburn.tensor.sequence import embedding
+from backburn.tensor.window_options import Sizes, each, places_rank
 
-__all__ = ["rotary"]
+__all__ = ["alpha_dropout", "bilinear", "embedding_bag", "local_response_norm", "lp_pool", "rotary"]
+
+#: What SELU tends to far below 0: minus its scale times its alpha.
+SATURATED = -1.7580993408473766
+
+
+def check_probability(operation: str, p: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 <= number(operation, "p", p) <= 1:
+        raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")
+
+
+def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
+    """The sum of ``x[..., i] * y[..., j] * weight[i, j]`` over ``i`` and ``j``, plus ``bias``.
+
+    ``x`` (..., first) and ``y`` (..., second), whose leading axes broadcast, and a ``weight`` (first, second, outputs)
+    give (..., outputs); ``bias`` is (outputs,). Raises :class:`ShapeError` where shapes do not fit.
+
+    >>> import backburn as bb
+    >>> bilinear(bb.asarray([1.0, 2.0]), bb.asarray([3.0, 4.0]), bb.ones((2, 2, 1))).tolist()
+    [21.0]
+    """
+    given = [tensor_operand("bilinear", t) for t in (x, y, weight, *(() if bias is None else (bias,)))]
+    x, y, weight, *rest = promoted("bilinear", *given, kinds="F")
+    bias = rest[0] if rest else None
+    fits = weight.ndim == 3 and x.ndim and y.ndim and (x.shape[-1], y.shape[-1]) == weight.shape[:2]
+    if not fits or (bias is not None and bias.shape != weight.shape[2:]):
+        words = "the weight is (first, second, outputs), x (..., first), y (..., second) and the bias (outputs,)"
+        raise ShapeError(f"bilinear: {words}. Operands: {describe(given)}")
+    products: Any = x[..., :, None] * y[..., None, :]
+    flat = products.reshape((*products.shape[:-2], math.prod(weight.shape[:2])))
+    matrix = weight.reshape((math.prod(weight.shape[:2]), weight.shape[2]))
+    return call("linear", flat, matrix, bias)
+
+
+def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
+    """Dropout for SELU: what is dropped saturates, and a map after that restores mean 0 and variance 1.
+
+    Each element is ``-1.7581`` (what SELU tends to) with probability ``p``; ``x`` itself unless ``training``, and 0
+    with ``p=1``. The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError`
+    unless ``0 <= p <= 1``. After Klambauer et al., Self-normalizing neural networks, 2017.
+
+    >>> import backburn as bb
+    >>> alpha_dropout(bb.asarray([1.0, 2.0]), 0.5, training=False).tolist()
+    [1.0, 2.0]
+    """
+    check_probability("alpha_dropout", p)
+    x = float_operand("alpha_dropout", x)
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return random.dropped(x, 1.0, generator)
+    kept = random.bernoulli(x.shape, 1.0 - p, backend=x.backend, generator=generator)
+    scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * SATURATED**2))
+    return choice.where(kept, x, SATURATED) * scale - scale * SATURATED * p  # type: ignore[return-value]
+
+
+def local_response_norm(
+    x: Tensor, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> FloatTensor:
+    """Each element over ``(k + alpha * mean)**beta``, with the mean of squares of ``size`` channels around its own.
+
+    ``x`` is (examples, channels, ...); beyond the first and the last channel there are zeros, which count. Raises
+    :class:`ShapeError` for less than two axes. After Krizhevsky, Sutskever and Hinton (2012), where ``alpha``
+    multiplies the sum.
+
+    >>> import backburn as bb
+    >>> local_response_norm(bb.asarray([[2.0, 0.0, 1.0]]), 1, alpha=1.0, beta=1.0).numpy().round(2).tolist()
+    [[0.4000000059604645, 0.0, 0.5]]
+    """
+    name = "local_response_norm"
+    x = float_operand(name, x)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: the input is (examples, channels, ...), not {describe((x,))}")
+    (size,) = each(name, "size", (integer(name, "size", size),), 1)
+    terms = {"alpha": alpha, "beta": beta, "k": k}
+    alpha, beta, k = (float(number(name, option, value)) for option, value in terms.items())
+    if not x.size:
+        return x
+    squares: Any = (x * x).reshape((x.shape[0], 1, x.shape[1], -1))
+    means = avg_pool(squares, (size, 1), stride=1, padding=((size // 2, (size - 1) // 2), (0, 0)))
+    return x / (means.reshape(x.shape) * alpha + k) ** beta
+
+
+def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) -> FloatTensor:
+    """The norm of order ``ord`` of each window, ``sum(abs(x)**ord)**(1 / ord)``; where that is 0 so is its gradient.
+
+    ``x`` is (examples, channels, *places); ``size`` and ``stride`` (by default the size) are a number, or one for each
+    axis of places. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window fits.
+
+    >>> import backburn as bb
+    >>> lp_pool(bb.asarray([[[3.0, -4.0, 0.0, 1.0]]]), 2, 2).tolist()
+    [[[5.0, 1.0]]]
+    """
+    name = "lp_pool"
+    x = float_operand(name, x)
+    if not number(name, "ord", ord) >= 1:
+        raise ArgumentError(f"{name}: ord is a number from 1 on, not {ord!r}")
+    lengths = each(name, "size", size, places_rank(name, x), of=(x,))
+    if ord == math.inf:
+        return max_pool(arithmetic.abs(x), lengths, stride=stride)
+    wide: Any = cast(x, float32) if x.dtype.bits < 32 else x
+    sums: Any = avg_pool(arithmetic.abs(wide) ** float(ord), lengths, stride=stride) * float(math.prod(lengths))
+    empty = sums == 0.0
+    norms = choice.where(empty, 0.0, choice.where(empty, 1.0, sums) ** (1.0 / ord))
+    return cast(norms, x.dtype)
+
+
+def embedding_bag(
+    ids: Tensor,
+    weight: Tensor,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Tensor | None = None,
+    padding_idx: int | None = None,
+) -> FloatTensor:
+    """The mean, the sum or the largest elements of the rows of ``weight`` that each bag of integers names.
+
+    ``ids`` (..., bag) and a ``weight`` (rows, size) give (..., size). Places with ``padding_idx`` count for nothing, so
+    that bags may be of several lengths; a bag with nothing else gives 0. ``mode`` is ``"mean"``, ``"sum"`` (of which
+    alone there are ``per_sample_weights``, of the shape of ``ids``) or ``"max"``. Raises what :func:`embedding`
+    does, and :class:`ArgumentError` and :class:`ShapeError` for these options.
+
+    >>> import backburn as bb
+    >>> weight = bb.asarray([[0.0, 0.0], [1.0, 2.0], [3.0, 6.0]])
+    >>> embedding_bag(bb.asarray([[1, 2], [2, 0]]), weight, padding_idx=0).tolist()
+    [[2.0, 4.0], [3.0, 6.0]]
+    """
+    name = "embedding_bag"
+    one_of(name, "the mode", mode, ("mean", "sum", "max"))
+    if not tensor_operand(name, ids).ndim:
+        raise ShapeError(f"{name}: a bag is the last axis, and there is none. Operands: {describe((ids, weight))}")
+    rows: Any = embedding(ids, weight, padding_idx)
+    present: Any = None
+    if padding_idx is not None:
+        row = padding_idx % weight.shape[0]
+        present = ((ids != row) & (ids != row - weight.shape[0]))[..., None]
+    if per_sample_weights is not None:
+        if mode != "sum":
+            raise ArgumentError(f"{name}: per_sample_weights are for mode='sum', not {mode!r}")
+        if tensor_operand(name, per_sample_weights).shape != ids.shape:
+            raise ShapeError(f"{name}: a weight for each integer. Operands: {describe((ids, per_sample_weights))}")
+        rows = rows * per_sample_weights[..., None]
+    return _pooled(rows, present, mode)
+
+
+def _pooled(rows: Any, present: Any, mode: str) -> Any:
+    """The rows (..., bag, size) of each bag as one, of all places or of those that are ``present``."""
+    if mode == "max" and rows.shape[-2]:
+        if present is None:
+            return rows.max(-2)
+        return choice.where(present.any(-2), choice.where(present, rows, -math.inf).max(-2), 0.0)
+    total = (rows if present is None else choice.where(present, rows, 0.0)).sum(-2)
+    if mode != "mean":
+        return total
+    if present is None:
+        return total * (1.0 / max(1, rows.shape[-2]))
+    return total / cast(present, rows.dtype).sum(-2).maximum(1.0)
 
 
 def rotary(

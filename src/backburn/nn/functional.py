@@ -9,8 +9,17 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.base.elsewhere import missing_name
-from backburn.base.errors import ArgumentError
-from backburn.nn.composed import rotary
+from backburn.nn.composed import (
+    alpha_dropout,
+    bilinear,
+    embedding_bag,
+    local_response_norm,
+    lp_pool,
+    rotary,
+)
+from backburn.nn.composed import (
+    check_probability as check_probability,
+)
 from backburn.tensor import random
 from backburn.tensor.activate import (
     celu,
@@ -53,7 +62,7 @@ from backburn.tensor.criteria import (
     smooth_l1_loss,
     triplet_margin_loss,
 )  # fmt: skip
-from backburn.tensor.dispatch import axis_of, call, explain, float_operand, number, promoted_present, tensor_operand
+from backburn.tensor.dispatch import axis_of, call, explain, float_operand, promoted_present, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
 from backburn.tensor.margins import multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss
@@ -82,15 +91,16 @@ from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate
 from backburn.tensor.sequence import embedding, gru_cell, lstm, lstm_cell, scaled_dot_product_attention, ssm_scan
 
 __all__ = [
-    "linear", "embedding", "dropout", "flatten",
+    "linear", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
     "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish", "glu", "softplus",
     "softsign", "sigmoid", "log_sigmoid", "hard_sigmoid", "hard_swish", "tanh", "hardtanh", "tanhshrink",
     "softshrink", "hardshrink", "threshold",
     "softmax", "log_softmax", "softmin",
     "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
+    "local_response_norm",
     "cosine_similarity",
     "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
-    "adaptive_max_pool", "adaptive_max_pool_with_indices", "interpolate", "grid_sample",
+    "adaptive_max_pool", "adaptive_max_pool_with_indices", "lp_pool", "interpolate", "grid_sample",
     "affine_grid", "unfold", "fold",
     "lstm", "lstm_cell", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
@@ -145,12 +155,6 @@ def flatten(x: Tensor, start: int = 1) -> Tensor:
     x = tensor_operand("flatten", x)
     axis = axis_of("flatten", x, start)
     return call("reshape", x, shape=(*x.shape[:axis], math.prod(x.shape[axis:])))
-
-
-def check_probability(operation: str, p: float) -> None:
-    """Refuse what is no probability."""
-    if not 0 <= number(operation, "p", p) <= 1:
-        raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import integer
+from backburn.tensor.dispatch import integer, one_of
 
 
 def sizes(layer: str, **given: Any) -> tuple[int, ...]:
@@ -62,6 +62,32 @@ class Linear(Module):
         return functional.linear(x, self.weight, self.bias)
 
 
+class Bilinear(Module):
+    """The sum of ``x[i] * y[j] * weight[i, j]``, plus ``bias``, of vectors ``x`` and ``y``.
+
+    Called with ``x`` (..., first) and ``y`` (..., second); returns (..., outputs). ``weight`` has the shape (first,
+    second, outputs), ``bias`` (outputs,), and both begin uniform between ``-1 / sqrt(first)`` and ``1 / sqrt(first)``.
+
+    >>> import backburn as bb
+    >>> Bilinear(3, 4, 2)(bb.ones((5, 3)), bb.ones((5, 4))).shape
+    (5, 2)
+    """
+
+    weight: FloatTensor
+    bias: FloatTensor | None
+
+    def __init__(self, first: int, second: int, outputs: int, bias: bool = True) -> None:
+        first, second, outputs = sizes("Bilinear", first=first, second=second, outputs=outputs)
+        flags("Bilinear", bias=bias)
+        bound = 1.0 / math.sqrt(first)
+        self.weight = parameter(init.uniform((first, second, outputs), bound))
+        self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
+
+    def forward(self, x: Tensor, y: Tensor) -> FloatTensor:
+        """The sums, of shape (..., outputs)."""
+        return functional.bilinear(x, y, self.weight, self.bias)
+
+
 class Embedding(Module):
     """A table of ``count`` vectors of length ``size``, looked up by integers of any shape.
 
@@ -76,16 +102,45 @@ class Embedding(Module):
     weight: FloatTensor
 
     def __init__(self, count: int, size: int, padding_idx: int | None = None) -> None:
-        count, size = sizes("Embedding", count=count, size=size)
-        first = init.normal((count, size))
-        if padding_idx is not None:
-            padding_idx = integer("Embedding", "padding_idx", padding_idx)
-            if not -count <= padding_idx < count:
-                raise ArgumentError(f"Embedding: padding_idx {padding_idx} names none of {count} rows")
-            first = first.at[padding_idx].set(0.0)
-        self.padding_idx = padding_idx
-        self.weight = parameter(first)
+        self.weight, self.padding_idx = _table("Embedding", count, size, padding_idx)
 
     def forward(self, ids: Tensor) -> FloatTensor:
         """The vectors, of the shape of ``ids`` and an axis of ``size`` more."""
         return functional.embedding(ids, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Module):
+    """The mean, the sum or the largest elements of the vectors that each bag of integers names.
+
+    Called with integers (..., bag); returns (..., size). ``mode`` is ``"mean"``, ``"sum"`` or ``"max"``; with ``"sum"``
+    the integers may have ``per_sample_weights``. Bags of several lengths end in ``padding_idx``, which counts for
+    nothing. ``weight`` is that of :class:`Embedding`; see :func:`functional.embedding_bag`.
+
+    >>> import backburn as bb
+    >>> EmbeddingBag(10, 4, padding_idx=0)(bb.asarray([[1, 2, 9], [3, 0, 0]])).shape
+    (2, 4)
+    """
+
+    weight: FloatTensor
+
+    def __init__(self, count: int, size: int, mode: str = "mean", padding_idx: int | None = None) -> None:
+        self.mode: str = one_of("EmbeddingBag", "the mode", mode, ("mean", "sum", "max"))
+        self.weight, self.padding_idx = _table("EmbeddingBag", count, size, padding_idx)
+
+    def forward(self, ids: Tensor, per_sample_weights: Tensor | None = None) -> FloatTensor:
+        """One vector for each bag."""
+        return functional.embedding_bag(
+            ids, self.weight, mode=self.mode, per_sample_weights=per_sample_weights, padding_idx=self.padding_idx
+        )
+
+
+def _table(layer: str, count: int, size: int, padding_idx: int | None) -> tuple[FloatTensor, int | None]:
+    """The first weight of an embedding, and the row in it that is 0, if any."""
+    count, size = sizes(layer, count=count, size=size)
+    first = init.normal((count, size))
+    if padding_idx is not None:
+        padding_idx = integer(layer, "padding_idx", padding_idx)
+        if not -count <= padding_idx < count:
+            raise ArgumentError(f"{layer}: padding_idx {padding_idx} names none of {count} rows")
+        first = first.at[padding_idx].set(0.0)
+    return parameter(first), padding_idx

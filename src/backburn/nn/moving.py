@@ -33,6 +33,23 @@ class Dropout(Module):
         return functional.dropout(x, self.p, training=self.training)
 
 
+class AlphaDropout(Module):
+    """:class:`Dropout` for SELU, which keeps mean and variance; see :func:`functional.alpha_dropout`.
+
+    >>> import backburn as bb
+    >>> AlphaDropout(0.5).eval()(bb.asarray([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        functional.check_probability("AlphaDropout", p)
+        self.p = p
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The elements that were not dropped, and others."""
+        return functional.alpha_dropout(x, self.p, training=self.training)
+
+
 class Flatten(Module):
     """All axes from ``start`` on become one."""
 

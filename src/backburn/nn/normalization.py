@@ -208,6 +208,28 @@ class InstanceNorm(Module):
         return functional.instance_norm(x, self.weight, self.bias, eps=self.eps)
 
 
+class LocalResponseNorm(Module):
+    """Each element over a power of the squares of ``size`` channels around it; without parameters.
+
+    It is divided by ``(k + alpha * mean)**beta``; see :func:`functional.local_response_norm`. After Krizhevsky,
+    Sutskever and Hinton (2012).
+
+    >>> import backburn as bb
+    >>> LocalResponseNorm(5)(bb.ones((2, 6, 4, 4))).shape
+    (2, 6, 4, 4)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        (self.size,) = sizes("LocalResponseNorm", size=size)
+        self.alpha = number("LocalResponseNorm", "alpha", alpha)
+        self.beta = number("LocalResponseNorm", "beta", beta)
+        self.k = number("LocalResponseNorm", "k", k)
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The normalized examples, of the shape of ``x`` (examples, channels, ...)."""
+        return functional.local_response_norm(x, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
+
+
 def _eps(layer: str, eps: Any) -> float:
     if not number(layer, "eps", eps) >= 0:
         raise ArgumentError(f"{layer}: eps is a number from 0 on, not {eps!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from backburn.base.errors import ShapeError
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional
 from backburn.nn.linear import flags
 from backburn.nn.module import Module
@@ -120,6 +120,54 @@ class _AvgPool(_Pool):
             count_include_pad=self.count_include_pad,
             divisor_override=self.divisor_override,
         )
+
+
+class _LPPool(_Pool):
+    def __init__(self, ord: float, size: Sizes, stride: Sizes | None = None) -> None:
+        name = type(self).__name__
+        if not number(name, "ord", ord) >= 1:
+            raise ArgumentError(f"{name}: ord is a number from 1 on, not {ord!r}")
+        self.ord = float(ord)
+        self.size = each(name, "size", size, self.RANK)
+        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+
+    def forward(self, x: Tensor) -> FloatTensor:
+        """The norms, of shape ``(examples, channels, *windows)``."""
+        self._check(x)
+        return functional.lp_pool(x, self.ord, self.size, stride=self.stride)
+
+
+class LPPool1d(_LPPool):
+    """The norm of order ``ord`` of each window over one axis; see :func:`functional.lp_pool`.
+
+    >>> import backburn as bb
+    >>> LPPool1d(2, 2)(bb.asarray([[[3.0, 4.0, 0.0, 1.0]]])).tolist()
+    [[[5.0, 1.0]]]
+    """
+
+    RANK = 1
+
+
+class LPPool2d(_LPPool):
+    """The norm of order ``ord`` of each window over two axes, like :class:`LPPool1d`.
+
+    >>> import backburn as bb
+    >>> LPPool2d(2, (2, 1))(bb.ones((1, 3, 4, 4))).shape
+    (1, 3, 2, 4)
+    """
+
+    RANK = 2
+
+
+class LPPool3d(_LPPool):
+    """The norm of order ``ord`` of each window over three axes, like :class:`LPPool1d`.
+
+    >>> import backburn as bb
+    >>> LPPool3d(2, 2)(bb.ones((1, 1, 4, 4, 4))).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    RANK = 3
 
 
 class AvgPool1d(_AvgPool):
