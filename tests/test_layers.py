@@ -290,6 +290,34 @@ def test_interpolation(torch: Any, mode: str, align: bool, shape: Any, size: Any
     )
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear", "cubic"])
+@pytest.mark.parametrize(
+    ("shape", "scale"), [((2, 3, 5, 7), 1.3), ((1, 2, 6, 5), (0.6, 1.9)), ((1, 1, 5, 4), (2, 0.7))]
+)
+def test_places_lie_by_a_scale(torch: Any, mode: str, shape: Any, scale: Any) -> None:
+    name = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    agrees(
+        lambda x: layers.interpolate(x, scale=scale, mode=mode),
+        lambda x: torch.nn.functional.interpolate(x, scale_factor=scale, mode=name),
+        normal(*shape),
+    )
+    bb.check_grads(lambda x: nn.Upsample(scale=scale, mode=mode)(x).square(), (bb.asarray(normal(*shape)),), order=2)
+
+
+def test_a_scale_that_gives_whole_numbers_of_places_is_that_of_the_lengths() -> None:
+    x = bb.asarray(normal(1, 2, 9))
+    for mode in ("nearest", "linear", "lanczos3"):
+        by_scale = layers.interpolate(x, scale=1 / 3, mode=mode)
+        np.testing.assert_array_equal(by_scale.numpy(), layers.interpolate(x, 3, mode=mode).numpy(), strict=True)
+        by_scale = layers.interpolate(x, scale=1.3, mode=mode, align_corners=mode == "linear")
+        assert by_scale.shape == (1, 2, 11)
+    sums = layers.interpolate(bb.ones((1, 1, 9), dtype="float16"), scale=1.3, mode="lanczos3")
+    assert sums.dtype is bb.float16
+    np.testing.assert_allclose(sums.numpy(), 1.0)
+    with pytest.raises(ArgumentError, match=r"interpolate: .*'bilinear'"):
+        layers.interpolate(x, scale=1.3, mode="bilinear")
+
+
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 3, 4, 3)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from fractions import Fraction
 from typing import Any, Protocol
 
 from backburn.backend.conv import Pairs, check_window, window_counts, zero_padded
@@ -109,25 +110,29 @@ def _deformed(
     return (x[0], weight[0], *counts)
 
 
-def _along(k: Any, x: Any, axis: int, rank: int) -> Any:
+def along(k: Any, x: Any, axis: int, rank: int) -> Any:
     """A vector along ``axis`` of ``rank``."""
     return k.reshape(x, tuple(x.shape[0] if a == axis else 1 for a in range(rank)))
 
 
-def _neighbours(k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: Any) -> list[tuple[Any, Any]]:
+def neighbours(
+    k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: Any, scale: Fraction | None = None
+) -> list[tuple[Any, Any]]:
     """The places among ``n`` that each of ``m`` new ones reads, and their weights (None: all 1).
 
-    Positions are quotients of whole numbers: their whole part and their fraction are exact.
+    ``scale`` is how many new places there are for an old one, ``m / n`` unless it is given. Positions are quotients of
+    whole numbers: their whole part and their fraction are exact.
     """
     new = k.arange(0, m, 1, int64)
+    more, fewer = (m, n) if scale is None else (scale.numerator, scale.denominator)
     if mode == "nearest":
-        return [(k.floor_divide(k.mul(new, n), m), None)]
+        return [(k.floor_divide(k.mul(new, fewer), more), None)]
     if mode == "nearest-exact":
-        return [(k.floor_divide(k.add(k.mul(new, 2 * n), n), 2 * m), None)]
+        return [(k.floor_divide(k.add(k.mul(new, 2 * fewer), fewer), 2 * more), None)]
     if align_corners:
         numerator, denominator = k.mul(new, n - 1), max(m - 1, 1)
     else:
-        numerator, denominator = k.add(k.mul(new, 2 * n), n - m), 2 * m
+        numerator, denominator = k.add(k.mul(new, 2 * fewer), fewer - more), 2 * more
     start = k.floor_divide(numerator, denominator)
     part = k.div(k.cast(k.remainder(numerator, denominator), dtype), float(denominator))
     if mode == "linear":
@@ -278,9 +283,9 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             if n == m:
                 continue
             total: Any = None
-            for places, weight in _neighbours(self, n, m, mode, align_corners, self.dtype(wide)):
+            for places, weight in neighbours(self, n, m, mode, align_corners, self.dtype(wide)):
                 term = self.take(wide, places, axis)
-                term = term if weight is None else self.mul(term, _along(self, weight, axis, len(shape)))
+                term = term if weight is None else self.mul(term, along(self, weight, axis, len(shape)))
                 total = term if total is None else self.add(total, term)
             wide = total
         return self.cast(wide, dtype)
@@ -355,8 +360,8 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             element = self.mul(self.cast(self.arange(0, size[axis], 1, int64), wide), float(dilation[axis]))
             place = self.mul(self.cast(self.arange(0, counts[axis], 1, int64), wide), float(stride[axis]))
             element = self.sub(element, float(padding[axis][0]))
-            element = self.broadcast_to(_along(self, element, axis, 2), size)
-            fixed = self.add(self.reshape(element, (window, 1, 1)), self.reshape(_along(self, place, axis, 2), (
+            element = self.broadcast_to(along(self, element, axis, 2), size)
+            fixed = self.add(self.reshape(element, (window, 1, 1)), self.reshape(along(self, place, axis, 2), (
                 1, counts[0] if axis == 0 else 1, counts[1] if axis == 1 else 1)))  # fmt: skip
             key = (slice(0, examples * sets, 1), slice(0, window, 1), slice(axis, axis + 1, 1),
                    slice(0, counts[0], 1), slice(0, counts[1], 1))  # fmt: skip

@@ -6,10 +6,14 @@ default float.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
+from backburn.backend.resample import along, neighbours
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.create import arange, ones
@@ -23,6 +27,7 @@ from backburn.tensor.dispatch import (
     promoted,
     shape_of,
     tensor_operand,
+    wrap,
 )
 from backburn.tensor.shape import meshgrid, reshape, stack
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
@@ -86,12 +91,13 @@ def interpolate(
 ) -> FloatTensor:
     """``x`` with ``size`` places along each axis, or ``floor(scale * n)`` of ``n``.
 
-    ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``, ``"cubic"`` or ``"lanczos3"``, the last three along
-    each axis (bilinear, bicubic), and without smoothing before the resolution falls. New place ``i`` of ``m`` lies at
-    ``(i + 1/2) n / m`` among cells of length 1; with ``align_corners`` the first and the last places lie on one
-    another. Raises :class:`ArgumentError` unless one of ``size`` and ``scale`` is given, and for unknown modes. After
-    Keys, Cubic convolution interpolation, 1981 (a = -0.75), and Duchon, Lanczos filtering in one and two dimensions,
-    1979 (three lobes, normalized over the places that are there).
+    ``scale`` is one number, or one for each axis. ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``,
+    ``"cubic"`` or ``"lanczos3"``, the last three along each axis (bilinear, bicubic), and without smoothing before the
+    resolution falls. New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1, or ``(i + 1/2) /
+    scale``; with ``align_corners`` the first and the last places lie on one another. Raises :class:`ArgumentError`
+    unless one of ``size`` and ``scale`` is given, and for unknown modes. After Keys, Cubic convolution interpolation,
+    1981 (a = -0.75), and Duchon, Lanczos filtering in one and two dimensions, 1979 (three lobes, normalized over the
+    places that are there).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[[0.0, 4.0]]])
@@ -115,8 +121,29 @@ def interpolate(
                 f"Operand: {describe((x,))}"
             )
         size = [_scaled(x, n, f) for n, f in zip(x.shape[2:], factors, strict=True)]
+        if not align_corners:
+            return _by_scales(x, size, factors, mode)
     lengths = each("interpolate", "size", size, rank, of=(x,))
     return call("interpolate", x, size=lengths, mode=mode, align_corners=bool(align_corners))
+
+
+def _by_scales(x: Any, size: list[int], factors: list[Any], mode: str) -> Any:
+    """``x`` with ``size`` places, which lie by the factors, also where these give no whole numbers of places."""
+    k, rank, dtype = x.backend, x.ndim, x.dtype
+    scales = [Fraction(float(f)).limit_denominator(10**9) for f in factors]
+    whole = [m == n * scale for n, m, scale in zip(x.shape[2:], size, scales, strict=True)]
+    lengths = tuple(m if w else n for n, m, w in zip(x.shape[2:], size, whole, strict=True))
+    x = call("interpolate", x, size=lengths, mode=mode)
+    wide = cast(x, float32) if dtype.bits == 16 else x
+    for axis, (m, scale, done) in enumerate(zip(size, scales, whole, strict=True), 2):
+        if done:
+            continue
+        terms = []
+        for places, weight in neighbours(k, x.shape[axis], m, mode, False, wide.dtype, scale):
+            term = call("take", wide, wrap(places, k), axis=axis)
+            terms.append(term if weight is None else term * wrap(along(k, weight, axis, rank), k))
+        wide = functools.reduce(operator.add, terms)
+    return cast(wide, dtype)
 
 
 def _scaled(x: Tensor, length: int, scale: float | None) -> int:
