@@ -152,6 +152,20 @@ def test_the_norm_of_an_empty_window_has_no_gradient() -> None:
     assert nn.LPPool1d(2, 2)(bb.asarray([[[300.0, 400.0]]], dtype="float16")).tolist() == [[[500.0]]]
 
 
+# ---- softplus ----
+
+
+@pytest.mark.parametrize(("beta", "threshold"), [(1.0, 20.0), (2.0, 0.5), (1.0, -1.0)])
+def test_softplus_above_a_threshold(torch: Any, beta: float, threshold: float) -> None:
+    x = np.concatenate([normal(50) * 3, [threshold / beta, 1000.0, -1000.0]])
+    agrees(
+        nn.Softplus(beta, threshold), lambda _, x: torch.nn.functional.softplus(x, beta=beta, threshold=threshold), x
+    )
+    assert nn.Softplus()(bb.asarray([25.0], dtype="float64")).item() > 25.0  # exact without one
+    with pytest.raises(ArgumentError, match="Softplus: threshold is a number"):
+        ANY.Softplus(1.0, "x")
+
+
 # ---- dropout ----
 
 

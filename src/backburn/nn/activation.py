@@ -161,14 +161,15 @@ class Mish(Module):
 
 
 class Softplus(Module):
-    """``log(1 + exp(beta * x)) / beta``, without overflow for every ``x``."""
+    """``log(1 + exp(beta * x)) / beta``, without overflow for every ``x``; see :func:`functional.softplus`."""
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
         self.beta = beta
+        self.threshold = None if threshold is None else number("Softplus", "threshold", threshold)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
-        return functional.softplus(x, beta=self.beta)
+        return functional.softplus(x, beta=self.beta, threshold=self.threshold)
 
 
 class Softsign(Module):

@@ -210,14 +210,20 @@ def mish(x: Tensor, /) -> FloatTensor:
     return unary("mish", x)
 
 
-def softplus(x: Tensor, /, beta: float = 1.0) -> FloatTensor:
+def softplus(x: Tensor, /, beta: float = 1.0, threshold: float | None = None) -> FloatTensor:
     """``log(1 + exp(beta * x)) / beta``, exact and without overflow for every ``x``.
+
+    With a ``threshold`` it is ``x`` itself where ``beta * x`` is above that, as other libraries have it above 20.
 
     >>> import backburn as bb
     >>> softplus(bb.asarray([-1000.0, 1000.0])).tolist()
     [0.0, 1000.0]
     """
-    return call("softplus", float_operand("softplus", x), beta=number("softplus", "beta", beta))
+    x = float_operand("softplus", x)
+    result = call("softplus", x, beta=number("softplus", "beta", beta))
+    if threshold is None:
+        return result
+    return call("where", x * beta > number("softplus", "threshold", threshold), x, result)
 
 
 def softsign(x: Tensor, /) -> FloatTensor:
