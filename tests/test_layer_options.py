@@ -213,3 +213,23 @@ def test_states_and_labels_that_are_none_are_refused() -> None:
         for label in (1.5, "x"):
             with pytest.raises(ArgumentError, match=rf"^{loss.__name__}: ignore_index is an integer"):
                 loss(bb.ones((2, 3)), bb.asarray([0, 1]), ignore_index=label)
+
+
+def test_arrays_and_numbers_in_the_place_of_a_tensor_are_refused() -> None:
+    """They would no longer be part of the state."""
+    layer, norm = nn.Linear(2, 3), nn.BatchNorm(3)
+    weight = layer.weight
+    for given in (np.ones((2, 3)), np.float32(1.0), 0.5, [[1.0], [2.0]], (np.ones(2), 3)):
+        with pytest.raises(
+            DTypeError, match=r"^Linear\.weight: .*no part of the state.*Write bb\.asarray\(\.\.\.\)\.req"
+        ):
+            layer.weight = given
+        with pytest.raises(DTypeError, match=r"^BatchNorm\.running_mean: .* Write bb\.asarray\(\.\.\.\)$"):
+            norm.running_mean = given
+    assert layer.weight is weight
+    layer.weight = bb.asarray(np.ones((2, 3))).require_grad()
+    layer.bias = None
+    assert list(layer.state_dict()) == ["weight"]
+    layer.weight = nn.Linear(2, 3)  # a module may take the place of a tensor, and what it has is state
+    layer.factor = np.ones(3)  # where no tensor was, an array is a constant
+    assert list(layer.state_dict()) == ["weight.weight", "weight.bias"]

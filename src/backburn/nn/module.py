@@ -70,7 +70,8 @@ class Module:
 
     A tensor that was computed from tracked ones is no parameter: an attribute that is set to one (or to a list, tuple
     or dict of such), as in ``self.hidden = self.layer(x)``, is no part of the state. In the place of a parameter that
-    requires gradients it is refused with :class:`GraphError`, outside of transforms.
+    requires gradients it is refused with :class:`GraphError`, outside of transforms. Arrays and numbers in the place of
+    a tensor are refused with :class:`DTypeError`: they would be no part of the state.
 
         >>> from backburn.nn import Linear, Sequential
         >>> model = Sequential(Linear(3, 2), Linear(2, 1))
@@ -103,7 +104,10 @@ class Module:
     if not TYPE_CHECKING:  # checkers know the attributes
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Set an attribute. Raises :class:`GraphError` for a computed tensor in the place of a parameter."""
+            """Set an attribute. Raises :class:`GraphError` for a computed tensor in the place of a parameter.
+
+            And :class:`DTypeError` for arrays and numbers in the place of a tensor.
+            """
             if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers and ACTIVE.get() is None:
                 if _was_computed(value):
                     held = vars(self).get(name)
@@ -117,6 +121,12 @@ class Module:
                         object.__setattr__(self, "_results", self._results | {name})
                 elif name in self._results and getattr(value, "is_require_grad", False):
                     object.__setattr__(self, "_results", self._results - {name})
+            if value is not None and not is_tensor(value) and is_tensor(vars(self).get(name)) and _is_data(value):
+                write = "bb.asarray(...)" + ".require_grad()" * vars(self)[name].is_require_grad
+                raise DTypeError(
+                    f"{type(self).__name__}.{name}: holds a tensor, and this is none, so that it would be no part of "
+                    f"the state: {describe((value,))}. Write {write}"
+                )
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -433,6 +443,13 @@ def _was_computed(value: Any) -> bool:
     except GraphError:
         return True
     return False
+
+
+def _is_data(value: Any) -> bool:
+    """Whether something is a number or an array of another library, or a list of such."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_is_data, value))
+    return isinstance(value, (int, float)) or (hasattr(value, "__array__") and not is_tensor(value))
 
 
 def _value(x: Any) -> Tensor:
