@@ -88,6 +88,18 @@ def test_a_last_partial_batch_may_be_left_out(length: int, sizes: list[int]) -> 
         assert [len(x) for (x,) in batches(np.arange(length), batch_size=3, seed=seed, drop_last=True)] == sizes
 
 
+def test_options_of_others_are_told() -> None:
+    """Before what is missing."""
+    loose: Any = batches
+    for options in ({"shuffle": True}, {"shuffle": True, "batch_size": 2}):
+        with pytest.raises(
+            TypeError, match=r"^batches\(\) got .*'shuffle'; here: seed=0, .* batches\(\*arrays, batch_si"
+        ):
+            loose(np.arange(3), **options)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'batch_size'"):
+        loose(np.arange(3))
+
+
 def test_the_number_of_batches_is_known() -> None:
     order = batches(np.arange(7), batch_size=3)
     assert len(order) == 3

@@ -9,9 +9,10 @@ operation, where a wrapper would cost it a call. Functions without this have Pyt
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from reprlib import repr as shortened
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,6 +53,7 @@ OTHERWISE = {
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
     "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
     "dtype": "x.astype(dtype)",
+    "shuffle": "seed=0, epoch=epoch is an order of its own for each epoch",
     "requires_grad": "{name}(...).require_grad()",
     "unbiased": "correction=1 divides by n - 1, correction=0 by n",
 }
@@ -71,6 +73,22 @@ def told(function: F) -> F:
     kept = [p for p in found.parameters.values() if p.kind not in variable]
     vars(function)["__signature__"] = found.replace(parameters=kept)
     return function
+
+
+def checked(function: F) -> F:
+    """``function``, which refuses names that it does not take as :func:`refuse` does; for what is seldom called.
+
+    Python would first miss a required argument.
+    """
+    takes = signature(function).parameters
+
+    @wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        if wrong := {name: value for name, value in options.items() if name not in takes}:
+            refuse(function, (), wrong)
+        return function(*given, **options)
+
+    return cast(F, call)
 
 
 def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[str, Any]) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.base.calls import checked
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
@@ -32,6 +33,7 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
     return tuple(a[:kept] for a in arrays), tuple(a[kept:] for a in arrays)
 
 
+@checked
 def batches(
     *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Batches:
