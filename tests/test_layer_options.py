@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
 
 nn: Any = bb.nn  # to which is given what checkers of types would refuse
 optim: Any = bb.optim
@@ -106,6 +106,13 @@ def test_batch_norm_with_the_means_over_all_batches() -> None:
         layer(bb.asarray(x))
     assert other.running_mean.tolist() == ours.running_mean.tolist()
     assert other.batches.item() == 5
+
+
+def test_batches_that_are_refused_are_not_counted() -> None:
+    layer = nn.BatchNorm(3, momentum=None)
+    with pytest.raises(GraphError, match=r"model\.eval\(\)"):
+        bb.vmap(layer)(bb.asarray(np.random.default_rng(0).normal(size=(2, 4, 3))))
+    assert layer.batches.item() == 0
 
 
 def test_batch_norm_with_the_statistics_of_each_batch() -> None:

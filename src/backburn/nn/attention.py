@@ -42,8 +42,9 @@ class RotaryEmbedding(Module):
 class KeyValueCache:
     """Keys and values of the steps that attention has seen, for generating a sequence step by step.
 
-    Begin with an empty one for each layer, and hand it to every call: what is called then are only the new steps. The
-    tensors (..., heads, steps, size / heads) may be replaced, such as by those of other beams.
+    Begin with an empty one for each layer, and hand it to every call, with the new steps alone; inside of
+    ``bb.no_grad()`` where there is nothing to be trained. The tensors (..., heads, steps, size / heads) may be
+    replaced, such as by those of other beams.
 
     >>> import backburn as bb
     >>> attention, cache = MultiHeadAttention(8, 2), KeyValueCache()
@@ -132,6 +133,8 @@ class MultiHeadAttention(Module):
         cache: KeyValueCache | None = None,
     ) -> FloatTensor:
         """What each query takes of the values."""
+        if cache is not None and not isinstance(cache, KeyValueCache):
+            raise ArgumentError(f"MultiHeadAttention: cache is a KeyValueCache() or None, not {cache!r}")
         if cache is not None and not (key is None and value is None):
             raise ArgumentError("MultiHeadAttention: a cache is for queries alone, which are keys and values too")
         key = query if key is None else key

@@ -131,15 +131,15 @@ class BatchNorm(Module):
             raise ShapeError(f"BatchNorm: one value has no variance: {describe((x,))} in training mode")
         result, mean, variance = functional.batch_norm_training(x, self.weight, self.bias, axis=self.axis, eps=self.eps)
         if tracks:
-            if self.batches is not None:
-                self.batches = self.batches + 1
-            self.running_mean = self._moved(self.running_mean, mean)
-            self.running_var = self._moved(self.running_var, variance * (count / (count - 1)))
+            batches = None if self.batches is None else self.batches + 1
+            part = self.momentum if batches is None else 1.0 / cast(batches, self.running_mean.dtype)
+            self.running_mean = self._moved(self.running_mean, mean, part)
+            self.running_var = self._moved(self.running_var, variance * (count / (count - 1)), part)
+            self.batches = batches
         return result
 
-    def _moved(self, old: FloatTensor, new: Tensor) -> FloatTensor:
+    def _moved(self, old: FloatTensor, new: Tensor, part: Any) -> FloatTensor:
         """``old``, moved towards ``new``: a constant on the backend of ``old``, in its dtype."""
-        part: Any = self.momentum if self.batches is None else 1.0 / cast(self.batches, old.dtype)
         try:
             value = lowered(new, old.backend)
         except GraphError as error:
