@@ -25,6 +25,7 @@ from backburn.conformance.checks import check_value, dtypes_of
 from backburn_numpy import (
     blas,
     compiled,
+    halves,
     index,
     planes,
     quantized_products,
@@ -811,3 +812,57 @@ def test_a_forked_child_has_a_team_of_its_own() -> None:
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+# ---- 16-bit floats ----
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_conversions_of_16_bits_are_those_of_numpy(name: str) -> None:
+    dtype = as_dtype(name).dtype
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    with np.errstate(all="ignore"):
+        floats = every.astype(np.float32)
+        finite = floats[np.isfinite(floats)]
+        between = (finite[:-1] + finite[1:]) / 2
+        bits = np.random.default_rng(0).integers(0, 1 << 32, 300_000, dtype=np.uint64).astype(np.uint32)
+        numbers_32 = (bits.view(np.float32), finite, np.nextafter(finite, np.float32(np.inf)), between, floats[:33])
+        np.testing.assert_array_equal(halves.widened(every), floats)
+        np.testing.assert_array_equal(np.signbit(halves.widened(every)), np.signbit(floats))
+        for x in numbers_32:
+            got, expected = halves.converted(x, dtype), x.astype(dtype)
+            is_nan = np.isnan(x)
+            np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), is_nan)
+            np.testing.assert_array_equal(got.view(np.uint16)[~is_nan], expected.view(np.uint16)[~is_nan])
+    strided = every[100:40_000:3]
+    np.testing.assert_array_equal(halves.widened(strided), floats[100:40_000:3])
+    column = np.zeros((300, 2), dtype)
+    halves.fill(column[:, 0], np.arange(300, dtype=np.float32))
+    np.testing.assert_array_equal(column[:, 0], np.arange(300).astype(dtype))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5000,), (3, 70_001)], ids=str)
+def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...]) -> None:
+    dtype = as_dtype(name).dtype
+    x, y = numbers(*shape).astype(dtype), numbers(*shape, seed=1).astype(dtype)
+    row = numbers(shape[-1], seed=2).astype(dtype)
+    pairs = (BASE.add, np.add), (BASE.sub, np.subtract), (BASE.mul, np.multiply), (BASE.div, np.divide)
+    for operation, ufunc in pairs:
+        with np.errstate(all="ignore"):
+            expected = [ufunc(x, y), ufunc(x, row), ufunc(x, dtype.type(0.1)), ufunc(dtype.type(0.1), x)]
+        got = operation(x, y), operation(x, row), operation(x, 0.1), operation(0.1, x)
+        for mine, theirs in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(BASE.sqrt(BASE.abs(x)), np.sqrt(np.abs(x)))
+    np.testing.assert_array_equal(BASE.maximum(x.T, y.T), np.maximum(x, y).T)
+    for function in (BASE.gelu, BASE.sigmoid, BASE.tanh):
+        got, expected = function(x), function(x.astype(np.float64))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got.astype(np.float64), expected, rtol=2e-2, atol=2e-2)
+    got, expected = BASE.sum(x, (len(shape) - 1,)), x.astype(np.float64).sum(-1)
+    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=1e-2)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
+from backburn_numpy.halves import fill, is_half, narrowed, widened
 from backburn_numpy.memory import aligned, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
 
@@ -90,19 +91,11 @@ class Lines:
             np.setbufsize(self.before)
 
 
-def is_half(x: Array) -> bool:
-    """Whether ``x`` is a 16-bit float, which is computed in float32."""
-    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
-
-
-def wide(x: Array) -> Array:
-    """``x``, or a 16-bit float in float32; what is absent stays absent."""
-    return x if x is None or not is_half(x) else x.astype(np.float32)
-
-
 def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
+    if _is_for_kernels(kernel, first):
+        return narrowed(elementwise(kernel, *map(widened, operands)), first)
     out = empty(first.shape, first.dtype)
     if in_parts(kernel.__name__[1:], (out, *operands), first.size):
         return out
@@ -120,6 +113,8 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
     last of three, and is cut into blocks if it is long.
     """
     first = operands[0]
+    if _is_for_kernels(kernel, first):
+        return narrowed(along(kernel, axis, *map(widened, operands)), first)
     out = empty(first.shape, first.dtype)
     if not first.size:
         return out
@@ -152,6 +147,11 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
 
     for_parts(part, inner, max(1, WORTH * inner // first.size))
     return out
+
+
+def _is_for_kernels(kernel: Kernel, x: Array) -> bool:
+    """Whether ``x`` is of 16-bit floats, for which a compiled kernel of float32 serves."""
+    return is_half(x) and x.size >= compiled.SMALL and compiled.kernel(kernel.__name__[1:]) is not None
 
 
 def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
@@ -196,8 +196,8 @@ def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
     """Let ``kernel`` fill one block; 16-bit floats in float32."""
     if is_half(target):
         buffer = np.empty(target.shape, np.float32)
-        kernel(buffer, *(p.astype(np.float32) for p in pieces))
-        target[...] = buffer
+        kernel(buffer, *map(widened, pieces))
+        fill(target, buffer)
     else:
         kernel(target, *pieces)
 

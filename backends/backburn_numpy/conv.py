@@ -15,8 +15,8 @@ import numpy as np
 
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of, weighted
 from backburn_numpy import conv_compiled
-from backburn_numpy.blocks import wide
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, in_threads
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
 from backburn_numpy.threads import for_parts, num_threads
@@ -43,13 +43,13 @@ def conv(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, dilation=dilation, groups=groups,
     )  # fmt: skip
-    wide_x, options = wide(x), (weight.shape[2:], stride, padding, dilation)
+    wide_x, options = widened(x), (weight.shape[2:], stride, padding, dilation)
     lengths = conv_compiled.geometry("conv", wide_x, x.shape, shape, *options, groups)
     if lengths is not None:
         return conv_compiled.convolve(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
     out = empty(shape, x.dtype)
     windows = _windows(wide_x, *options)
-    _convolve(windows, _by_group(wide(weight), groups), bias, out)
+    _convolve(windows, _by_group(widened(weight), groups), bias, out)
     return out
 
 
@@ -68,7 +68,7 @@ def conv_transpose(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip
-    wide_x, size = wide(x), weight.shape[2:]
+    wide_x, size = widened(x), weight.shape[2:]
     lengths = conv_compiled.geometry("conv_input", wide_x, shape, x.shape, size, stride, padding, dilation, groups)
     if lengths is not None:
         return conv_compiled.add_windows(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
@@ -80,10 +80,10 @@ def conv_transpose(
     edges = [reach_of(n, spacing) - 1 for n, spacing in zip(size, dilation, strict=True)]
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
     if max(stride) == 1 and min(map(min, rest)) >= 0 and (x.shape[1] <= shape[1] or math.prod(size) == 1):
-        flipped = _flipped(wide(weight), groups)
+        flipped = _flipped(widened(weight), groups)
         _convolve(_windows(wide_x, size, stride, rest, dilation), _by_group(flipped, groups), bias, out)
         return out
-    _add_windows(wide_x, wide(weight), bias, out, stride, padding, dilation, groups)
+    _add_windows(wide_x, widened(weight), bias, out, stride, padding, dilation, groups)
     return out
 
 
@@ -105,7 +105,7 @@ def conv_weight_backward(
         "groups": groups,
     }
     weighted(x.shape, grad.shape, **options)
-    wide_x, wide_grad = wide(x), wide(grad)
+    wide_x, wide_grad = widened(x), widened(grad)
     lengths = conv_compiled.geometry("conv_weight", wide_x, x.shape, grad.shape, **options)
     if lengths is not None:
         total = conv_compiled.weight_gradient(wide_x, wide_grad, lengths)

@@ -10,6 +10,7 @@ from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.base.dtypes import DType, as_dtype
 from backburn_numpy import memory
+from backburn_numpy.halves import converted
 from backburn_numpy.quantize import dequantize
 from backburn_numpy.ufuncs import quietly
 
@@ -28,6 +29,8 @@ def to_numpy(x: Array, /) -> Array:
 
 def cast(x: Array, /, dtype: DType) -> Array:
     host = dtype.dtype
+    if (x.itemsize == 2 or host.itemsize == 2) and x.flags.c_contiguous:
+        return converted(x, host)
     if x.nbytes < memory.THRESHOLD or x.dtype == host or not x.flags.c_contiguous:
         return x.astype(host, copy=False)
     result = memory.empty(x.shape, host)

@@ -11,7 +11,7 @@ import numpy as np
 from backburn.backend.decompose import EPS, LEADING
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
-from backburn_numpy.reduce import narrowed, widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.ufuncs import quietly
 
 Array = Any

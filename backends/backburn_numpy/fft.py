@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.fft import _irfft as check_shapes
-from backburn_numpy.reduce import narrowed, widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.ufuncs import quietly
 
 Array = Any

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.choice import where
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty_like
-from backburn_numpy.reduce import narrowed, widened
 from backburn_numpy.ufuncs import binary, unary
 
 Array = Any

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.blocks import wide
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 
 Array = Any
@@ -22,16 +22,16 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     rows = x if x.ndim == 2 else _rows(x)
-    product = _multiply(wide(rows), wide(weight))
+    product = _multiply(widened(rows), widened(weight))
     if bias is not None:
-        np.add(product, wide(bias), out=product)
+        np.add(product, widened(bias), out=product)
     product = product.astype(x.dtype, copy=False)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[1])
 
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    return _multiply(wide(x), wide(y)).astype(x.dtype, copy=False)
+    return _multiply(widened(x), widened(y)).astype(x.dtype, copy=False)
 
 
 def _multiply(x: Array, y: Array) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy.blocks import in_parts, is_half, scratch, wide
+from backburn_numpy.blocks import in_parts, scratch
+from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.rows import for_blocks, powers
 
@@ -33,7 +34,7 @@ def _cross_entropy(out: Array, x: Array, names: Array) -> None:
         losses, logits, own = out[part], x[part], picked[part]
 
         def work(rows: slice) -> None:
-            block = wide(logits[rows])
+            block = widened(logits[rows])
             total, top = powers(block, scratch(block))
             # In float64 the difference of two large logarithms is as exact as it need be.
             loss = np.log(total, dtype=np.float64)
@@ -57,13 +58,13 @@ def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: 
 
 
 def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> None:
-    grads, half = wide(grad.reshape(-1, 1)), is_half(x)
+    grads, half = widened(grad.reshape(-1, 1)), is_half(x)
 
     def begin(part: slice) -> Callable[[slice], None]:
         target, logits, own_grads, own_names = out[part], x[part], grads[part], names[part]
 
         def work(rows: slice) -> None:
-            block, g = wide(logits[rows]), own_grads[rows]
+            block, g = widened(logits[rows]), own_grads[rows]
             result = scratch(block) if half else target[rows]
             total, _ = powers(block, result)
             np.multiply(result, g / total, out=result)

@@ -9,7 +9,8 @@ import numpy as np
 
 from backburn.backend.index import shape_or_none
 from backburn.backend.normalize import channels
-from backburn_numpy.blocks import along, scratch, wide
+from backburn_numpy.blocks import along, scratch
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 from backburn_numpy.planes import Planes, normalized, normalized_backward, planes_of
 from backburn_numpy.rows import powers, products, sums
@@ -90,8 +91,8 @@ def _standardize(x: Array, scale: Array | None, bias: Array | None, axis: Axes, 
         planes = planes_of(x, axis, shape_or_none(bias if scale is None else scale)) if same else None
         if planes is not None:
             return normalized(x, scale, bias, eps, centred, planes)[0]
-        normal, _ = _normal(wide(x), axis, eps, centred)
-        affine(normal, wide(scale), wide(bias))
+        normal, _ = _normal(widened(x), axis, eps, centred)
+        affine(normal, widened(scale), widened(bias))
         np.copyto(out, normal, casting="same_kind")
         return out
     lines, scale, bias = rows
@@ -111,7 +112,7 @@ def _standardize_backward(
         if planes is not None:
             out, sums = normalized_backward(grad, x, scale, eps, centred, planes)
             return out, _of_scale(sums, scale.shape, planes)
-        of_scale = _general_backward(out, wide(grad), wide(x), wide(scale), axis, eps, centred)
+        of_scale = _general_backward(out, widened(grad), widened(x), widened(scale), axis, eps, centred)
         extra = x.ndim - scale.ndim
         axes = (*range(extra), *(extra + i for i, n in enumerate(scale.shape) if n == 1 and x.shape[extra + i] != 1))
         return out, np.add.reduce(of_scale, axis=axes).reshape(scale.shape).astype(scale.dtype, copy=False)
@@ -166,7 +167,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     length = math.prod(shape)
     if any(p is not None and p.size != length for p in parameters):
         return None
-    return x.reshape(-1, length), *(None if p is None else wide(p.reshape(length)) for p in parameters)
+    return x.reshape(-1, length), *(None if p is None else widened(p.reshape(length)) for p in parameters)
 
 
 def _difference(x: Array, y: Array) -> Array:
@@ -186,11 +187,11 @@ def batch_norm(
 ) -> Array:
     channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
     shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
-    factor = np.reciprocal(np.sqrt(wide(variance) + eps), out=...)
+    factor = np.reciprocal(np.sqrt(widened(variance) + eps), out=...)
     if scale is not None:
-        factor *= wide(scale)
-    out = _difference(wide(x), wide(mean).reshape(shape))
-    affine(out, factor.reshape(shape), None if bias is None else wide(bias).reshape(shape))
+        factor *= widened(scale)
+    out = _difference(widened(x), widened(mean).reshape(shape))
+    affine(out, factor.reshape(shape), None if bias is None else widened(bias).reshape(shape))
     return out.astype(x.dtype, copy=False)
 
 
@@ -209,14 +210,14 @@ def batch_norm_training(
     if planes is not None:
         out, kept_mean, kept_variance = normalized(x, scale, bias, eps, True, planes, True)
         return out, kept_mean, kept_variance
-    values = wide(x)
+    values = widened(x)
     mean = _mean(values, others)
     out = _difference(values, mean)
     variance = _mean(np.square(out), others)
     factor = np.reciprocal(np.sqrt(variance + eps), out=...)
     if scale is not None:
-        factor *= wide(scale).reshape(shape)
-    affine(out, factor, None if bias is None else wide(bias).reshape(shape))
+        factor *= widened(scale).reshape(shape)
+    affine(out, factor, None if bias is None else widened(bias).reshape(shape))
     count = x.shape[axis]
     return (
         out.astype(x.dtype, copy=False),

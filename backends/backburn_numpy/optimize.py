@@ -13,7 +13,8 @@ import numpy as np
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ShapeError
-from backburn_numpy.blocks import in_parts, is_half
+from backburn_numpy.blocks import in_parts
+from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
@@ -59,11 +60,11 @@ def sgd_step(
         for i in range(start, stop, block):
             n = min(block, stop - i)
             part, t, s = slice(i, i + n), change[:n], moved[:n]
-            along = slope = _wide(g[part])
+            along = slope = widened(g[part])
             if weight_decay:
-                along = slope = np.add(along, np.multiply(_wide(p[part]), weight_decay, out=s), out=s)
+                along = slope = np.add(along, np.multiply(widened(p[part]), weight_decay, out=s), out=s)
             if before is not None:
-                along = np.add(np.multiply(_wide(before[part]), momentum, out=t), slope, out=t)
+                along = np.add(np.multiply(widened(before[part]), momentum, out=t), slope, out=t)
             if new_velocity is not None:
                 new_velocity[part] = along
             if nesterov:
@@ -109,7 +110,7 @@ def adam_step(
                 t, s = t[:n], s[:n]
             new_p, new_m, new_v, p, g, old_m, old_v = [a[i : i + n] for a in flat]
             if width is not param.dtype:
-                p, g, old_m, old_v = (a.astype(width) for a in (p, g, old_m, old_v))
+                p, g, old_m, old_v = map(widened, (p, g, old_m, old_v))
                 out_m, out_v = old_m, old_v
             else:
                 out_m, out_v = new_m, new_v
@@ -146,11 +147,6 @@ def _check_alike(param: Array, *others: Array) -> None:
 def _flat(a: Array) -> Array:
     """``a`` in one dimension; a view wherever rows lie one after the other."""
     return a.reshape(-1)
-
-
-def _wide(a: Array) -> Array:
-    """A block in the type that it is computed in."""
-    return a.astype(np.float32) if a.dtype.itemsize == 2 else a
 
 
 def _writable(a: Array | None) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 from backburn.backend.conv import Pairs, offsets, places_of
 from backburn.backend.pool import pool_windows, reached
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, wide
+from backburn_numpy.blocks import BLOCK
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -120,7 +121,7 @@ def avg_pool(
 ) -> Array:
     places, ones = x.shape[2:], (1,) * len(size)
     counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
-    images = _padded(wide(x).reshape(-1, *places), widths, 0.0)
+    images = _padded(widened(x).reshape(-1, *places), widths, 0.0)
     total = empty((len(images), *counts), images.dtype)
     total.fill(0)
     for offset in offsets(size):
@@ -141,7 +142,7 @@ def avg_pool_backward(
 ) -> Array:
     ones = (1,) * len(size)
     counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
-    part = wide(grad)
+    part = widened(grad)
     part = part / _divisor(places, counts, size, stride, padding, count_include_pad, part.dtype)
     padded = (n + before + after for n, (before, after) in zip(places, widths, strict=True))
     total = empty((*grad.shape[:2], *padded), part.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache, lru_cache
 from typing import Any
 
@@ -13,7 +14,8 @@ from backburn.backend.quantized_products import depth, is_integral, linear_shape
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64
 from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import WORTH, wide
+from backburn_numpy.blocks import WORTH
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored
 from backburn_numpy.threads import available, for_parts
@@ -44,7 +46,7 @@ def _kind(dtype: np.dtype[Any]) -> int | None:
 
 def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, transposed: bool = False) -> Array:
     shape = linear_shape(x.shape, weight.shape, None if bias is None else bias.shape, transposed=transposed)
-    rows = wide(x).reshape(-1, x.shape[-1]) if x.size else np.zeros((int(np.prod(x.shape[:-1])), x.shape[-1]), x.dtype)
+    rows = widened(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
     out = empty((len(rows), shape[-1]), rows.dtype)
     weight, transposed = _as_it_lies(weight, transposed)
     if not (transposed and _by_kernel(out, rows, weight)):
@@ -52,7 +54,7 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
     if not np.isfinite(out).all():
         out[...] = _of_floats(rows, weight, transposed)
     if bias is not None:
-        out += wide(bias)
+        out += widened(bias)
     return out.reshape(shape).astype(x.dtype, copy=False)
 
 

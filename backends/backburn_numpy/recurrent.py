@@ -10,7 +10,7 @@ import numpy as np
 from backburn.backend.recurrent import lstm_shapes
 from backburn_numpy import compiled
 from backburn_numpy.activate import sigmoid
-from backburn_numpy.blocks import wide
+from backburn_numpy.halves import widened
 from backburn_numpy.memory import empty
 
 Array = Any
@@ -21,8 +21,8 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, None if bias is None else bias.shape)
     dtype, states = projected.dtype, (projected.shape[0], *hidden.shape)
-    projected, before, cell, weight = (np.ascontiguousarray(wide(x)) for x in (projected, hidden, cell, weight))
-    bias = None if bias is None else np.ascontiguousarray(wide(bias))
+    projected, before, cell, weight = (np.ascontiguousarray(widened(x)) for x in (projected, hidden, cell, weight))
+    bias = None if bias is None else np.ascontiguousarray(widened(bias))
     hiddens, cells, gates = (empty(shape, projected.dtype) for shape in (states, states, projected.shape))
     step = _step_of("lstm_step", _step, gates)
     for t in range(len(projected)):
@@ -43,8 +43,8 @@ def lstm_backward(
     /,
 ) -> tuple[Array, Array, Array]:
     dtype = gates.dtype
-    weight, cell, cells, gates = (np.ascontiguousarray(wide(x)) for x in (weight, cell, cells, gates))
-    given = tuple(None if g is None else np.ascontiguousarray(wide(g)) for g in (g_hiddens, g_cells, g_gates))
+    weight, cell, cells, gates = (np.ascontiguousarray(widened(x)) for x in (weight, cell, cells, gates))
+    given = tuple(None if g is None else np.ascontiguousarray(widened(g)) for g in (g_hiddens, g_cells, g_gates))
     of_sums = empty(gates.shape, gates.dtype)
     of_hidden, of_cell = np.zeros(cell.shape, gates.dtype), np.zeros(cell.shape, gates.dtype)
     step = _step_of("lstm_step_backward", _step_backward, gates)

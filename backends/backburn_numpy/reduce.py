@@ -13,37 +13,23 @@ import numpy as np
 from backburn.backend.reduce import count, one_axis, quantile_positions, result_shape
 from backburn.backend.table import OPERATIONS
 from backburn_numpy import reductions
+from backburn_numpy.halves import is_half, narrowed, widened
 
 Array = Any
 Axes = tuple[int, ...]
 
 
-def is_narrow(x: Array) -> bool:
-    """Whether ``x`` holds 16-bit floats, which are accumulated in float32; bfloat16 is of no kind that NumPy knows."""
-    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
-
-
-def widened(x: Array) -> Array:
-    """``x`` itself, or 16-bit floats in float32."""
-    return x.astype(np.float32) if is_narrow(x) else x
-
-
-def narrowed(result: Array, like: Array) -> Array:
-    """``result`` in the dtype of ``like``."""
-    return result if result.dtype is like.dtype else result.astype(like.dtype, copy=False)
-
-
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if is_narrow(x):
-        return np.add.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
+    if is_half(x):
+        return narrowed(sum(widened(x), axis, keepdims), x)
     if x.size >= reductions.LARGE and (total := reductions.total(x, axis)) is not None:
         return total.reshape(result_shape(x, axis, keepdims))
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
 
 def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if is_narrow(x):
-        return np.multiply.reduce(x, axis=axis, dtype=np.float32, keepdims=keepdims, out=...).astype(x.dtype)
+    if is_half(x):
+        return narrowed(prod(widened(x), axis, keepdims), x)
     if (
         x.size >= reductions.LARGE
         and (found := reductions.by_rows(x, axis, "prod_rows", np.multiply.reduce)) is not None

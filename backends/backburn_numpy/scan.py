@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import BLOCK, WORTH, in_parts, wide
+from backburn_numpy.blocks import BLOCK, WORTH, in_parts
+from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import empty
-from backburn_numpy.reduce import is_narrow
 from backburn_numpy.threads import for_parts
 
 Array = Any
@@ -20,7 +20,7 @@ Array = Any
 def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
     """``ufunc.accumulate`` in the dtype of ``x``, 16-bit floats by way of float32, from either end."""
     backwards = (*(slice(None),) * axis, slice(None, None, -1))
-    narrow = is_narrow(x)
+    narrow = is_half(x)
     running = ufunc.accumulate(x[backwards] if reverse else x, axis=axis, dtype=np.float32 if narrow else x.dtype)
     if narrow:
         running = running.astype(x.dtype)
@@ -54,8 +54,8 @@ def logcumsumexp(x: Array, /, axis: int) -> Array:
 
 def ssm_scan(a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False) -> Array:
     dtype = x.dtype
-    a, x = wide(a), wide(x)
-    b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else wide(b)
+    a, x = widened(a), widened(x)
+    b = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else widened(b)
     shape = np.broadcast_shapes(a.shape, b.shape, x.shape)
     out = empty(shape, x.dtype)
     if _by_kernel("scan", (out, a, b, x), (h0,), axis, reverse):
@@ -73,7 +73,7 @@ def ssm_scan_backward(
     reverse: bool = False,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     dtype, shape = out.dtype, out.shape
-    operands = [wide(v) for v in (grad, a, b, x, out)]
+    operands = [widened(v) for v in (grad, a, b, x, out)]
     results = [empty(shape, operands[0].dtype) for _ in range(3)]
     of_h0 = np.zeros(shape[:axis] + shape[axis + 1 :], operands[0].dtype)
     if _by_kernel("scan_backward", (*results, *operands), (of_h0, h0), axis, reverse):

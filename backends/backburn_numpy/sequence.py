@@ -15,7 +15,8 @@ import numpy as np
 from backburn.backend.sequence import attended
 from backburn.base.errors import ShapeError
 from backburn_numpy import blas, compiled
-from backburn_numpy.blocks import SHARED, is_half, wide
+from backburn_numpy.blocks import SHARED
+from backburn_numpy.halves import is_half, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available, for_parts
 
@@ -44,7 +45,7 @@ def scaled_dot_product_attention(
     shape = _shape(query, key, value, mask, keep)
     if (fast := _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout)) is not None:
         return fast.attend().reshape(shape).astype(query.dtype, copy=False)
-    q, keys, values = (_stacked(wide(t)) for t in (query, key, value))
+    q, keys, values = (_stacked(widened(t)) for t in (query, key, value))
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
     options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
 
@@ -79,7 +80,7 @@ def scaled_dot_product_attention_backward(
         return tuple(
             g.reshape(t.shape).astype(t.dtype, copy=False) for g, t in zip(fast.gradients(), operands, strict=True)
         )
-    g, q, keys, values = (_stacked(wide(t)) for t in (grad, query, key, value))
+    g, q, keys, values = (_stacked(widened(t)) for t in (grad, query, key, value))
     masks, kept = _by_batch(mask, query), _by_batch(keep, query)
     of_query, of_key, of_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
     for t in (of_query, of_key, of_value):
@@ -103,10 +104,9 @@ def scaled_dot_product_attention_backward(
     )
 
 
-def _shape(*operands: Array | None) -> tuple[int, ...]:
+def _shape(query: Array, key: Array, value: Array, *masks: Array | None) -> tuple[int, ...]:
     """The shape of the result."""
-    shape: tuple[int, ...] = attended(*(None if t is None else t.shape for t in operands))
-    return shape
+    return attended(query.shape, key.shape, value.shape, *(None if m is None else m.shape for m in masks))
 
 
 # ---- by kernels ----
@@ -165,7 +165,7 @@ def _by_kernel(
     dropout: float,
 ) -> _Call | None:  # fmt: skip
     """A call of the kernel of that name; None where there is none for these."""
-    wides = [wide(t) for t in operands] if is_half(operands[0]) else [*operands]
+    wides = [widened(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, wides[0])
     if kernel is None or blas.product() is None or 0 in (n for t in wides for n in t.shape):
         return None
@@ -268,7 +268,7 @@ def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scal
         if part.dtype == np.bool_:
             np.copyto(scores, -np.inf, where=~part)
         else:
-            np.add(scores, wide(part), out=scores)
+            np.add(scores, widened(part), out=scores)
     if causal:
         later = np.arange(seen.start, seen.stop) > np.arange(rows.start, rows.stop)[:, None]
         np.copyto(scores, -np.inf, where=later)

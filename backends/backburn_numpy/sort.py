@@ -14,7 +14,7 @@ import numpy as np
 
 from backburn.backend.sort import topmost
 from backburn.backend.table import OPERATIONS
-from backburn_numpy.reduce import narrowed, widened
+from backburn_numpy.halves import narrowed, widened
 
 Array = Any
 

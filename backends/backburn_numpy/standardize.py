@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
-from backburn_numpy.blocks import WORTH, in_parts, is_half, scratch, wide
+from backburn_numpy.blocks import WORTH, in_parts, scratch
+from backburn_numpy.halves import is_half, widened
 from backburn_numpy.rows import for_blocks, moments, products, weighted
 from backburn_numpy.threads import for_parts
 
@@ -23,7 +24,7 @@ class _Standard:
     """The rows of ``lines``, and what makes each of them standard."""
 
     def __init__(self, lines: Array, eps: float, centred: bool) -> None:
-        self.lines, self.eps = wide(lines), eps
+        self.lines, self.eps = widened(lines), eps
         self.mean = self.factor = None
         if centred:
             self.mean, square = moments(self.lines)
@@ -105,7 +106,7 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
         return _in_order(of_scale)
 
     def begin(part: slice) -> Callable[[slice], None]:
-        standard, target, grads = _Standard(x[part], eps, centred), out[part], wide(grad[part])
+        standard, target, grads = _Standard(x[part], eps, centred), out[part], widened(grad[part])
         total = of_scale[part.start] = np.zeros(length, scale.dtype)
         shifts = products(grads, scale) / -length if centred else None
 

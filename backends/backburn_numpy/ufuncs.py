@@ -14,12 +14,16 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
+from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
 
 FLOAT32, LARGEST = np.dtype(np.float32), 1 << 53
+
+#: From so many bytes on 16-bit floats are computed in float32.
+HALVES = 1 << 12
 
 #: For what NumPy has written in Python: its warnings point to its own modules, and those of this package are ignored.
 quietly = np.errstate(all="ignore")
@@ -35,10 +39,10 @@ FLIPPED: dict[np.ufunc, str] = {np.subtract: "subtract_from", np.divide: "divide
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
     """A ufunc of one operand as an operation."""
-    threshold = _threshold(ufunc)
+    threshold, least = _thresholds(ufunc)
 
     def operation(x: Array, /) -> Array:
-        if x.nbytes >= threshold:
+        if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
             return large(ufunc, x)
         return ufunc(x, out=...)
 
@@ -51,11 +55,11 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     Beside a Python scalar a ufunc keeps the array's dtype if it is one of NumPy's own. For one of another package, such
     as bfloat16 (two bytes), the scalar must be an array first.
     """
-    threshold, ndarray, flipped = _threshold(ufunc), np.ndarray, FLIPPED.get(ufunc, KERNELS.get(ufunc))
+    (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(ufunc, KERNELS.get(ufunc))
 
     def operation(x: Array, y: Array, /) -> Array:
         if x.__class__ is y.__class__:
-            if x.nbytes >= threshold:
+            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
                 return large(ufunc, x, y)
         elif x.__class__ is ndarray:
             if x.itemsize == 2 and x.dtype.isbuiltin != 1:
@@ -71,10 +75,13 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     return operation
 
 
-def _threshold(ufunc: np.ufunc) -> float:
-    """From how many bytes on a result stands on recycled memory: never for truth values, which are small."""
+def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
+    """From how many bytes on a result stands on recycled memory, and one of 16-bit floats is computed in float32.
+
+    Never for truth values, which are small.
+    """
     # Comparisons of Python objects, which no tensor holds, give objects.
-    return math.inf if all(t.endswith(("?", "O")) for t in ufunc.types) else THRESHOLD
+    return (math.inf, math.inf) if all(t.endswith(("?", "O")) for t in ufunc.types) else (THRESHOLD, HALVES)
 
 
 def by_kernel(name: str | None, x: Array, *others: Any) -> Array | None:
@@ -107,6 +114,10 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     """``ufunc(x, *others)`` for a large array ``x``; other operands are arrays of its dtype or Python scalars."""
     if (found := by_kernel(KERNELS.get(ufunc), x, *others)) is not None:
         return found
+    if is_half(x) and compiled.level() is not None:
+        # Each rounded once, as NumPy's functions of theirs do it, number by number.
+        wide = (widened(o) if o.__class__ is np.ndarray else float(np.asarray(o, x.dtype)) for o in (x, *others))
+        return narrowed(large(ufunc, *wide), x)
     shape, size = x.shape, x.size
     for other in others:
         if other.__class__ is np.ndarray and other.shape != shape:

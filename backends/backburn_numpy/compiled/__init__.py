@@ -127,6 +127,9 @@ def _signatures() -> dict[str, list[Any]]:
     return {
         **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
         **dict.fromkeys(binary, [_POINTER] * 3 + [_COUNT]),
+        **dict.fromkeys(
+            ("float_of_half", "half_of_float", "float_of_brain", "brain_of_float"), [_POINTER] * 2 + [_COUNT]
+        ),
         **dict.fromkeys(("softmax", "log_softmax"), [_POINTER] * 2 + [_COUNT] * 2),
         **dict.fromkeys(("softmax_backward", "log_softmax_backward"), [_POINTER] * 3 + [_COUNT] * 2),
         "label_cross_entropy": [_POINTER] * 3 + [_COUNT] * 2,

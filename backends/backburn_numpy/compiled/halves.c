@@ -1,0 +1,57 @@
+/* 16-bit floats to float32 and back, rounded to nearest, ties to even; a NaN stays one. */
+#include "kernels.h"
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+/* The exponent's bits move by 13 and its bias grows by 112, which a product does also for subnormal numbers. */
+INLINE float of_half(uint16_t half) {
+    const int32_t rest = (half & 0x7fff) << 13, infinite = 0x7c00 << 13;
+    const int32_t bits = to_bits(from_bits(rest) * 0x1p112f) | (rest >= infinite ? 0x7f800000 : 0);
+    return from_bits(bits | (int32_t)((uint32_t)(half & 0x8000) << 16));
+}
+
+/* Adding 1/2 puts the last bit of a subnormal half at the end of the float, rounded; to others, half of what is cut off
+ * is added, a little less where the last bit that stays is even. */
+INLINE uint16_t half_of(float x) {
+    const int32_t whole = to_bits(x), bits = whole & 0x7fffffff;
+    const int32_t small = to_bits(from_bits(bits) + 0.5f) - 0x3f000000;
+    const int32_t normal = (bits - (112 << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
+    const int32_t large = bits > 0x7f800000 ? 0x7e00 : 0x7c00;
+    const int32_t half = bits >= 143 << 23 ? large : bits < 113 << 23 ? small : normal;
+    return (uint16_t)(half | (int32_t)((uint32_t)whole >> 16 & 0x8000));
+}
+
+KERNEL void backburn_float_of_half(float *restrict out, const uint16_t *restrict x, int64_t count) {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8) {
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+    }
+#endif
+    for (; i < count; i++) out[i] = of_half(x[i]);
+}
+
+KERNEL void backburn_half_of_float(uint16_t *restrict out, const float *restrict x, int64_t count) {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8) {
+        _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+    for (; i < count; i++) out[i] = half_of(x[i]);
+}
+
+/* bfloat16 is the upper half of a float32. */
+KERNEL void backburn_float_of_brain(float *restrict out, const uint16_t *restrict x, int64_t count) {
+    LOOP for (int64_t i = 0; i < count; i++) out[i] = from_bits((int32_t)((uint32_t)x[i] << 16));
+}
+
+KERNEL void backburn_brain_of_float(uint16_t *restrict out, const float *restrict x, int64_t count) {
+    LOOP for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)to_bits(x[i]);
+        const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
+    }
+}

@@ -1,0 +1,73 @@
+"""NumPy: 16-bit floats, which are computed in float32.
+
+NumPy converts them one by one, inside of each function of theirs, too; compiled kernels do so by vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn_numpy import compiled
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import available
+
+Array = Any
+
+FLOAT32, FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
+
+#: From so many elements on a second thread pays.
+SHARED = 1 << 16
+
+
+def is_half(x: Array) -> bool:
+    """Whether ``x`` holds 16-bit floats; bfloat16 is of no kind that NumPy knows."""
+    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+
+
+def widened(x: Array) -> Array:
+    """``x``, or a 16-bit float in float32; what is absent stays absent."""
+    return x if x is None or not is_half(x) else converted(x, FLOAT32)
+
+
+def narrowed(result: Array, like: Array) -> Array:
+    """``result`` in the dtype of ``like``."""
+    if is_half(like) and result.dtype == FLOAT32:
+        return converted(result, like.dtype)
+    return result if result.dtype is like.dtype else result.astype(like.dtype, copy=False)
+
+
+def converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    """``x``, of 16-bit floats or of float32, in one of these dtypes."""
+    if x.dtype == dtype:
+        return x
+    if _kernel(x, dtype) is None:
+        return x.astype(dtype)
+    out = empty(x.shape, dtype)
+    fill(out, x)
+    return out
+
+
+def fill(out: Array, x: Array) -> None:
+    """Write ``x`` into ``out``, of the same shape; both hold 16-bit floats or float32."""
+    fast = _kernel(x, out.dtype) if out.flags.c_contiguous and out.shape == x.shape else None
+    if fast is None:
+        np.copyto(out, x, casting="unsafe")
+        return
+    places = [compiled.address(out), compiled.address(x)]
+    if x.size < SHARED:
+        fast(*places, x.size)
+    else:
+        compiled.share(fast, places, [out.itemsize, x.itemsize], x.size, 0, available())
+
+
+def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
+    """The kernel that converts ``x``; None where there is none, or of no use."""
+    if x.size < compiled.SMALL or not x.flags.c_contiguous:
+        return None
+    if dtype == FLOAT32 and is_half(x):
+        return compiled.kernel("float_of_half" if x.dtype == FLOAT16 else "float_of_brain")
+    if x.dtype == FLOAT32 and dtype.itemsize == 2 and dtype.kind not in "iu":
+        return compiled.kernel("half_of_float" if dtype == FLOAT16 else "brain_of_float")
+    return None
