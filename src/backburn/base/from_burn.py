@@ -26,6 +26,7 @@ BURN = {
     "equal": "x == y",
     "equal_elem": "x == 1.0",
     "fmod_scalar": "x.fmod(2.0)",
+    "from_data": "bb.asarray(data, backend=backend)",
     "from_inner": "bb.from_inner(x, backend=backend)",
     "gather_nd": "bb.gather_nd(x, indices)",
     "greater": "x > y",

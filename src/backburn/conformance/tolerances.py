@@ -48,7 +48,7 @@ def compare(got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float
     error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
     worst = float(error.max(initial=0.0))
     if worst > 1:
-        place = np.unravel_index(int(error.argmax()), error.shape)
+        place = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
         raise AssertionError(
             f"{dtype}: error {worst:.3g} x tolerance at {place}: got {got[place]}, expected {expected[place]}"
         )
