@@ -70,8 +70,8 @@ def tanh_backward(grad: Array, y: Array, /) -> Array:
     if grad.size < 1 << 10 and grad.itemsize > 2:
         # Of recurrences: three calls as they are take half the time of the way to blocks.
         result = np.square(y, out=...)
-        np.multiply(result, grad, result)
-        return np.subtract(grad, result, result)
+        np.subtract(_constants(y.dtype).one, result, result)
+        return np.multiply(result, grad, result)
     return elementwise(_tanh_backward, grad, y)
 
 
