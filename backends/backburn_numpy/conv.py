@@ -16,7 +16,7 @@ import numpy as np
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, offsets, places_of, reach_of, weighted
 from backburn_numpy import conv_compiled
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, in_threads
-from backburn_numpy.halves import widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
 from backburn_numpy.threads import for_parts, num_threads
@@ -46,7 +46,7 @@ def conv(
     wide_x, options = widened(x), (weight.shape[2:], stride, padding, dilation)
     lengths = conv_compiled.geometry("conv", wide_x, x.shape, shape, *options, groups)
     if lengths is not None:
-        return conv_compiled.convolve(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
+        return narrowed(conv_compiled.convolve(wide_x, weight, bias, lengths), x)
     out = empty(shape, x.dtype)
     windows = _windows(wide_x, *options)
     _convolve(windows, _by_group(widened(weight), groups), bias, out)
@@ -71,7 +71,7 @@ def conv_transpose(
     wide_x, size = widened(x), weight.shape[2:]
     lengths = conv_compiled.geometry("conv_input", wide_x, shape, x.shape, size, stride, padding, dilation, groups)
     if lengths is not None:
-        return conv_compiled.add_windows(wide_x, weight, bias, lengths).astype(x.dtype, copy=False)
+        return narrowed(conv_compiled.add_windows(wide_x, weight, bias, lengths), x)
     out = empty(shape, x.dtype)
     if not x.size or not weight.size:
         out[...] = 0 if bias is None else _column(bias, out.ndim)
@@ -109,7 +109,7 @@ def conv_weight_backward(
     lengths = conv_compiled.geometry("conv_weight", wide_x, x.shape, grad.shape, **options)
     if lengths is not None:
         total = conv_compiled.weight_gradient(wide_x, wide_grad, lengths)
-        return total.reshape(grad.shape[1], x.shape[1] // groups, *size).astype(x.dtype, copy=False)
+        return narrowed(total.reshape(grad.shape[1], x.shape[1] // groups, *size), x)
     windows = _windows(wide_x, size, stride, padding, dilation)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     depth = channels * math.prod(size)
@@ -133,7 +133,7 @@ def conv_weight_backward(
     result = np.zeros((groups, outputs, depth), windows.dtype)
     for first in sorted(totals):
         result += totals[first].swapaxes(1, 2) if turned else totals[first]
-    return result.reshape(groups * outputs, channels, *size).astype(x.dtype, copy=False)
+    return narrowed(result.reshape(groups * outputs, channels, *size), x)
 
 
 # ---- blocks ----

@@ -13,6 +13,7 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
+from backburn_numpy.halves import narrowed
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.quantize import QuantizedArray, plain
 from backburn_numpy.threads import for_parts
@@ -55,7 +56,7 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
 def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
     out = _zeros(shape, _sum_dtype(grad))
     _scatter_add(out, indices, grad, axis)
-    return out.astype(grad.dtype, copy=False)
+    return narrowed(out, grad)
 
 
 def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
@@ -69,7 +70,7 @@ def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "as
         raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
     out = _copy(x, _sum_dtype(x))
     _scatter_add(out, indices, values, axis)
-    return out.astype(x.dtype, copy=False)
+    return narrowed(out, x)
 
 
 def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: str) -> Array:
@@ -79,7 +80,7 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     scattered(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, _sum_dtype(x))
     ufunc.at(out, _grid(indices, axis), values)
-    return out.astype(x.dtype, copy=False)
+    return narrowed(out, x)
 
 
 def take(x: Array, indices: Array, /, axis: int) -> Array:
@@ -98,14 +99,14 @@ def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Arr
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
     out = _zeros(shape, _sum_dtype(grad))
     _add_entries(out, indices.reshape(-1), grad, axis)
-    return out.astype(grad.dtype, copy=False)
+    return narrowed(out, grad)
 
 
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
     out = _copy(x, _sum_dtype(x))
     _add_entries(out, indices, values, axis)
-    return out.astype(x.dtype, copy=False)
+    return narrowed(out, x)
 
 
 def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:

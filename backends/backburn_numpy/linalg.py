@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn_numpy.halves import widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 
 Array = Any
@@ -25,13 +25,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
     product = _multiply(widened(rows), widened(weight))
     if bias is not None:
         np.add(product, widened(bias), out=product)
-    product = product.astype(x.dtype, copy=False)
+    product = narrowed(product, x)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[1])
 
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    return _multiply(widened(x), widened(y)).astype(x.dtype, copy=False)
+    return narrowed(_multiply(widened(x), widened(y)), x)
 
 
 def _multiply(x: Array, y: Array) -> Array:

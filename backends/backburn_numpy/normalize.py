@@ -10,7 +10,7 @@ import numpy as np
 from backburn.backend.index import shape_or_none
 from backburn.backend.normalize import channels
 from backburn_numpy.blocks import along, scratch
-from backburn_numpy.halves import widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.planes import Planes, normalized, normalized_backward, planes_of
 from backburn_numpy.rows import powers, products, sums
@@ -192,7 +192,7 @@ def batch_norm(
         factor *= widened(scale)
     out = _difference(widened(x), widened(mean).reshape(shape))
     affine(out, factor.reshape(shape), None if bias is None else widened(bias).reshape(shape))
-    return out.astype(x.dtype, copy=False)
+    return narrowed(out, x)
 
 
 def _mean(x: Array, axis: Axes) -> Array:
@@ -220,7 +220,7 @@ def batch_norm_training(
     affine(out, factor, None if bias is None else widened(bias).reshape(shape))
     count = x.shape[axis]
     return (
-        out.astype(x.dtype, copy=False),
-        mean.reshape(count).astype(x.dtype, copy=False),
-        variance.reshape(count).astype(x.dtype, copy=False),
+        narrowed(out, x),
+        narrowed(mean.reshape(count), x),
+        narrowed(variance.reshape(count), x),
     )

@@ -11,7 +11,7 @@ from backburn.backend.conv import Pairs, offsets, places_of
 from backburn.backend.pool import pool_windows, reached
 from backburn_numpy import compiled
 from backburn_numpy.blocks import BLOCK
-from backburn_numpy.halves import widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -127,7 +127,7 @@ def avg_pool(
     for offset in offsets(size):
         np.add(total, images[(slice(None), *places_of(offset, counts, stride, ones))], out=total)
     np.divide(total, _divisor(places, counts, size, stride, padding, count_include_pad, total.dtype), out=total)
-    return total.reshape(*x.shape[:2], *counts).astype(x.dtype, copy=False)
+    return narrowed(total.reshape(*x.shape[:2], *counts), x)
 
 
 def avg_pool_backward(
@@ -151,7 +151,7 @@ def avg_pool_backward(
         place = total[(..., *places_of(offset, counts, stride, ones))]
         np.add(place, part, out=place)
     cut = tuple(slice(before, before + n) for n, (before, _) in zip(places, widths, strict=True))
-    return total[(..., *cut)].astype(grad.dtype, copy=False)
+    return narrowed(total[(..., *cut)], grad)
 
 
 def _divisor(

@@ -15,7 +15,7 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import WORTH
-from backburn_numpy.halves import widened
+from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.quantize import QuantizedArray, dequantize, plain, row_steps, stored
 from backburn_numpy.threads import available, for_parts
@@ -55,7 +55,7 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
         out[...] = _of_floats(rows, weight, transposed)
     if bias is not None:
         out += widened(bias)
-    return out.reshape(shape).astype(x.dtype, copy=False)
+    return narrowed(out.reshape(shape), x)
 
 
 def _as_it_lies(weight: QuantizedArray, transposed: bool) -> tuple[QuantizedArray, bool]:

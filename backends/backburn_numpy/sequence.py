@@ -16,7 +16,7 @@ from backburn.backend.sequence import attended
 from backburn.base.errors import ShapeError
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
-from backburn_numpy.halves import is_half, widened
+from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available, for_parts
 
@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
 ) -> Array:
     shape = _shape(query, key, value, mask, keep)
     if (fast := _by_kernel("attention", (query, key, value), mask, keep, causal, scale, dropout)) is not None:
-        return fast.attend().reshape(shape).astype(query.dtype, copy=False)
+        return narrowed(fast.attend().reshape(shape), query)
     q, keys, values = (_stacked(widened(t)) for t in (query, key, value))
     out = empty((*q.shape[:2], values.shape[2]), query.dtype)
     options = _by_batch(mask, query), _by_batch(keep, query), causal, scale, dropout
@@ -77,9 +77,7 @@ def scaled_dot_product_attention_backward(
         raise ShapeError(f"the gradient of a result of the shape {list(shape)} has the shape {list(grad.shape)}")
     fast = _by_kernel("attention_backward", (*operands, grad), mask, keep, causal, scale, dropout)
     if fast is not None:
-        return tuple(
-            g.reshape(t.shape).astype(t.dtype, copy=False) for g, t in zip(fast.gradients(), operands, strict=True)
-        )
+        return tuple(narrowed(g.reshape(t.shape), t) for g, t in zip(fast.gradients(), operands, strict=True))
     g, q, keys, values = (_stacked(widened(t)) for t in (grad, query, key, value))
     masks, kept = _by_batch(mask, query), _by_batch(keep, query)
     of_query, of_key, of_value = (empty(t.shape, q.dtype) for t in (q, keys, values))
@@ -99,8 +97,7 @@ def scaled_dot_product_attention_backward(
 
     for_parts(part, len(q), _worth(q, keys))
     return tuple(
-        t.reshape(like.shape).astype(query.dtype, copy=False)
-        for t, like in ((of_query, query), (of_key, key), (of_value, value))
+        narrowed(t.reshape(like.shape), query) for t, like in ((of_query, query), (of_key, key), (of_value, value))
     )
 
 

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from backburn.backend import quantized_moves
 from backburn.backend.layout import joined, overlapped, padded, stacked, tiled, windows
 from backburn_numpy import memory
+from backburn_numpy.halves import narrowed
 from backburn_numpy.quantize import QuantizedArray, plain
 
 Array = Any
@@ -100,7 +101,7 @@ def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation
             start = offset * spacing
             key[a] = slice(start, start + (x.shape[a] - 1) * step + 1, step)
         total[tuple(key)] += x[(..., *offsets)]
-    return total.astype(x.dtype, copy=False)
+    return narrowed(total, x)
 
 
 def diagonal(x: Array, /, offset: int, axis1: int, axis2: int) -> Array:
