@@ -311,6 +311,8 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: B.vmap(B.exp, in_dims=0), "'in_dims'; here: in_axes; it takes vmap("),
     (lambda: X.sum().backward(create_graph=True), "'create_graph'; here: tensors on another level"),
     (lambda: X.sum().backward(gradient=X), "'gradient'; here: cotangent; it takes backward(cotangent=None, *, retain"),
+    (lambda: B.checkpoint(B.exp, X), "the function comes alone: checkpoint(f)(x); it takes checkpoint(f)"),
+    (lambda: X.quantize("int8"), "not 'int8' besides; it takes quantize(x, /, *, dtype=qint8"),
     (lambda: np.mean(X), "for np.mean(x) of a tensor write bb.mean(x);"),
     (lambda: np.sum(X, axis=0), "for np.sum(x) of a tensor write bb.sum(x);"),
 ]

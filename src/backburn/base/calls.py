@@ -63,6 +63,7 @@ OTHERWISE = {
 TOGETHER = {
     "shape": "a shape is one argument: {name}((2, 3))",
     "axes": "several axes are one argument: {name}((1, 0))",
+    "f": "the function comes alone: {name}(f)(x)",
 }
 
 

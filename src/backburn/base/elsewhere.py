@@ -171,6 +171,8 @@ FUNCTIONS = {
     "array_equal": "bb.all(bb.equal(x, y))",
     "array_split": "bb.split(x, lengths)",
     "as_tensor": "bb.asarray(data)",
+    "amp": "model.astype('bfloat16'), whose steps are computed in float32",
+    "autocast": "model.astype('bfloat16'), whose steps are computed in float32",
     "autograd": "bb.grad(f), or x.grad(loss.backward())",
     "average": "bb.mean(x * weights) / bb.mean(weights)",
     "blackman": "bb.fourier.blackman_window(n, periodic=False)",

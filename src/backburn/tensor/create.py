@@ -367,8 +367,16 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = N
 def quantize(
     x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: Literal[True]
 ) -> FloatTensor: ...
+@told
 def quantize(
-    x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: bool = False
+    x: Tensor,
+    /,
+    *surplus: Never,
+    dtype: Any = qint8,
+    low: Any = None,
+    high: Any = None,
+    straight_through: bool = False,
+    **wrong: Never,
 ) -> QuantizedTensor | FloatTensor:
     """``x`` rounded to integers times stored steps, by the scheme that is the ``dtype`` (:class:`QuantizedDType`).
 
@@ -393,6 +401,8 @@ def quantize(
         >>> bb.zeros((4, 6)).quantize(dtype=bb.QuantizedDType("int4", granularity="channel", axis=-1)).dtype
         qint4_symmetric_channel1_float32
     """
+    if surplus or wrong:
+        refuse(quantize, surplus, wrong)
     y = kind_operand("quantize", x, "F")
     scheme = scheme_for("quantize", y, dtype)
     if x.dtype.kind != "float":

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Never
 
 from backburn.autodiff.graph import Node, next_stamp, outputs_node, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import is_autodiff
+from backburn.base.calls import refuse, told
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
 from backburn.base.trees import flatten, unflatten
@@ -21,7 +22,8 @@ from backburn.tensor.dispatch import common_backend
 from backburn.transforms.levels import check_function, raised
 
 
-def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+@told
+def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of kept until then.
 
     What is kept are the arguments and what ``f`` captures. ``f`` must return the same when called again; what it draws
@@ -35,6 +37,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         >>> x.grad(block(x).backward()).tolist() == x.grad(bb.tanh(x * x).backward()).tolist()
         True
     """
+    if surplus or wrong:
+        refuse(checkpoint, surplus, wrong)
     check_function("checkpoint", f)
 
     @functools.wraps(f)
