@@ -153,6 +153,8 @@ def test_prelu_of_a_scalar_is_a_scalar() -> None:
         nn.BatchNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm(3), nn.MultiHeadAttention(4, 2),
         nn.TransformerEncoderLayer(4, 2), nn.Pad(1), nn.PReLU(3), nn.Unflatten(1, (3, 1)), nn.Flatten(), nn.ReLU(),
         nn.Softmax(), nn.Dropout(), nn.Upsample(scale=2), nn.Embedding(3, 2), nn.Threshold(0.0, 1.0),
+        nn.EmbeddingBag(3, 2), nn.LocalResponseNorm(3), nn.LPPool1d(2, 2), nn.AlphaDropout(), nn.RotaryEmbedding(),
+        nn.BatchNorm(3, track_running_stats=False), nn.Softplus(1.0, 20.0),
     ],
     ids=lambda layer: type(layer).__name__,
 )  # fmt: skip
