@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,3 +100,29 @@ def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.Monkey
     assert not blas.can_be_single()
     with blas.single():
         check("conv", real(3, 4, 9), real(2, 4, 3), None, (1,), ((0, 0),), (1,), 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or not blas.can_be_single(), reason="needs fork and a known library")
+def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
+    code = """
+import os
+from backburn_numpy import blas
+get, set_ = blas._functions
+before = get()
+calls = []
+blas._functions = get, lambda count: (calls.append(count), set_(count))
+with blas.single():
+    child = os.fork()
+    if not child:
+        assert calls == [1], calls  # nothing that may wait for the library in the fork itself
+        with blas.single(), blas.single():
+            assert get() == 1
+        os._exit(0 if get() == before and calls == [1, 1, before] else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert get() == before
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

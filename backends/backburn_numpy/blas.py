@@ -24,6 +24,8 @@ _PRODUCT = "scipy_cblas_sgemm64_"
 _lock = threading.Lock()
 _users = 0
 _before = 0
+#: Whether ``_before`` is what this process has from its parent, and is still to be set.
+_inherited = False
 
 
 def _libraries() -> Iterator[ctypes.CDLL]:
@@ -70,14 +72,16 @@ def single() -> Iterator[None]:
     ...     float((np.ones((2, 3)) @ np.ones((3, 2)))[0, 0])
     3.0
     """
-    global _users, _before
+    global _users, _before, _inherited
     if _functions is None:
         yield
         return
     get, set_ = _functions
     with _lock:
         if _users == 0:
-            _before = get()
+            if not _inherited:
+                _before = get()
+            _inherited = False
             set_(1)
         _users += 1
     try:
@@ -90,11 +94,14 @@ def single() -> Iterator[None]:
 
 
 def _after_fork_in_child() -> None:
-    """A child has only the thread that forked, and the others' products have ended for it."""
-    global _lock, _users
+    """A child has only the thread that forked, and the others' products have ended for it.
+
+    How many threads products take is set back when the child's next ones have ended: to set it starts the library's
+    threads, which waits forever if one of the parent's threads held the library's lock, and many a child computes none.
+    """
+    global _lock, _users, _inherited
     _lock = threading.Lock()
-    if _users and _functions is not None:
-        _functions[1](_before)
+    _inherited = _inherited or _users > 0
     _users = 0
 
 
