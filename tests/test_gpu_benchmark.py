@@ -82,7 +82,7 @@ def test_a_run_goes_on_where_the_last_one_was(
     "parts",
     [
         "leaks,kernels",
-        pytest.param("conformance,gradients,second_gradients,parity,recording", marks=pytest.mark.slow),
+        pytest.param("conformance,parity,recording", marks=pytest.mark.slow),
         pytest.param("digits,speed", marks=pytest.mark.slow),
     ],
 )

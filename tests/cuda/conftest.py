@@ -10,15 +10,15 @@ import pytest
 from tests.cuda import emulated
 from tests.cuda.emulated import EmulatedRunner
 from tests.cuda.operands import FLOATS, host_dtype
+from tests.cupy_stand_in import compiled
 
 
 @pytest.fixture(scope="session")
-def folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the compiled kernels are kept, from one run to the next if there is a cache."""
+def folder() -> Path:
+    """Where the compiled kernels are kept, from one run to the next."""
     if reason := emulated.missing():
         pytest.skip(reason)
-    cache = getattr(pytestconfig, "cache", None)
-    return Path(cache.mkdir("cuda")) if cache else tmp_path_factory.mktemp("cuda")
+    return compiled.folder()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ SUFFIX = ".kernels"
 
 #: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
 FLAGS = (
-    *("-std=c11", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),
     "-fno-asynchronous-unwind-tables",
 )

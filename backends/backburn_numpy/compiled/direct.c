@@ -1,8 +1,10 @@
 /* Convolutions of stride 1 without products of matrices: sums for some output channels and some places in a row stay in
  * registers while all elements of their windows pass. Only the image is copied, into rows of the padded length, so that
  * a place's neighbours lie at the same distances everywhere; what is computed for places between rows is left out. */
-#include "geometry.h"
+#define UNROLLED
 #include "kernels.h"
+
+#include "geometry.h"
 
 #if defined(__AVX512F__)
 enum { LANES = 16, CHANNELS = 8, VECTORS = 3 };

@@ -14,6 +14,11 @@
 #pragma GCC optimize("Os", "tree-vectorize")
 #endif
 
+/* Where a few sums are to stay in registers, the loops over them must be unrolled. */
+#if defined(UNROLLED) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
+#endif
+
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* Sums, extrema and running sums of rows. */
+#define UNROLLED
 #include "kernels.h"
 
 #define MINIMUM_OF(low) _Pragma(TEXT(omp simd reduction(min : low)))
