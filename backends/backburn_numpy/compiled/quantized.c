@@ -1,4 +1,5 @@
 /* Products with quantized weights: rows of the weight are expanded into a small buffer, and never more of it. */
+#define UNROLLED
 #include "kernels.h"
 #include "product.h"
 
