@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available
 
 Array = Any
 
-FLOAT32, FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
+FLOAT16 = np.dtype(np.float16)
 
 #: From so many elements on a second thread pays.
 SHARED = 1 << 16

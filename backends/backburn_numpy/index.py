@@ -13,7 +13,8 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
-from backburn_numpy.halves import narrowed
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.halves import is_half, narrowed
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.quantize import QuantizedArray, plain
 from backburn_numpy.threads import for_parts
@@ -159,7 +160,7 @@ def _zeros(shape: Shape, dtype: Any) -> Array:
 
 def _sum_dtype(x: Array) -> Any:
     """The dtype to add up in: float32 for 16-bit floats."""
-    return np.dtype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x.dtype
+    return FLOAT32 if is_half(x) else x.dtype
 
 
 def _in_range(indices: Array, length: int) -> Array:

@@ -16,12 +16,12 @@ from backburn.backend.sequence import attended
 from backburn.base.errors import ShapeError
 from backburn_numpy import blas, compiled
 from backburn_numpy.blocks import SHARED
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available, for_parts
 
 Array = Any
-FLOAT32 = np.dtype(np.float32)
 Block = tuple[slice, slice, slice]
 
 #: Half the least float32 above 0: smaller numbers, and this one, are rounded to 0.

@@ -14,13 +14,15 @@ import numpy as np
 
 from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
+from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
 
-FLOAT32, LARGEST = np.dtype(np.float32), 1 << 53
+#: Up to it, float64 holds every integer.
+LARGEST = 1 << 53
 
 #: From so many bytes on 16-bit floats are computed in float32.
 HALVES = 1 << 12

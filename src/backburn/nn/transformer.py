@@ -14,32 +14,33 @@ from backburn.tensor.dispatch import one_of, tensor_operand
 
 
 class _Layer(Module):
-    """Attention and two linear layers, each added to its input."""
+    """Attention and two linear layers, each added to its input; between them, attention to another sequence."""
+
+    _is_crossed = False
 
     def __init__(
         self,
-        name: str,
         size: int,
         heads: int,
-        hidden: int | None,
-        dropout: float,
-        activation: str,
-        pre_norm: bool,
-        eps: float,
-        crossed: bool,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        activation: str = "gelu",
+        pre_norm: bool = True,
+        eps: float = 1e-5,
     ) -> None:
+        name = type(self).__name__
         one_of(name, "the activation", activation, ("gelu", "relu"))
         size, heads = sizes(name, size=size, heads=heads)
         (hidden,) = sizes(name, hidden=4 * size if hidden is None else hidden)
         functional.check_probability(name, dropout)
         flags(name, pre_norm=pre_norm)
         self.attention = MultiHeadAttention(size, heads, dropout=dropout)
-        if crossed:
+        if self._is_crossed:
             self.cross_attention = MultiHeadAttention(size, heads, dropout=dropout)
         self.first = Linear(size, hidden)
         self.second = Linear(hidden, size)
         self.attention_norm = LayerNorm(size, eps=eps)
-        if crossed:
+        if self._is_crossed:
             self.cross_attention_norm = LayerNorm(size, eps=eps)
         self.feedforward_norm = LayerNorm(size, eps=eps)
         self.dropout = dropout
@@ -73,19 +74,6 @@ class TransformerEncoderLayer(_Layer):
     (3, 5, 8)
     """
 
-    def __init__(
-        self,
-        size: int,
-        heads: int,
-        hidden: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "gelu",
-        pre_norm: bool = True,
-        eps: float = 1e-5,
-    ) -> None:
-        name = "TransformerEncoderLayer"
-        super().__init__(name, size, heads, hidden, dropout, activation, pre_norm, eps, crossed=False)
-
     def forward(
         self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeyValueCache | None = None
     ) -> Tensor:
@@ -107,18 +95,7 @@ class TransformerDecoderLayer(_Layer):
     (3, 5, 8)
     """
 
-    def __init__(
-        self,
-        size: int,
-        heads: int,
-        hidden: int | None = None,
-        dropout: float = 0.1,
-        activation: str = "gelu",
-        pre_norm: bool = True,
-        eps: float = 1e-5,
-    ) -> None:
-        name = "TransformerDecoderLayer"
-        super().__init__(name, size, heads, hidden, dropout, activation, pre_norm, eps, crossed=True)
+    _is_crossed = True
 
     def forward(
         self,
