@@ -10,7 +10,9 @@ from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, number, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
 
 
 class Identity(Module):

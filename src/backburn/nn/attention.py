@@ -12,7 +12,9 @@ from backburn.nn.linear import Linear, flags, sizes
 from backburn.nn.module import Module
 from backburn.tensor import choice, create, logic, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, number, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
 
 
 class RotaryEmbedding(Module):

@@ -10,17 +10,9 @@ from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor import arithmetic, choice, create, functions, host, random, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import (
-    call,
-    cast,
-    describe,
-    float_operand,
-    integer,
-    number,
-    one_of,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer, number, one_of
 from backburn.tensor.pool import avg_pool, max_pool
 from backburn.tensor.sequence import embedding
 from backburn.tensor.window_options import Sizes, each, places_rank

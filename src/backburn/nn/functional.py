@@ -62,10 +62,11 @@ from backburn.tensor.criteria import (
     smooth_l1_loss,
     triplet_margin_loss,
 )  # fmt: skip
-from backburn.tensor.dispatch import axis_of, call, explain, float_operand, promoted_present, tensor_operand
+from backburn.tensor.dispatch import call, float_operand, promoted_present, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
 from backburn.tensor.margins import multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss
+from backburn.tensor.messages import explain
 from backburn.tensor.normalize import (
     batch_norm,
     batch_norm_training,
@@ -78,6 +79,7 @@ from backburn.tensor.normalize import (
     softmax,
     softmin,
 )  # fmt: skip
+from backburn.tensor.options import axis_of
 from backburn.tensor.pool import (
     adaptive_avg_pool,
     adaptive_max_pool,

@@ -15,7 +15,7 @@ from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
 from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import integer, number, shape_of
+from backburn.tensor.options import integer, number, shape_of
 
 __all__ = [
     "fans", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform", "kaiming_normal",

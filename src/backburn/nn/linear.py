@@ -10,7 +10,7 @@ from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import integer, one_of
+from backburn.tensor.options import integer, one_of
 
 
 def sizes(layer: str, **given: Any) -> tuple[int, ...]:

@@ -41,8 +41,9 @@ from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend
 from backburn.tensor.dispatch import cast as cast_to
-from backburn.tensor.dispatch import describe, is_tensor
 from backburn.tensor.host import asarray
+from backburn.tensor.messages import describe
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from typing import Self

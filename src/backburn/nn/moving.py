@@ -10,7 +10,9 @@ from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.tensor import moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, describe, integer, integers_of, one_of, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, integer, integers_of, one_of
 
 
 class Dropout(Module):

@@ -11,7 +11,10 @@ from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import axis_of, cast, describe, inner_of, integers_of, number, tensor_operand
+from backburn.tensor.dispatch import cast, tensor_operand
+from backburn.tensor.levels import inner_of
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, integers_of, number
 
 
 class LayerNorm(Module):

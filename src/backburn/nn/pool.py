@@ -10,7 +10,9 @@ from backburn.nn import functional
 from backburn.nn.linear import flags
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, number, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
 from backburn.tensor.window_options import Padding, Sizes, each
 
 

@@ -17,8 +17,9 @@ from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import cast, number
+from backburn.tensor.dispatch import cast
 from backburn.tensor.linalg import matmul
+from backburn.tensor.options import number
 from backburn.tensor.quantized import fake_quantize
 
 

@@ -27,8 +27,8 @@ from backburn.nn.quantized import (
 )
 from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import is_tensor
 from backburn.tensor.host import asarray
+from backburn.tensor.wrapping import is_tensor
 
 M = TypeVar("M", bound=Module)
 

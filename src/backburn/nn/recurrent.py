@@ -11,7 +11,9 @@ from backburn.nn.linear import flags, sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import describe, one_of, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import one_of
 
 
 class _Layer(Module):

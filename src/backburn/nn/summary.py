@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from backburn.backend.contract import is_autodiff
 from backburn.base.trees import joined, node_type
-from backburn.tensor.dispatch import is_tensor
+from backburn.tensor.wrapping import is_tensor
 
 _SHORT = {"float": "f", "int": "i", "uint": "u", "bfloat": "bf"}
 

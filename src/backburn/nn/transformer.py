@@ -10,7 +10,8 @@ from backburn.nn.linear import Linear, flags, sizes
 from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.dispatch import one_of, tensor_operand
+from backburn.tensor.dispatch import tensor_operand
+from backburn.tensor.options import one_of
 
 
 class _Layer(Module):

@@ -23,7 +23,9 @@ from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchEr
 from backburn.base.places import Places, Shared
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import describe, inner_of, number
+from backburn.tensor.levels import inner_of
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
 

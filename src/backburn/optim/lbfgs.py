@@ -11,7 +11,8 @@ from backburn.optim.adaptive import descended
 from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate, checked
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import describe, integer
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer
 
 #: A pair whose curvature, the product of move and change of gradient, is not above this is left out. (What is left out
 #: near a minimum is missed: pairs get as small there as the squares of what is left to go.)

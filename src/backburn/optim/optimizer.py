@@ -19,8 +19,10 @@ from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.copying import lasting
-from backburn.tensor.dispatch import describe, inner_of, is_tensor
 from backburn.tensor.host import asarray
+from backburn.tensor.levels import inner_of
+from backburn.tensor.messages import describe
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from typing import Self

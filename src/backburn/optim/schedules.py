@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from backburn.base.errors import ArgumentError
 from backburn.optim.optimizer import checked
-from backburn.tensor.dispatch import integer
+from backburn.tensor.options import integer
 
 __all__ = ["Schedule", "Linear", "Cosine", "Exponential", "Step", "OneCycle", "Warmup"]
 

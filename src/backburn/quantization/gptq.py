@@ -26,8 +26,8 @@ from backburn.tensor.classes import Tensor
 from backburn.tensor.create import eye
 from backburn.tensor.decompose import cholesky, inv
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import number
 from backburn.tensor.linalg import matmul
+from backburn.tensor.options import number
 from backburn.tensor.quantized import fake_quantize
 
 M = TypeVar("M", bound=Module)

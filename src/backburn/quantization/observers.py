@@ -17,7 +17,9 @@ from backburn.tensor.choice import where
 from backburn.tensor.classes import Tensor
 from backburn.tensor.create import arange
 from backburn.tensor.defaults import use_backend
-from backburn.tensor.dispatch import axis_of, describe, float_operand
+from backburn.tensor.dispatch import float_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of
 from backburn.tensor.sort import quantile
 
 Range = tuple[Tensor, Tensor]

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import axis_of, binary, call, describe, float_operand, number, tensor_operand, unary
+from backburn.tensor.dispatch import binary, call, float_operand, tensor_operand, unary
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

@@ -10,18 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import (
-    Scalar,
-    binary,
-    call,
-    describe,
-    is_tensor,
-    kind_operand,
-    made,
-    promoted,
-    tensor_operand,
-    unary,
-)
+from backburn.tensor.dispatch import Scalar, binary, call, kind_operand, made, promoted, tensor_operand, unary
+from backburn.tensor.messages import describe
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

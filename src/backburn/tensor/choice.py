@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import (
-    call,
-    describe,
-    fit,
-    integer,
-    is_tensor,
-    kind_operand,
-    made,
-    operand,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, fit, kind_operand, made, operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, Tensor

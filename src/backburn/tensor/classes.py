@@ -45,20 +45,13 @@ from backburn.tensor import (
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
 from backburn.tensor.copying import deep_copy, lasting, pickled
-from backburn.tensor.dispatch import (
-    Scalar,
-    binary,
-    describe,
-    exhausted,
-    explain,
-    inner_of,
-    lift,
-    register_class,
-    wrap,
-)
+from backburn.tensor.dispatch import Scalar, binary
+from backburn.tensor.levels import inner_of, lift
+from backburn.tensor.messages import describe, exhausted, explain
 from backburn.tensor.repr import tensor_repr
 from backburn.tensor.spent import check_useful
 from backburn.tensor.standard import namespace
+from backburn.tensor.wrapping import register_class, wrap
 
 if TYPE_CHECKING:
     from typing import Self

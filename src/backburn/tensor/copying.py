@@ -11,7 +11,8 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.errors import GraphError
 from backburn.base.replay import is_renewed
 from backburn.tensor import host
-from backburn.tensor.dispatch import as_constant, describe, inner_of, levels_between
+from backburn.tensor.levels import as_constant, inner_of, levels_between
+from backburn.tensor.messages import describe
 from backburn.tensor.spent import check_useful
 
 if TYPE_CHECKING:

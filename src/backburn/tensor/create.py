@@ -15,23 +15,12 @@ from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.defaults import as_backend, place_of
-from backburn.tensor.dispatch import (
-    Scalar,
-    call,
-    cast,
-    describe,
-    dtype_or_default,
-    fit,
-    integer,
-    is_tensor,
-    kind_operand,
-    made,
-    scalar_of,
-    shape_of,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import Scalar, call, cast, fit, kind_operand, made, scalar_of, tensor_operand
 from backburn.tensor.host import plain_dtype, to
+from backburn.tensor.messages import describe
+from backburn.tensor.options import dtype_or_default, integer, shape_of
 from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import DType, float16, float32, int64
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import axis_of, call, cast, describe, integer, number, one_of, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, integer, number, one_of
 from backburn.tensor.shape import broadcast_arrays
 
 if TYPE_CHECKING:

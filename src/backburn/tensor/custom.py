@@ -8,7 +8,8 @@ from typing import Any, overload
 from backburn.backend.custom import define
 from backburn.backend.shapes import broadcast
 from backburn.backend.table import Operation
-from backburn.tensor.dispatch import call, is_tensor, promoted
+from backburn.tensor.dispatch import call, promoted
+from backburn.tensor.wrapping import is_tensor
 
 
 class TensorOperation:

@@ -16,24 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backburn.backend.decompose import EPS
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import (
-    axes_of,
-    call,
-    cast,
-    describe,
-    float_operand,
-    integers_of,
-    is_tensor,
-    kind_operand,
-    made,
-    number,
-    one_of,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
 from backburn.tensor.index import one_hot
 from backburn.tensor.linalg import matrix_transpose
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, integers_of, number, one_of
 from backburn.tensor.shape import expand_dims, moveaxis
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor

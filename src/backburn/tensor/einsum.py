@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor.dispatch import call, describe, promoted, tensor_operand
+from backburn.tensor.dispatch import call, promoted, tensor_operand
+from backburn.tensor.messages import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,18 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.tensor.defaults import as_backend
-from backburn.tensor.dispatch import (
-    axis_of,
-    call,
-    cast,
-    describe,
-    float_operand,
-    made,
-    number,
-    one_of,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, made, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, number, one_of
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:

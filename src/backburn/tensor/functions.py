@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, cast, describe, float_operand, integer, is_tensor, unary
+from backburn.tensor.dispatch import Scalar, binary, call, cast, float_operand, unary
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

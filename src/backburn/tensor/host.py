@@ -14,19 +14,10 @@ from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
 from backburn.tensor.defaults import as_backend, place_of
-from backburn.tensor.dispatch import (
-    cast,
-    describe,
-    exhausted,
-    inner_of,
-    innermost,
-    is_tensor,
-    kind_operand,
-    levels_between,
-    lift,
-    tensor_operand,
-    wrap,
-)
+from backburn.tensor.dispatch import cast, kind_operand, tensor_operand
+from backburn.tensor.levels import inner_of, innermost, levels_between, lift
+from backburn.tensor.messages import describe, exhausted
+from backburn.tensor.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

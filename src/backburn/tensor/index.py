@@ -16,20 +16,11 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import (
-    accepted,
-    axis_of,
-    call,
-    cast,
-    describe,
-    fit,
-    is_tensor,
-    kind_operand,
-    one_of,
-    scalar_of,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.inspection import iinfo
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, one_of
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import IntTensor, Tensor

@@ -14,9 +14,11 @@ from backburn.backend.index import canonical_slice
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, describe, explain, is_tensor, kind_operand
+from backburn.tensor.dispatch import call, cast, kind_operand
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
+from backburn.tensor.messages import describe, explain
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor

@@ -9,7 +9,9 @@ from backburn.backend.shapes import broadcast
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.dispatch import is_tensor, scalar_of, shape_of
+from backburn.tensor.dispatch import scalar_of
+from backburn.tensor.options import shape_of
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor

@@ -11,16 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.errors import ArgumentError, AxisError, NoMatrixError, ShapeError
-from backburn.tensor.dispatch import (
-    binary,
-    call,
-    describe,
-    integer,
-    is_plain_float,
-    is_quantized,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import binary, call, is_plain_float, is_quantized, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer
 from backburn.tensor.quantized import quantized_matmul
 
 if TYPE_CHECKING:

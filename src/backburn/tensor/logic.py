@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.errors import ArgumentError
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
-from backburn.tensor.dispatch import Scalar, binary, call, is_tensor, number, promoted, tensor_operand
+from backburn.tensor.dispatch import Scalar, binary, call, promoted, tensor_operand
 from backburn.tensor.host import asarray
+from backburn.tensor.options import number
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

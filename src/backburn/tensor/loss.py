@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import int64
 from backburn.base.errors import BackburnError, DTypeError, OutOfRangeError
-from backburn.tensor.dispatch import (
-    axis_of,
-    call,
-    cast,
-    describe,
-    float_operand,
-    integer,
-    number,
-    promoted,
-    promoted_present,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, promoted, promoted_present, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, integer, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

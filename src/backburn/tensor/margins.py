@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.create import arange
 from backburn.tensor.criteria import _operands, _reduce, _relu, _same_shape
-from backburn.tensor.dispatch import call, cast, describe, number, one_of, tensor_operand
+from backburn.tensor.dispatch import call, cast, tensor_operand
 from backburn.tensor.index import take_along_axis
 from backburn.tensor.loss import nll_loss
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number, one_of
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

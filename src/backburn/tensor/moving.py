@@ -15,18 +15,9 @@ from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
-from backburn.tensor.dispatch import (
-    axes_of,
-    axis_of,
-    call,
-    describe,
-    integer,
-    integers_of,
-    is_quantized,
-    kind_operand,
-    one_of,
-    shape_of,
-)
+from backburn.tensor.dispatch import call, is_quantized, kind_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
 from backburn.tensor.quantized import exact_or_float
 from backburn.tensor.shape import permute_dims, reshape, split
 

@@ -11,16 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Never
 
 from backburn.base.calls import refuse, told
-from backburn.tensor.dispatch import (
-    axes_of,
-    axis_of,
-    call,
-    float_operand,
-    integer,
-    number,
-    promoted_present,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, float_operand, promoted_present, tensor_operand
+from backburn.tensor.options import axes_of, axis_of, integer, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.pool import pool_windows
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackburnError
-from backburn.tensor.dispatch import beside, call, cast, describe, float_operand, number
+from backburn.tensor.dispatch import call, cast, float_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import beside, number
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
 
 if TYPE_CHECKING:

@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float32
 from backburn.base.errors import AxisError, ShapeError
-from backburn.tensor.dispatch import (
-    call,
-    cast,
-    describe,
-    float_operand,
-    integer,
-    kind_operand,
-    number,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

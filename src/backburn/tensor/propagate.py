@@ -15,7 +15,8 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, QuantizedDType
 from backburn.base.errors import AxisError, ShapeError
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import _TENSORS, PROPAGATED, call, dequantized, is_quantized, is_tensor
+from backburn.tensor.dispatch import PROPAGATED, call, dequantized, is_quantized
+from backburn.tensor.wrapping import TENSORS, is_tensor
 
 #: Families with results of their own for quantized operands.
 QUANTIZED_FAMILIES = ("kinds", "quantized_products", "create")
@@ -45,7 +46,7 @@ class Dequantized(FloatTensor):
         return made
 
 
-_TENSORS.add(Dequantized)
+TENSORS.add(Dequantized)
 
 
 def propagated_call(name: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -12,18 +12,10 @@ from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
-from backburn.tensor.dispatch import (
-    call,
-    cast,
-    dequantized,
-    describe,
-    float_operand,
-    is_quantized,
-    is_tensor,
-    made,
-    number,
-    tensor_operand,
-)  # fmt: skip
+from backburn.tensor.dispatch import call, cast, dequantized, float_operand, is_quantized, made, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

@@ -37,23 +37,11 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureErr
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend, place_of
-from backburn.tensor.dispatch import (
-    axis_of,
-    binary,
-    call,
-    describe,
-    float_operand,
-    integer,
-    is_tensor,
-    kind_operand,
-    levels_between,
-    lift,
-    made,
-    number,
-    scalar_of,
-    shape_of,
-    wrap,
-)
+from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, made, scalar_of
+from backburn.tensor.levels import levels_between, lift
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, integer, number, shape_of
+from backburn.tensor.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import as_dtype, int64, uint64
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import (
-    accepted,
-    axes_of,
-    axis_of,
-    call,
-    cast,
-    describe,
-    float_operand,
-    kind_operand,
-    number,
-    scalar_of,
-)
+from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, axis_of, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

@@ -17,20 +17,12 @@ from backburn.backend.resample import along, neighbours
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.create import arange, ones
-from backburn.tensor.dispatch import (
-    call,
-    cast,
-    describe,
-    float_operand,
-    integers_of,
-    number,
-    promoted,
-    shape_of,
-    tensor_operand,
-    wrap,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integers_of, number, shape_of
 from backburn.tensor.shape import meshgrid, reshape, stack
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
+from backburn.tensor.wrapping import wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import (
-    axis_of,
-    call,
-    describe,
-    float_operand,
-    kind_operand,
-    promoted,
-    tensor_operand,
-    wrap,
-)
+from backburn.tensor.dispatch import call, float_operand, kind_operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of
 from backburn.tensor.reduce import accumulated
+from backburn.tensor.wrapping import wrap
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

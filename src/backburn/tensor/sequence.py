@@ -9,19 +9,10 @@ from backburn.backend.shapes import broadcast
 from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor import random
-from backburn.tensor.dispatch import (
-    accepted,
-    call,
-    cast,
-    describe,
-    integer,
-    is_tensor,
-    kind_operand,
-    number,
-    promoted,
-    promoted_present,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import accepted, call, cast, kind_operand, promoted, promoted_present, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import integer, number
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import (
-    call,
-    cast,
-    describe,
-    float_operand,
-    is_tensor,
-    kind_operand,
-    made,
-    number,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import number
 from backburn.tensor.reduce import accumulated
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor

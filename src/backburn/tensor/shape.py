@@ -14,22 +14,11 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 from backburn.backend.shapes import broadcast, check_axis
 from backburn.base.calls import refuse, told
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
-from backburn.tensor.dispatch import (
-    axes_of,
-    axis_of,
-    call,
-    describe,
-    integer,
-    integers_of,
-    is_quantized,
-    is_tensor,
-    kind_operand,
-    one_of,
-    promoted,
-    shape_of,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, is_quantized, kind_operand, promoted, tensor_operand
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
 from backburn.tensor.quantized import exact_or_float
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor

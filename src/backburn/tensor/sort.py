@@ -14,20 +14,10 @@ from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import refuse, told
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
-from backburn.tensor.dispatch import (
-    axes_of,
-    axis_of,
-    call,
-    describe,
-    float_operand,
-    integer,
-    kind_operand,
-    made,
-    one_of,
-    promoted,
-    tensor_operand,
-)
+from backburn.tensor.dispatch import call, float_operand, kind_operand, made, promoted, tensor_operand
 from backburn.tensor.host import asarray
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, axis_of, integer, one_of
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import call, float_operand, is_tensor, unary
+from backburn.tensor.dispatch import call, float_operand, unary
+from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor

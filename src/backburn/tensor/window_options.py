@@ -7,7 +7,8 @@ from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor.dispatch import beside, describe
+from backburn.tensor.messages import describe
+from backburn.tensor.options import beside
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor

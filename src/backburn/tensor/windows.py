@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, DTypeError
 from backburn.tensor.defaults import as_backend, default_dtype
-from backburn.tensor.dispatch import call, cast, dtype_or_default, integer, made
+from backburn.tensor.dispatch import call, cast, made
+from backburn.tensor.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend

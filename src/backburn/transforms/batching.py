@@ -15,7 +15,9 @@ from backburn.base.trees import flatten, joined, node_type, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.tensor.classes import Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, levels_between, lift, one_of
+from backburn.tensor.levels import common_backend, levels_between, lift
+from backburn.tensor.messages import describe
+from backburn.tensor.options import one_of
 from backburn.transforms.levels import check_function, level_below, lowered
 
 Function = Callable[..., Any]

@@ -16,7 +16,9 @@ from backburn.base.replay import REPLAY, Carrier, Recording, plays
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
-from backburn.tensor.dispatch import describe, innermost, one_of
+from backburn.tensor.levels import innermost
+from backburn.tensor.messages import describe
+from backburn.tensor.options import one_of
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]

@@ -18,7 +18,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.batching import Batched, is_mapped, levels_of_vmap
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.dispatch import common_backend
+from backburn.tensor.levels import common_backend
 from backburn.transforms.levels import check_function, raised
 
 

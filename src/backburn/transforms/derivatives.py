@@ -13,7 +13,8 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import common_backend, describe, exhausted, lift
+from backburn.tensor.levels import common_backend, lift
+from backburn.tensor.messages import describe, exhausted
 from backburn.tensor.spent import spend
 from backburn.transforms.levels import (
     as_output,

@@ -10,7 +10,9 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import call, common_backend, levels_between, lift, made, one_of
+from backburn.tensor.dispatch import call, made
+from backburn.tensor.levels import common_backend, levels_between, lift
+from backburn.tensor.options import one_of
 from backburn.tensor.spent import spend
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (

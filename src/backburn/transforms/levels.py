@@ -23,8 +23,9 @@ from backburn.base.trees import flatten, paths
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import as_constant, common_backend, describe, inner_of, levels_between, lift
 from backburn.tensor.host import asarray
+from backburn.tensor.levels import as_constant, common_backend, inner_of, levels_between, lift
+from backburn.tensor.messages import describe
 
 
 def check_function(name: str, f: Any) -> None:

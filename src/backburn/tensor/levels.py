@@ -1,0 +1,90 @@
+"""Levels of autodiff and of transforms: which backend wraps which, and operands lifted to the highest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from backburn.backend.contract import AnyBackend
+from backburn.base.errors import ArgumentError, BackendMismatchError
+from backburn.tensor.messages import describe
+
+
+def inner_of(backend: AnyBackend) -> AnyBackend | None:
+    """The backend that ``backend`` wraps, or None for one that computes by itself."""
+    return getattr(backend, "inner_backend", None)
+
+
+def innermost(backend: AnyBackend) -> AnyBackend:
+    """The backend that computes, under all levels."""
+    while (inner := inner_of(backend)) is not None:
+        backend = inner
+    return backend
+
+
+def _height(backend: AnyBackend) -> int:
+    """How many levels stand above the backend that computes."""
+    inner = inner_of(backend)
+    return 0 if inner is None else 1 + _height(inner)
+
+
+def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | None:
+    """The decorated backends from just above ``lower`` up to ``upper``; None where ``upper`` does not wrap it."""
+    path: list[AnyBackend] = []
+    level: AnyBackend | None = upper
+    while level is not None:
+        if level is lower or level == lower:
+            return path[::-1]
+        path.append(level)
+        level = inner_of(level)
+    return None
+
+
+_FROM_INNER = {
+    "float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner", "quantized": "q_from_inner",
+}  # fmt: skip
+
+
+def lift(x: Any, backend: AnyBackend) -> Any:
+    """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
+    primitive = x._primitive
+    if x._backend is backend:
+        return primitive
+    return as_constant(primitive, x._dtype.kind, levels_between(x._backend, backend) or ())
+
+
+def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
+    """A primitive of this kind as a constant on the last of ``levels``, each of which wraps the one before."""
+    for level in levels:
+        primitive = getattr(level, _FROM_INNER[kind])(primitive)
+    return primitive
+
+
+def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
+    """The highest of the tensors' backends; they must all be levels over one and the same."""
+    tensors = list(tensors)
+    if not tensors:
+        raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
+    backend: AnyBackend = tensors[0]._backend
+    for x in tensors[1:]:
+        if x._backend is backend:
+            continue
+        if levels_between(x._backend, backend) is None:
+            if levels_between(backend, x.backend) is None:
+                if innermost(x.backend) == innermost(backend):
+                    raise BackendMismatchError(
+                        f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
+                        f"carried out of the function that made it: return it from there (has_aux=True lets grad "
+                        f"do so), or store its numbers, x.numpy(). Or it was captured from a level that the transform "
+                        f"does not stand on: .to(...) takes the arguments of the transform there first"
+                    )
+                # What is tracked goes to no backend of fewer levels, and anything to one of as many.
+                place = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
+                while "[" in place.spec and (inner := inner_of(place)) is not None:  # levels of vmap have no name
+                    place = inner
+                raise BackendMismatchError(
+                    f"{name}: the operands live on different backends: {describe(tensors)}. "
+                    f"Nothing is moved by itself: write .to({place.spec!r}) on what lives elsewhere"
+                )
+            backend = x._backend
+    return backend

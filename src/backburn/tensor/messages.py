@@ -1,0 +1,116 @@
+"""Error messages of tensor functions: operands described, and a backend's failures turned into errors of ours."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import (
+    ArgumentError,
+    BackburnError,
+    DeviceMemoryError,
+    DTypeError,
+    OutOfRangeError,
+    ShapeError,
+)
+from backburn.tensor.wrapping import flat, is_tensor
+
+
+def exhausted(name: str, where: str, device: str, cause: MemoryError) -> NoReturn:
+    """Raise our error for a call for which the memory does not suffice; one that is ours already stays."""
+    if isinstance(cause, BackburnError):
+        raise cause
+    words = str(cause).strip().rstrip(".") or "nothing more can be allocated"
+    raise DeviceMemoryError(
+        f"{name}: the memory of {device} is exhausted: {words}.{where} Make less at a time, or take a smaller dtype"
+    ) from cause
+
+
+#: Writes what is long only in part.
+_REPR = reprlib.Repr()
+_REPR.maxother = _REPR.maxstring = _REPR.maxlong = 100
+
+
+#: Integers of more bits are not written out in messages; Python refuses to write the very long ones.
+LONGEST = 256
+
+
+def describe(operands: Iterable[Any]) -> str:
+    """``float32[2,3] (numpy), 1.5``: every operand's dtype, shape and backend, for messages; arrays by their type."""
+    words = []
+    for x in operands:
+        if x.__class__ is list and any(map(is_tensor, x)):
+            words.append(f"[{describe(x)}]")
+        elif is_tensor(x):
+            words.append(f"{x.dtype}[{','.join(map(str, x.shape))}] ({x.backend.spec})")
+        elif x.__class__ is int and x.bit_length() > LONGEST:
+            words.append(f"an integer of {x.bit_length()} bits")
+        elif hasattr(x, "dtype") and isinstance(getattr(x, "shape", None), tuple) and x.shape:
+            words.append(f"{type(x).__name__} {x.dtype}[{','.join(map(str, x.shape))}]")
+        elif x is not None:
+            words.append(_REPR.repr(x))
+    return ", ".join(words)
+
+
+#: How users call the options of operations that have another name in the contract.
+SPOKEN = {
+    ("eye", "offset"): "k",
+    ("kthvalue", "nth"): "k",
+    ("one_hot", "depth"): "classes",
+    ("topk", "count"): "k",
+    ("tril", "offset"): "k",
+    ("triu", "offset"): "k",
+}
+
+
+def _spoken(name: str, option: str, value: Any) -> str:
+    """An option as the user wrote it."""
+    if (name, option) == ("searchsorted", "right"):
+        return "side='right'" if value else "side='left'"
+    return f"{SPOKEN.get((name, option), option)}={value!r}"
+
+
+def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
+    """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words.
+
+    The backend's error stays as the cause. What is nobody's mistake (an interrupt) passes as it is.
+    """
+    where = f" Operands: {describe(operands)}." if operands else ""
+    options = ", ".join(_spoken(name, k, v) for k, v in attributes.items())
+    where += f" Options: {options}." if options else ""
+    entry = OPERATIONS[name]
+    if isinstance(cause, MemoryError) and not isinstance(cause, BackburnError):
+        exhausted(name, where, flat(operands)[0].backend.device, cause)
+    if entry.shape is not None:
+        shapes = [[t.shape for t in x] if x.__class__ is list else x.shape if is_tensor(x) else None for x in operands]
+        defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+        try:
+            entry.shape(*shapes, **{**defaults, **attributes})
+        except BackburnError as error:
+            raise type(error)(f"{name}: {error}.{where}") from cause
+        except Exception:  # the rule itself could not make sense of the call: the backend's words are better
+            pass
+    for operand_name, x in zip(entry.operands, operands, strict=False):
+        absent = x is None and operand_name not in entry.optional
+        if absent or (isinstance(cause, AttributeError) and x.__class__ in (bool, int, float)):
+            hint = "bb.asarray(...) makes one"
+            raise DTypeError(f"{name}: {operand_name} is a tensor, not {x!r}; {hint}.{where}") from cause
+    words = str(cause).strip().rstrip(".")
+    if isinstance(cause, BackburnError):
+        if str(cause).startswith(f"{name}:"):
+            raise type(cause)(str(cause)) from cause
+        raise type(cause)(f"{name}: {words}.{where}") from cause
+    kinds: dict[type[Exception], type[BackburnError]] = {
+        IndexError: OutOfRangeError,
+        TypeError: DTypeError,
+        ValueError: ShapeError if "shape" in str(cause) or "dimension" in str(cause) else ArgumentError,
+        OverflowError: ArgumentError,
+        RuntimeError: ArgumentError,  # what some libraries raise for any misuse; its subclasses say more
+    }
+    for kind, ours in kinds.items():
+        if isinstance(cause, kind) and (kind is not RuntimeError or type(cause) is RuntimeError):
+            raise ours(f"{name}: {words}.{where}") from cause
+    cause.add_note(f"in {name}.{where}")
+    raise cause
