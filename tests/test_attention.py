@@ -142,7 +142,7 @@ def test_dtypes_of_turned_vectors() -> None:
             r"rotary is a RotaryEmbedding\(\) or None",
         ),
         (lambda x: ANY.MultiHeadAttention(8, 4, kv_heads=3), ArgumentError, "3 heads of keys do not serve"),
-        (lambda x: ANY.MultiHeadAttention(8, 4, kv_heads=0), ArgumentError, "kv_heads is a whole number from 1 on"),
+        (lambda x: ANY.MultiHeadAttention(8, 4, kv_heads=0), ArgumentError, "kv_heads is an integer of at least 1"),
         (lambda x: nn.MultiHeadAttention(4, 2)(x, x, cache=nn.KeyValueCache()), ArgumentError, "for queries alone"),
         (lambda x: ANY.MultiHeadAttention(4, 2)(x, cache=3), ArgumentError, r"cache is a KeyValueCache\(\) or None"),
     ],

@@ -329,7 +329,7 @@ def test_signatures_stay() -> None:
     """For help and completion."""
     assert list(signature(nn.Conv2d).parameters)[:3] == ["inputs", "outputs", "size"]
     assert list(signature(optim.Adam).parameters) == ["lr", "betas", "eps", "weight_decay", "amsgrad"]
-    with pytest.raises(bb.errors.ArgumentError, match=r"^Conv2d: inputs is a whole number"):
+    with pytest.raises(bb.errors.ArgumentError, match=r"^Conv2d: inputs is an integer"):
         nn.Conv2d(0, 1, 2)
 
 

@@ -730,5 +730,5 @@ def test_sizes_may_be_integers_of_numpy() -> None:
     assert repr(nn.LSTM(three, three)) == repr(nn.LSTM(3, 3))
     refused: list[Any] = [np.float32(3), np.int64(0), True, "3"]
     for wrong in refused:
-        with pytest.raises(ArgumentError, match="Linear: inputs is a whole number from 1 on"):
+        with pytest.raises(ArgumentError, match="Linear: inputs is an integer of at least 1"):
             nn.Linear(wrong, 2)

@@ -192,7 +192,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: ANY.Bilinear(3, 4, 0), ArgumentError, "Bilinear: outputs is a whole number from 1 on"),
+        (lambda x: ANY.Bilinear(3, 4, 0), ArgumentError, "Bilinear: outputs is an integer of at least 1"),
         (lambda x: ANY.Bilinear(3, 4, 2, 0.5), ArgumentError, r"Bilinear: bias is True or False, not 0\.5"),
         (lambda x: nn.Bilinear(3, 4, 2)(x, x), ShapeError, r"Bilinear: the weight is \(first, second, outputs\)"),
         (lambda x: ANY.Bilinear(3, 4, 2)(x, None), DTypeError, "Bilinear: takes a tensor"),
@@ -207,14 +207,14 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
         (lambda x: nn.EmbeddingBag(3, 4)(x), DTypeError, "EmbeddingBag: rows are named by integers"),
         (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray([[1]]), x), ArgumentError, "per_sample_weights are for mode='sum'"),
         (lambda x: nn.EmbeddingBag(3, 4, "sum")(bb.asarray([[1]]), x), ShapeError, "a weight for each integer"),
-        (lambda x: ANY.LocalResponseNorm(0), ArgumentError, "LocalResponseNorm: size is a whole number from 1 on"),
+        (lambda x: ANY.LocalResponseNorm(0), ArgumentError, "LocalResponseNorm: size is an integer of at least 1"),
         (lambda x: ANY.LocalResponseNorm(2, beta="x"), ArgumentError, "LocalResponseNorm: beta is a number"),
         (lambda x: nn.LocalResponseNorm(2)(x[0]), ShapeError, r"LocalResponseNorm: the input is \(examples, channels"),
-        (lambda x: ANY.LPPool1d(0.5, 2), ArgumentError, r"LPPool1d: ord is a number from 1 on, not 0\.5"),
+        (lambda x: ANY.LPPool1d(0.5, 2), ArgumentError, r"LPPool1d: ord is a number of at least 1, not 0\.5"),
         (lambda x: ANY.LPPool1d(2, 0), ArgumentError, "LPPool1d: size is 1 or more"),
         (lambda x: nn.LPPool1d(2, 2)(x), ShapeError, "LPPool1d: the input .* has 3 axes"),
         (lambda x: nn.LPPool1d(2, 9)(x[None]), ShapeError, "LPPool1d: a window that reaches over 9"),
-        (lambda x: ANY.AlphaDropout(1.5), ArgumentError, r"AlphaDropout: p is a probability, from 0 to 1, not 1\.5"),
+        (lambda x: ANY.AlphaDropout(1.5), ArgumentError, r"AlphaDropout: p is a number from 0 to 1, not 1\.5"),
         (lambda x: ANY.AlphaDropout()(None), DTypeError, "AlphaDropout: takes a tensor"),
     ],
 )

@@ -699,11 +699,11 @@ def test_repr() -> None:
 def test_bad_layers() -> None:
     with pytest.raises(Unsupported, match="Part2 has no forward"):
         type("Part2", (nn.Module,), {})()(1)
-    with pytest.raises(ArgumentError, match="Linear: inputs is a whole number from 1 on, not 0"):
+    with pytest.raises(ArgumentError, match="Linear: inputs is an integer of at least 1, not 0"):
         nn.Linear(0, 2)
-    with pytest.raises(ArgumentError, match="Embedding: size is a whole number"):
+    with pytest.raises(ArgumentError, match="Embedding: size is an integer"):
         nn.Embedding(2, 1.5)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="Dropout: p is a probability"):
+    with pytest.raises(ArgumentError, match="Dropout: p is a number from 0 to 1"):
         nn.Dropout(1.5)
     with pytest.raises(ArgumentError, match="BatchNorm: momentum"):
         nn.BatchNorm(2, momentum=2.0)

@@ -314,7 +314,7 @@ def test_a_learning_rate_may_depend_on_the_step() -> None:
     optimizer.step(model, {"w": leaf([1.0], backend="numpy")})
     assert model["w"].item() == -2.75
     optimizer.lr = lambda step: float("nan")
-    with pytest.raises(ArgumentError, match=r"SGD: lr\(4\) is a number"):
+    with pytest.raises(ArgumentError, match=r"SGD: lr\(4\) is a finite number"):
         optimizer.step(model, {"w": leaf([1.0], backend="numpy")})
 
 
@@ -389,15 +389,15 @@ def test_bad_options() -> None:
         (lambda: untyped(bb.nn.Linear(2, 2).parameters(), lr=0.1), "Adam: takes no parameters"),
         (lambda: untyped(bb.nn.Linear(2, 2), lr=0.1), "Adam: takes no parameters"),
         (lambda: untyped(bb.nn.Linear(2, 2)), "Adam: takes no parameters"),
-        (lambda: SGD(-0.1), "SGD: lr is a number from 0 on, not -0.1"),
+        (lambda: SGD(-0.1), "SGD: lr is a finite number of at least 0, not -0.1"),
         (lambda: SGD(float("nan")), "SGD: lr"),
         (lambda: SGD(True), "SGD: lr"),
         (lambda: Adam(betas=(0.9,)), "Adam: betas are two numbers"),  # type: ignore[arg-type]
         (lambda: Adam(betas=0.9), "Adam: betas are two numbers"),  # type: ignore[arg-type]
         (lambda: SGD(0.1, momentum=-1), "SGD: momentum"),
         (lambda: SGD(0.1, nesterov=True), "momentum with nesterov"),
-        (lambda: Adam("fast"), "Adam: lr is a number from 0 on, not 'fast'"),  # type: ignore[arg-type]
-        (lambda: Adam(betas=(0.9, 1.0)), r"Adam: betas\[1\] is a number from 0 up to and without 1, not 1.0"),
+        (lambda: Adam("fast"), "Adam: lr is a number, not 'fast'"),  # type: ignore[arg-type]
+        (lambda: Adam(betas=(0.9, 1.0)), r"Adam: betas\[1\] is a number of at least 0 and below 1, not 1.0"),
         (lambda: AdamW(eps=-1.0), "AdamW: eps"),
         (lambda: AdamW(weight_decay=float("inf")), "AdamW: weight_decay"),
     ]:
@@ -673,7 +673,7 @@ def test_options_are_checked_when_they_are_set() -> None:
     with pytest.raises(AttributeError, match=r"'SGD' object has no attribute 'lrr'. Did you mean 'lr'\?"):
         optimizer.lrr = 3
     for name, value in (("lr", "x"), ("lr", -1.0), ("momentum", 1.0), ("weight_decay", None)):
-        with pytest.raises(ArgumentError, match=f"^SGD: {name} is a number"):
+        with pytest.raises(ArgumentError, match=f"^SGD: {name} is a (finite )?number"):
             setattr(optimizer, name, value)
     with pytest.raises(ArgumentError, match="SGD: momentum decides what is remembered, and cannot become 0"):
         optimizer.momentum = 0.0
@@ -736,7 +736,7 @@ def test_lbfgs_returns_the_loss_of_a_function() -> None:
 @pytest.mark.parametrize("clip", [optim.clip_grad_norm, optim.clip_grad_value])
 def test_a_limit_that_is_no_number_is_refused(clip: Any) -> None:
     for limit in ("1", None, -1.0):
-        with pytest.raises(ArgumentError, match=f"{clip.__name__}: max_.* is a (positive )?number, not"):
+        with pytest.raises(ArgumentError, match=f"{clip.__name__}: max_.* is a (finite )?number( above 0)?, not"):
             clip({"a": bb.ones(2)}, limit)
 
 

@@ -231,14 +231,14 @@ def test_lbfgs_stays_where_a_function_does_not_fall() -> None:
 def test_bad_options() -> None:
     wrong: Any = 1.5
     cases: list[tuple[Any, str]] = [
-        (lambda: RMSprop(alpha=1.0), "RMSprop: alpha is a number from 0 up to and without 1, not 1.0"),
+        (lambda: RMSprop(alpha=1.0), "RMSprop: alpha is a number of at least 0 and below 1, not 1.0"),
         (lambda: RMSprop(0.1, eps=-1.0), "RMSprop: eps"),
         (lambda: Adagrad(-1.0), "Adagrad: lr"),
-        (lambda: LBFGS(history=0), "LBFGS: history is a number from 1 on, not 0"),
+        (lambda: LBFGS(history=0), "LBFGS: history is an integer of at least 1, not 0"),
         (lambda: LBFGS(history=wrong), "LBFGS: history is an integer"),
         (lambda: Groups(wrong), r"Groups: takes optimizers by pattern"),
         (lambda: Groups({"*": wrong}), r"Groups: takes optimizers by pattern"),
-        (lambda: schedules.Cosine(0.1, 0), "Cosine: steps is a number of steps, 1 or more, not 0"),
+        (lambda: schedules.Cosine(0.1, 0), "Cosine: steps is an integer of at least 1, not 0"),
         (lambda: schedules.Cosine(0.1, wrong), "Cosine: steps is an integer"),
         (lambda: schedules.Step(0.1, -0.5, 3), "Step: factor"),
         (lambda: schedules.OneCycle(0.1, 10, share=1.0), "OneCycle: share"),
@@ -248,7 +248,7 @@ def test_bad_options() -> None:
     for make, words in cases:
         with pytest.raises(ArgumentError, match=words):
             make()
-    with pytest.raises(ArgumentError, match="clip_grad_value: max_value is a positive number, not 0"):
+    with pytest.raises(ArgumentError, match="clip_grad_value: max_value is a number above 0, not 0"):
         optim.clip_grad_value({"a": bb.ones(2)}, 0)
 
 

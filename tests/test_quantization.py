@@ -358,7 +358,7 @@ def test_what_gptq_refuses() -> None:
         gptq(model(), BATCHES, "float32")
     damped: Any = (-0.1, float("nan"), "much")
     for damping in damped:
-        with pytest.raises(ArgumentError, match="gptq: damping is a number"):
+        with pytest.raises(ArgumentError, match=r"gptq: damping is a (finite )?number"):
             gptq(model(), BATCHES, INT4, damping=damping)
 
 

@@ -93,9 +93,9 @@ class TestIsClose:
         x = bb.asarray([1.0])
         for options in ({"rtol": -1e-5}, {"atol": -1.0}, {"rtol": float("nan")}):
             (option,) = options
-            with pytest.raises(ArgumentError, match=f"isclose: {option} is 0 or more, not "):
+            with pytest.raises(ArgumentError, match=f"isclose: {option} is a number of at least 0, not "):
                 bb.isclose(x, x, **options)  # type: ignore[arg-type]
-            with pytest.raises(ArgumentError, match=f"allclose: {option} is 0 or more, not "):
+            with pytest.raises(ArgumentError, match=f"allclose: {option} is a number of at least 0, not "):
                 x.allclose(x, **options)  # type: ignore[arg-type]
         with pytest.raises(DTypeError, match="isclose: takes float tensors, not bool"):
             bb.isclose(bb.asarray([True]), bb.asarray([True]))

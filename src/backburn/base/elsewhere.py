@@ -9,8 +9,8 @@ from functools import wraps
 from inspect import Parameter, getattr_static, signature
 from typing import Any, NoReturn
 
-from backburn.base.calls import renamed
 from backburn.base.callers import NAMESPACES
+from backburn.base.calls import renamed
 from backburn.base.from_burn import BURN
 from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 

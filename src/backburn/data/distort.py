@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.errors import DTypeError, ShapeError
+from backburn.tensor.options import bounded
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,9 @@ class Distortion:
     shift: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no size of a distortion."""
+        """Check that every strength is finite and not negative."""
         for field in fields(self):
-            value: object = getattr(self, field.name)
-            if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-                raise ArgumentError(f"Distortion: {field.name} is a number from 0 on, not {value!r}")
+            bounded("Distortion", field.name, getattr(self, field.name), least=0, below=math.inf)
 
 
 def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) -> NDArray[Any]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional
-from backburn.nn.linear import Linear, flags, sizes
+from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module
 from backburn.tensor import choice, create, logic, shape
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import bounded, flags
 
 
 class RotaryEmbedding(Module):
@@ -29,10 +29,8 @@ class RotaryEmbedding(Module):
     """
 
     def __init__(self, base: float = 10000.0, interleaved: bool = True) -> None:
-        if not number("RotaryEmbedding", "base", base) > 0:
-            raise ArgumentError(f"RotaryEmbedding: base is a number above 0, not {base!r}")
         flags("RotaryEmbedding", interleaved=interleaved)
-        self.base = float(base)
+        self.base = bounded("RotaryEmbedding", "base", base, above=0)
         self.interleaved = interleaved
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> FloatTensor:

@@ -12,7 +12,7 @@ from backburn.tensor import arithmetic, choice, create, functions, host, random,
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, number, one_of
+from backburn.tensor.options import bounded, integer, number, one_of
 from backburn.tensor.pool import avg_pool, max_pool
 from backburn.tensor.sequence import embedding
 from backburn.tensor.window_options import Sizes, each, places_rank
@@ -24,9 +24,8 @@ SATURATED = -1.7580993408473766
 
 
 def check_probability(operation: str, p: float) -> None:
-    """Refuse what is no probability."""
-    if not 0 <= number(operation, "p", p) <= 1:
-        raise ArgumentError(f"{operation}: p is a probability, from 0 to 1, not {p!r}")
+    """Raise :class:`ArgumentError` unless ``p`` is a probability."""
+    bounded(operation, "p", p, least=0, most=1)
 
 
 def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
@@ -113,13 +112,12 @@ def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) 
     """
     name = "lp_pool"
     x = float_operand(name, x)
-    if not number(name, "ord", ord) >= 1:
-        raise ArgumentError(f"{name}: ord is a number from 1 on, not {ord!r}")
+    ord = bounded(name, "ord", ord, least=1)
     lengths = each(name, "size", size, places_rank(name, x), of=(x,))
     if ord == math.inf:
         return max_pool(arithmetic.abs(x), lengths, stride=stride)
     wide: Any = cast(x, float32) if x.dtype.bits < 32 else x
-    sums: Any = avg_pool(arithmetic.abs(wide) ** float(ord), lengths, stride=stride) * float(math.prod(lengths))
+    sums: Any = avg_pool(arithmetic.abs(wide) ** ord, lengths, stride=stride) * float(math.prod(lengths))
     empty = sums == 0.0
     norms = choice.where(empty, 0.0, choice.where(empty, 1.0, sums) ** (1.0 / ord))
     return cast(norms, x.dtype)
@@ -194,8 +192,7 @@ def rotary(
     [[1.0, 0.0], [-1.0, -0.0]]
     """
     x = float_operand("rotary", x)
-    if not number("rotary", "base", base) > 0:
-        raise ArgumentError(f"rotary: base is a number above 0, not {base!r}")
+    base = bounded("rotary", "base", base, above=0)
     if not x.ndim or x.shape[-1] % 2 or (positions is None and x.ndim < 2):
         raise ShapeError(f"rotary: takes vectors of even size (..., steps, size), not {describe((x,))}")
     exact = float32 if x.dtype.bits < 32 else x.dtype
@@ -207,7 +204,7 @@ def rotary(
             words = f"rotary: positions broadcast to {list(x.shape[:-1])}, the shape of x without its last axis"
             raise ShapeError(f"{words}. Operands: {describe((x, positions))}")
     half = x.shape[-1] // 2
-    rates = host.asarray([float(base) ** (-i / half) for i in range(half)], dtype=exact, backend=x.backend)
+    rates = host.asarray([base ** (-i / half) for i in range(half)], dtype=exact, backend=x.backend)
     angles = places[..., None] * rates
     cos, sin = functions.cos(angles), functions.sin(angles)
     y: Any = cast(x, exact)

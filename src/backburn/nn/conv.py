@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
-from backburn.nn.linear import flags, sizes
+from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.nn.pool import check_rank
 from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.options import flags
 from backburn.tensor.window_options import Padding, Sizes, each
 
 

@@ -15,7 +15,7 @@ from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
 from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.options import integer, number, shape_of
+from backburn.tensor.options import bounded, integer, number, shape_of
 
 __all__ = [
     "fans", "zeros", "ones", "constant", "uniform", "normal", "trunc_normal", "kaiming_uniform", "kaiming_normal",
@@ -76,9 +76,8 @@ def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: 
     >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
     True
     """
-    std, bound = number("trunc_normal", "std", std), number("trunc_normal", "bound", bound)
-    if not (0 <= std < math.inf and 0 < bound < math.inf):
-        raise ArgumentError(f"trunc_normal: std is a number from 0 on and bound one above 0, not {std} and {bound}")
+    std = bounded("trunc_normal", "std", std, least=0, below=math.inf)
+    bound = bounded("trunc_normal", "bound", bound, above=0, below=math.inf)
     edge = math.erf(bound / math.sqrt(2.0))  # the probability of what is drawn
     drawn = special.erfinv(random.uniform(shape, low=-edge, high=edge, **options)) * (std * math.sqrt(2.0))
     return _float(drawn.clip(-bound * std, bound * std))
@@ -127,9 +126,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
 
 
 def _gain(name: str, gain: float) -> float:
-    if not 0 <= number(name, "gain", gain) < math.inf:
-        raise ArgumentError(f"{name}: gain is a number from 0 on, not {gain}")
-    return gain
+    return bounded(name, "gain", gain, least=0, below=math.inf)
 
 
 def _fan(shape: Shape, fan: int | None) -> int:

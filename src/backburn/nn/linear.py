@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 from backburn.base.errors import ArgumentError
 from backburn.nn import functional, init
 from backburn.nn.module import Module, parameter
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.options import integer, one_of
+from backburn.tensor.options import flags, integer, one_of
 
 
 def sizes(layer: str, **given: Any) -> tuple[int, ...]:
-    """The sizes as Python's integers, NumPy's among them; refuses what is no whole number from 1 on."""
-    return tuple(_size(layer, name, value) for name, value in given.items())
-
-
-def _size(layer: str, name: str, value: Any) -> int:
-    try:
-        size = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        size = 0
-    if size < 1:
-        raise ArgumentError(f"{layer}: {name} is a whole number from 1 on, not {value!r}")
-    return size
-
-
-def flags(layer: str, **given: Any) -> None:
-    """Refuse what is no truth value, such as another option or a weight in its place."""
-    for name, value in given.items():
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{layer}: {name} is True or False, not {value!r}; other options come by name")
+    """The sizes as Python integers, each at least 1."""
+    return tuple(integer(layer, name, value, least=1) for name, value in given.items())
 
 
 class Linear(Module):

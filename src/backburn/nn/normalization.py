@@ -7,14 +7,14 @@ from typing import Any
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.nn import functional, init
-from backburn.nn.linear import flags, sizes
+from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import cast, tensor_operand
 from backburn.tensor.levels import inner_of
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, integers_of, number
+from backburn.tensor.options import axis_of, bounded, flags, integers_of, number
 
 
 class LayerNorm(Module):
@@ -98,8 +98,8 @@ class BatchNorm(Module):
     ) -> None:
         (channels,) = sizes("BatchNorm", channels=channels)
         flags("BatchNorm", affine=affine, track_running_stats=track_running_stats)
-        if momentum is not None and not 0 <= number("BatchNorm", "momentum", momentum) <= 1:
-            raise ArgumentError(f"BatchNorm: momentum is a number from 0 to 1 or None, not {momentum!r}")
+        if momentum is not None:
+            bounded("BatchNorm", "momentum", momentum, least=0, most=1)
         self._channels = channels
         self.eps = _eps("BatchNorm", eps)
         self.momentum = momentum
@@ -234,9 +234,7 @@ class LocalResponseNorm(Module):
 
 
 def _eps(layer: str, eps: Any) -> float:
-    if not number(layer, "eps", eps) >= 0:
-        raise ArgumentError(f"{layer}: eps is a number from 0 on, not {eps!r}")
-    return float(eps)
+    return bounded(layer, "eps", eps, least=0)
 
 
 def _last_lengths(layer: str, shape: Any) -> tuple[int, ...]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ShapeError
 from backburn.nn import functional
-from backburn.nn.linear import flags
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import bounded, flags, number
 from backburn.tensor.window_options import Padding, Sizes, each
 
 
@@ -127,9 +126,7 @@ class _AvgPool(_Pool):
 class _LPPool(_Pool):
     def __init__(self, ord: float, size: Sizes, stride: Sizes | None = None) -> None:
         name = type(self).__name__
-        if not number(name, "ord", ord) >= 1:
-            raise ArgumentError(f"{name}: ord is a number from 1 on, not {ord!r}")
-        self.ord = float(ord)
+        self.ord = bounded(name, "ord", ord, least=1)
         self.size = each(name, "size", size, self.RANK)
         self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional, init
-from backburn.nn.linear import flags, sizes
+from backburn.nn.linear import sizes
 from backburn.nn.module import Module, parameter
 from backburn.tensor import create, moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import one_of
+from backburn.tensor.options import flags, one_of
 
 
 class _Layer(Module):

@@ -6,12 +6,12 @@ from typing import Any
 
 from backburn.nn import functional
 from backburn.nn.attention import KeyValueCache, MultiHeadAttention
-from backburn.nn.linear import Linear, flags, sizes
+from backburn.nn.linear import Linear, sizes
 from backburn.nn.module import Module
 from backburn.nn.normalization import LayerNorm
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
-from backburn.tensor.options import one_of
+from backburn.tensor.options import flags, one_of
 
 
 class _Layer(Module):

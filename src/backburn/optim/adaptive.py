@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from backburn.optim.optimizer import Optimizer, Rate
@@ -25,7 +26,7 @@ class RMSprop(Optimizer):
         [2.5, -1.5]
     """
 
-    _numbers: ClassVar[Mapping[str, float | None]] = {"alpha": 1.0, "eps": None, "weight_decay": None, "momentum": 1.0}
+    _numbers: ClassVar[Mapping[str, float]] = {"alpha": 1.0, "eps": inf, "weight_decay": inf, "momentum": 1.0}
     _flags = ("centered",)
 
     def __init__(
@@ -90,7 +91,7 @@ class Adagrad(Optimizer):
     """
 
     remembers = ("sum",)
-    _numbers: ClassVar[Mapping[str, float | None]] = {"eps": None, "weight_decay": None}
+    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf}
 
     def __init__(self, lr: Rate = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0) -> None:
         super().__init__(lr)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError
 from backburn.optim.adaptive import decayed
-from backburn.optim.optimizer import Optimizer, Rate, checked
+from backburn.optim.optimizer import Optimizer, Rate
+from backburn.tensor.options import bounded
 
 
 class SGD(Optimizer):
@@ -29,7 +31,7 @@ class SGD(Optimizer):
     """
 
     _is_operation = True
-    _numbers: ClassVar[Mapping[str, float | None]] = {"momentum": 1.0, "weight_decay": None}
+    _numbers: ClassVar[Mapping[str, float]] = {"momentum": 1.0, "weight_decay": inf}
     _flags = ("nesterov",)
 
     def __init__(self, lr: Rate, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
@@ -46,7 +48,7 @@ class SGD(Optimizer):
     def _checked(self, name: str, value: Any) -> Any:
         value = super()._checked(name, value)
         if name == "nesterov" and value:
-            checked("SGD", "momentum with nesterov", self.momentum, low=1e-12)
+            bounded("SGD", "momentum with nesterov", self.momentum, above=0)
         return value
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ class Adam(Optimizer):
 
     _corrects = _is_operation = True
     _decoupled = False
-    _numbers: ClassVar[Mapping[str, float | None]] = {"eps": None, "weight_decay": None}
+    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf}
     _flags = ("amsgrad",)
 
     def __init__(
@@ -116,7 +118,8 @@ class Adam(Optimizer):
         name = type(self).__name__
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
-        return checked(name, "betas[0]", betas[0], below=1.0), checked(name, "betas[1]", betas[1], below=1.0)
+        first, second = (bounded(name, f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
+        return first, second
 
     def __repr__(self) -> str:
         options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"

@@ -25,7 +25,7 @@ from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.levels import inner_of
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import bounded
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
 
@@ -109,8 +109,7 @@ def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, Flo
         >>> clipped["a"], norm.item()
         (Tensor([0.6, 0.8], dtype=float32, backend=numpy), 5.0)
     """
-    if not 0 < number("clip_grad_norm", "max_norm", max_norm) < math.inf:
-        raise ArgumentError(f"clip_grad_norm: max_norm is a positive number, not {max_norm}")
+    bounded("clip_grad_norm", "max_norm", max_norm, above=0, below=math.inf)
     named = _named("clip_grad_norm", gradients)
     if not named:
         raise ArgumentError("clip_grad_norm: there are no gradients")
@@ -130,8 +129,7 @@ def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
         >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)
         {'a': Tensor([ 0.5 , -0.25], dtype=float32, backend=numpy)}
     """
-    if not number("clip_grad_value", "max_value", max_value) > 0:
-        raise ArgumentError(f"clip_grad_value: max_value is a positive number, not {max_value}")
+    bounded("clip_grad_value", "max_value", max_value, above=0)
     named = _named("clip_grad_value", gradients)
     return {path: gradient.clip(-max_value, max_value) for path, gradient in named.items()}
 

@@ -9,7 +9,7 @@ from typing import Any
 from backburn.base.errors import ArgumentError
 from backburn.optim.adaptive import descended
 from backburn.optim.gradients import NamedGradients, named_gradients
-from backburn.optim.optimizer import Optimizer, Rate, checked
+from backburn.optim.optimizer import Optimizer, Rate
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer
@@ -57,8 +57,7 @@ class LBFGS(Optimizer):
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "history":
-            checked("LBFGS", "history", integer("LBFGS", "history", value), low=1.0)
-            return integer("LBFGS", "history", value)
+            return integer("LBFGS", "history", value, least=1)
         return super()._checked(name, value)
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, prod
-from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -22,6 +21,7 @@ from backburn.tensor.copying import lasting
 from backburn.tensor.host import asarray
 from backburn.tensor.levels import inner_of
 from backburn.tensor.messages import describe
+from backburn.tensor.options import bounded, flags
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Optimizer(Settled):
 
     #: The names of the tensors that are remembered for each parameter.
     remembers: tuple[str, ...] = ()
-    #: The options that are numbers from 0 on, each with what it stays below, or None.
-    _numbers: ClassVar[Mapping[str, float | None]] = {}
+    #: The options that are numbers of at least 0, each with the number that it must be below.
+    _numbers: ClassVar[Mapping[str, float]] = {}
     #: The options that are True or False.
     _flags: ClassVar[tuple[str, ...]] = ()
     #: Whether the operation of a step is given its number.
@@ -116,13 +116,13 @@ class Optimizer(Settled):
             )
 
     def _checked(self, name: str, value: Any) -> Any:
-        """The value of an option as it is kept. Raises :class:`ArgumentError` for one that it cannot have."""
+        """The valid value of an option. Raises :class:`ArgumentError` for an invalid one."""
+        kind = type(self).__name__
         if name in self._numbers:
-            return checked(type(self).__name__, name, value, below=self._numbers[name])
-        if name in self._flags and not isinstance(value, bool):
-            kind = type(self).__name__
-            raise ArgumentError(f"{kind}: {name} is True or False, not {value!r}; other options come by name")
-        return checked(type(self).__name__, name, value) if name == "lr" and not callable(value) else value
+            return bounded(kind, name, value, least=0, below=self._numbers[name])
+        if name in self._flags:
+            flags(kind, **{name: value})
+        return bounded(kind, name, value, least=0, below=inf) if name == "lr" and not callable(value) else value
 
     @abstractmethod
     def _update(
@@ -220,7 +220,8 @@ class Optimizer(Settled):
         if not callable(self.lr):
             return self.lr
         rate: Any = self.lr(self.steps)
-        return checked(type(self).__name__, f"lr({self.steps})", float(rate) if hasattr(rate, "__float__") else rate)
+        rate = float(rate) if hasattr(rate, "__float__") else rate
+        return bounded(type(self).__name__, f"lr({self.steps})", rate, least=0, below=inf)
 
     def _options(self) -> dict[str, Any]:
         """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
@@ -433,16 +434,6 @@ def _gradient(x: FloatTensor, gradients: Any) -> Any:
             f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
         )
     return k.grad(x.primitive, gradients)
-
-
-def checked(optimizer: str, name: str, value: Any, low: float = 0.0, below: float | None = None) -> float:
-    """An option as a float; raises unless it is a number from ``low`` up to, and without, ``below``."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(value)
-        if low <= number < (inf if below is None else below):
-            return number
-    bounds = f"from {low:g} on" if below is None else f"from {low:g} up to and without {below:g}"
-    raise ArgumentError(f"{optimizer}: {name} is a number {bounds}, not {value!r}")
 
 
 tell(Optimizer, OPTIMIZERS)

@@ -12,9 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backburn.base.errors import ArgumentError
-from backburn.optim.optimizer import checked
-from backburn.tensor.options import integer
+from backburn.tensor.options import bounded, integer
 
 __all__ = ["Schedule", "Linear", "Cosine", "Exponential", "Step", "OneCycle", "Warmup"]
 
@@ -30,15 +28,11 @@ class Schedule:
         name = type(self).__name__
         for option, value in vars(self).items():
             if option in ("steps", "every"):
-                if integer(name, option, value) < 1:
-                    raise ArgumentError(f"{name}: {option} is a number of steps, 1 or more, not {value}")
+                integer(name, option, value, least=1)
             elif option == "share":
-                checked(name, option, value, below=1.0)
-            elif option == "after":
-                if not callable(value):
-                    checked(name, option, value)
-            else:
-                checked(name, option, value, low=1.0 if option in ("rise", "fall") else 0.0)
+                bounded(name, option, value, least=0, below=1)
+            elif not callable(value):
+                bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""

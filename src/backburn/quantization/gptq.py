@@ -27,7 +27,7 @@ from backburn.tensor.create import eye
 from backburn.tensor.decompose import cholesky, inv
 from backburn.tensor.defaults import use_backend
 from backburn.tensor.linalg import matmul
-from backburn.tensor.options import number
+from backburn.tensor.options import bounded
 from backburn.tensor.quantized import fake_quantize
 
 M = TypeVar("M", bound=Module)
@@ -155,8 +155,7 @@ def compensated(
 
 def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
     """The upper Cholesky factor of the damped Hessian's inverse, and which inputs are always 0."""
-    if not 0.0 <= number("gptq", "damping", damping) < math.inf:
-        raise ArgumentError(f"gptq: damping is a number from 0 on, not {damping!r}")
+    bounded("gptq", "damping", damping, least=0, below=math.inf)
     size = hessian.shape[0]
     with use_backend(hessian.backend):
         identity = eye(size, dtype=hessian.dtype)

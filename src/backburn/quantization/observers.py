@@ -19,7 +19,7 @@ from backburn.tensor.create import arange
 from backburn.tensor.defaults import use_backend
 from backburn.tensor.dispatch import float_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of
+from backburn.tensor.options import axis_of, bounded, integer
 from backburn.tensor.sort import quantile
 
 Range = tuple[Tensor, Tensor]
@@ -158,8 +158,7 @@ class MovingAverage(MinMax):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ArgumentError(f"MovingAverage: momentum is 0 or more and less than 1, not {self.momentum}")
+        bounded("MovingAverage", "momentum", self.momentum, least=0, below=1)
 
     def _see(self, rows: Tensor) -> None:
         low, high = rows.min(axis=1), rows.max(axis=1)
@@ -177,8 +176,7 @@ class _Sampling(Observer):
     values: Tensor | None = field(default=None, init=False)
 
     def _check_keep(self) -> None:
-        if self.keep < 2:
-            raise ArgumentError(f"{type(self).__name__}: keep is 2 values or more, not {self.keep}")
+        integer(type(self).__name__, "keep", self.keep, least=2)
 
     def _see(self, rows: Tensor) -> None:
         new = rows.shape[1]
@@ -230,8 +228,7 @@ class Percentile(_Sampling):
 
     def __post_init__(self) -> None:
         self._check_keep()
-        if not 50 < self.percent <= 100:
-            raise ArgumentError(f"Percentile: percent lies above 50 and up to 100, and is {self.percent}")
+        bounded("Percentile", "percent", self.percent, above=50, most=100)
 
     def _range(self, scheme: QuantizedDType) -> Range:
         values, part = self._kept(), self.percent / 100
@@ -262,10 +259,8 @@ class MSE(_Sampling):
 
     def __post_init__(self) -> None:
         self._check_keep()
-        if self.candidates < 1 or not 0 < self.least <= 1:
-            raise ArgumentError(
-                f"MSE: at least one candidate, from 1 down to a fraction above 0: {self.candidates}, {self.least}"
-            )
+        integer("MSE", "candidates", self.candidates, least=1)
+        bounded("MSE", "least", self.least, above=0, most=1)
 
     def _see(self, rows: Tensor) -> None:
         super()._see(rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import binary, call, float_operand, tensor_operand, unary
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, number
+from backburn.tensor.options import axis_of, bounded, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -161,9 +161,8 @@ def celu(x: Tensor, /, alpha: float = 1.0) -> FloatTensor:
         >>> celu(bb.asarray([-1000.0, 2.0]), 0.5).tolist()
         [-0.5, 2.0]
     """
-    if not number("celu", "alpha", alpha) > 0:
-        raise ArgumentError(f"celu: alpha is a number above 0, not {alpha!r}. Operand: {describe((x,))}")
-    return call("celu", float_operand("celu", x), alpha=float(alpha))
+    alpha = bounded("celu", "alpha", alpha, above=0, of=(x,))
+    return call("celu", float_operand("celu", x), alpha=alpha)
 
 
 def selu(x: Tensor, /) -> FloatTensor:
@@ -260,11 +259,8 @@ def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
         >>> softshrink(bb.asarray([-2.0, 0.25, 2.0])).tolist()
         [-1.5, 0.0, 1.5]
     """
-    limit = number("softshrink", "threshold", threshold)
-    if not limit >= 0:
-        words = f"threshold is a number of at least 0, not {limit!r}"
-        raise ArgumentError(f"softshrink: {words}. Operand: {describe((x,))}")
-    return call("softshrink", float_operand("softshrink", x), threshold=limit)
+    threshold = bounded("softshrink", "threshold", threshold, least=0, of=(x,))
+    return call("softshrink", float_operand("softshrink", x), threshold=threshold)
 
 
 def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:

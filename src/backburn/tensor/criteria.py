@@ -11,10 +11,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import DType, float16, float32, int64
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, integer, number, one_of
+from backburn.tensor.options import axis_of, bounded, integer, number, one_of
 from backburn.tensor.shape import broadcast_arrays
 
 if TYPE_CHECKING:
@@ -78,12 +78,6 @@ def _huber(difference: Any, delta: float) -> Any:
     return inside * (difference - inside * 0.5)
 
 
-def _threshold(name: str, option: str, value: float) -> float:
-    if not number(name, option, value) > 0:
-        raise ArgumentError(f"{name}: {option} is a number above 0, not {value!r}")
-    return float(value)
-
-
 def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str = "mean") -> FloatTensor:
     """``d**2 / 2`` for differences ``d`` up to ``delta``, else ``delta * (|d| - delta / 2)``. After Huber (1964).
 
@@ -94,7 +88,7 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
     name = "huber_loss"
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
-    return _reduce(name, _huber(x - targets, _threshold(name, "delta", delta)), reduction, dtype)
+    return _reduce(name, _huber(x - targets, bounded(name, "delta", delta, above=0)), reduction, dtype)
 
 
 def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -109,11 +103,10 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
     name = "smooth_l1_loss"
     (x, targets), dtype = _operands(name, x, targets)
     _same_shape(name, x, targets)
-    if not number(name, "beta", beta) >= 0:
-        raise ArgumentError(f"{name}: beta is 0 or more, not {beta!r}")
+    beta = bounded(name, "beta", beta, least=0)
     if beta == 0:
         return _reduce(name, call("abs", x - targets), reduction, dtype)
-    return _reduce(name, _huber(x - targets, float(beta)) * (1.0 / beta), reduction, dtype)
+    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
 
 
 # ---- margins ----
@@ -369,8 +362,9 @@ def gaussian_nll_loss(
             f"{name}: the variance has the shape of the predictions, or length 1 where it is shared. "
             f"Operands: {describe((x, targets, variance))}"
         )
-    bounded = call("where", variance > _threshold(name, "eps", eps), variance, float(eps))
-    losses = (bounded.log() + (x - targets).square() / bounded) * 0.5
+    limit = bounded(name, "eps", eps, above=0)
+    variance = call("where", variance > limit, variance, limit)
+    losses = (variance.log() + (x - targets).square() / variance) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
     return _reduce(name, losses, reduction, dtype)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.base.errors import ArgumentError
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
 from backburn.tensor.dispatch import Scalar, binary, call, promoted, tensor_operand
 from backburn.tensor.host import asarray
-from backburn.tensor.options import number
+from backburn.tensor.options import bounded
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -120,8 +119,8 @@ def allclose(
 
 def _check_tolerances(name: str, rtol: Any, atol: Any) -> None:
     for option, value in (("rtol", rtol), ("atol", atol)):
-        if not is_tensor(value) and not number(name, option, value) >= 0:
-            raise ArgumentError(f"{name}: {option} is 0 or more, not {value!r}")
+        if not is_tensor(value):
+            bounded(name, option, value, least=0)
 
 
 # ---- what a number is ----

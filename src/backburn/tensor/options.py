@@ -1,7 +1,12 @@
-"""Validation of options: numbers, choices, axes and shapes, as users write them and as the contract takes them."""
+"""Validation of options: numbers, choices, axes and shapes, from what users write to what the contract takes.
+
+Each function takes the names of the called function and of the option, for its error message, and returns the valid
+value. Raises :class:`ArgumentError`, or :class:`AxisError` and :class:`ShapeError` for axes and shapes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -18,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> float:
-    """An option that is a Python number; a tensor is refused, whose gradient would be lost.
+    """An option that is a Python number; tensors are refused, because their gradient would be lost.
 
-    An error names the operands ``of`` the call, if any are given; so it is with :func:`one_of`.
+    ``of`` are the operands of the call, for the error message; so in the other functions here.
     """
     found = None if is_tensor(value) else scalar_of(value)
     if found is None:
@@ -32,23 +37,62 @@ def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> flo
     return found
 
 
-def integer(name: str, option: str, value: Any) -> int:
-    """An option that is one integer, of any kind."""
+def bounded(
+    name: str,
+    option: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    of: Sequence[Any] = (),
+) -> float:
+    """:func:`number` between bounds, which ``least`` and ``most`` include; ``below=math.inf`` asks for a finite one."""
+    found = number(name, option, value, of=of)
+    if (
+        not isinstance(value, bool)
+        and (above is None or found > above)
+        and (least is None or found >= least)
+        and (most is None or found <= most)
+        and (below is None or found < below)
+    ):
+        return float(found)
+    bounds = {"above": above, "of at least": least, "of at most": most, "below": None if below == math.inf else below}
+    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    if least is not None and most is not None:
+        words = f"from {least:g} to {most:g}"
+    kind = "a finite number" if below == math.inf else "a number"
+    raise ArgumentError(f"{name}: {option} is {kind} {words}, not {describe((value,))}{beside(of)}")
+
+
+def integer(name: str, option: str, value: Any, *, least: int | None = None) -> int:
+    """An option that is one integer, of any kind, and not below ``least``."""
     try:
         if value.__class__ is not bool:
-            return index(value)
+            found = index(value)
+            if least is None or found >= least:
+                return found
     except TypeError:
         pass
-    raise ArgumentError(f"{name}: {option} is an integer, not {describe((value,)) or None}")
+    bound = "" if least is None else f" of at least {least}"
+    raise ArgumentError(f"{name}: {option} is an integer{bound}, not {describe((value,)) or None}")
+
+
+def flags(name: str, **options: Any) -> None:
+    """Options that are True or False; anything else was probably meant for another parameter."""
+    for option, value in options.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{name}: {option} is True or False, not {value!r}; other options come by name")
 
 
 def beside(operands: Sequence[Any]) -> str:
-    """The operands of a call whose option is wrong, if they are given, as the end of a message."""
-    return f". Operands: {describe(operands)}" if operands else ""
+    """The end of an error message: the operands of the call, if any."""
+    return f". Operand{'s' * (len(operands) > 1)}: {describe(operands)}" if operands else ""
 
 
 def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequence[Any] = ()) -> Any:
-    """An option that is one of several words (or numbers)."""
+    """An option that is one of the ``known`` strings or numbers."""
     known = list(known)
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in known:
         return value
@@ -57,7 +101,7 @@ def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequ
 
 
 def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
-    """One integer or several, of any kind, as a tuple; an error of ours for anything else."""
+    """One integer or several, of any kind, as a tuple."""
     try:
         return tuple(map(index, value)) if value.__class__ in (tuple, list) else (index(value),)
     except TypeError:

@@ -351,7 +351,7 @@ def normal(
     where = place_of(backend, device)
     x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
     if not is_tensor(std) and _number("normal", std) < 0.0:
-        raise ArgumentError(f"normal: std is a number from 0 on, not {std!r}")
+        raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
     if is_tensor(std) or _number("normal", std) != 1.0:
         x = binary("mul", x, std if is_tensor(std) else _number("normal", std))
     if is_tensor(mean) or _number("normal", mean) != 0.0:

@@ -14,7 +14,7 @@ from backburn.base.dtypes import int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import integer, number
 from backburn.tensor.reduce import accumulated
 from backburn.tensor.wrapping import is_tensor
 
@@ -135,7 +135,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     places: Any = tensor_operand("bincount", x)
     if places.dtype.kind != "int":
         raise DTypeError(f"bincount: counts integers; cast with astype('int64'). Operand: {describe((x,))}")
-    least = _at_least("bincount", "minlength", minlength, 0)
+    least = integer("bincount", "minlength", minlength, least=0)
     if places.ndim != 1:
         raise ShapeError(f"bincount: takes a vector. Operand: {describe((x,))}")
     length = 0
@@ -144,13 +144,6 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
             raise OutOfRangeError(f"bincount: there is a negative number. Operand: {describe((x,))}")
         length = int(places.max().item()) + 1
     return _counted("bincount", cast(places, int64), weights, max(length, least))
-
-
-def _at_least(name: str, option: str, value: Any, least: int) -> int:
-    """An option that is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {value!r}")
-    return value
 
 
 def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
@@ -223,7 +216,7 @@ def _edges(x: Any, bins: Any, ends: Any) -> Any:
         if edges.ndim != 1 or edges.size < 2 or bool((edges[1:] < edges[:-1]).any()):
             raise ArgumentError(f"histogram: edges are at least two numbers in rising order, not {describe((bins,))}")
         return edges
-    count = _at_least("histogram", "bins", bins, 1)
+    count = integer("histogram", "bins", bins, least=1)
     if ends is None:
         low, high = (float(x.min().item()), float(x.max().item())) if x.size else (0.0, 1.0)
     else:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float32
-from backburn.base.errors import ArgumentError, DTypeError
+from backburn.base.errors import DTypeError
 from backburn.tensor.defaults import as_backend, default_dtype
 from backburn.tensor.dispatch import call, cast, made
 from backburn.tensor.options import dtype_or_default, integer
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 def points(name: str, option: str, value: Any, default: int | None = None, least: int = 1) -> int:
     """A number of points, at least ``least``; None stands for the default, if there is one."""
-    if value is None and default is not None:
-        return default
-    count = integer(name, option, value)
-    if count < least:
-        raise ArgumentError(f"{name}: {option} is an integer of at least {least}, not {count}")
-    return count
+    return default if value is None and default is not None else integer(name, option, value, least=least)
 
 
 def float_dtype(name: str, dtype: Any) -> DType:

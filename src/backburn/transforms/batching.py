@@ -17,7 +17,7 @@ from backburn.tensor.classes import Tensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.levels import common_backend, levels_between, lift
 from backburn.tensor.messages import describe
-from backburn.tensor.options import one_of
+from backburn.tensor.options import integer, one_of
 from backburn.transforms.levels import check_function, level_below, lowered
 
 Function = Callable[..., Any]
@@ -69,8 +69,8 @@ def vmap(
         refuse(vmap, surplus, wrong)
     one_of("vmap", "randomness", randomness, RANDOMNESS)
     one_of("vmap", "on_fallback", on_fallback, ON_FALLBACK)
-    if axis_size is not None and (not _is_axis(axis_size) or axis_size < 0):
-        raise ArgumentError(f"vmap: axis_size is an integer from 0 on, not {axis_size!r}")
+    if axis_size is not None:
+        axis_size = integer("vmap", "axis_size", axis_size, least=0)
     if not (in_axes is None or _is_axis(in_axes) or isinstance(in_axes, (tuple, list))):
         raise ArgumentError(f"vmap: in_axes is an integer or a tuple with an entry for each argument, not {in_axes!r}")
     if f is None:

@@ -10,7 +10,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.host import asarray, fixed_noise
 from backburn.tensor.levels import innermost
-from backburn.tensor.options import integer, number
+from backburn.tensor.options import bounded, integer
 from backburn.transforms.derivatives import jvp, vjp
 from backburn.transforms.levels import check_function, float_leaves, is_no_float
 
@@ -36,11 +36,9 @@ def check_grads(
     check_function("check_grads", f)
     if args.__class__ is not tuple:
         raise ArgumentError("check_grads: args is a tuple with an entry for each argument: check_grads(f, (x,))")
-    if integer("check_grads", "the order", order) < 1:
-        raise ArgumentError(f"check_grads: the order is 1 or more, not {order!r}")
-    for name, value in (("tolerance", tolerance), ("step", step)):
-        if not number("check_grads", name, value) > 0.0:
-            raise ArgumentError(f"check_grads: {name} is a number above 0, not {value!r}")
+    integer("check_grads", "the order", order, least=1)
+    bounded("check_grads", "tolerance", tolerance, above=0)
+    bounded("check_grads", "step", step, above=0)
     given: Any = modes
     for mode in given if isinstance(given, Iterable) and not isinstance(given, str) else (given,):
         if mode not in ("reverse", "forward"):
