@@ -132,6 +132,20 @@ def test_quantile() -> None:
             bb.quantile(x, q)
 
 
+@pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)"])
+def test_quantiles_lie_between_their_neighbours(spec: str) -> None:
+    q = np.linspace(0.0, 1.0, 41).tolist()
+    with bb.use_backend(spec):
+        for value in (0.1, -29.3, 1e-3):
+            assert set(bb.full((4,), value, dtype="float64").quantile(q).tolist()) == {value}
+        drawn = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+        found = bb.asarray(drawn).quantile(q, axis=1).numpy()
+        assert (np.diff(found, axis=0) >= 0).all()
+        ends = bb.asarray([-math.inf, -1e308, 1e308, math.inf], dtype="float64")
+        assert ends.quantile([0.1, 0.5, 0.9]).tolist() == [-math.inf, 0.0, math.inf]
+        np.testing.assert_allclose(ends[1:3].quantile([0.1, 0.9]).numpy(), [-0.8e308, 0.8e308])
+
+
 @pytest.mark.parametrize("power", [0, 1, 2, 3, 0.5, -1, math.inf, -math.inf])
 def test_vector_norm(power: float) -> None:
     x = bb.asarray(REAL, dtype="float64")

@@ -104,10 +104,19 @@ def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bo
     line = np.partition(line, sorted({length - 1, *above, *(below for below, _ in positions)}), axis=-1)
     result = np.empty((len(positions), *line.shape[:-1]), line.dtype)
     for i, (below, part) in enumerate(positions):
-        result[i] = line[..., below] * (1.0 - part) + line[..., below + 1] * part if part else line[..., below]
+        result[i] = _between(line[..., below], line[..., below + 1], part) if part else line[..., below]
     result[:, np.isnan(line[..., -1])] = math.nan
     shape = result_shape(x, axis, keepdims)
     return narrowed(result, x).reshape((len(q), *shape) if isinstance(q, tuple) else shape)
+
+
+def _between(below: Array, above: Array, part: float) -> Array:
+    weighted = below * (1.0 - part) + above * part
+    if part == 0.5:
+        return weighted
+    gap = above - below
+    near = below + gap * part if part < 0.5 else above - gap * (1.0 - part)
+    return np.where(np.isfinite(gap), near, weighted)
 
 
 class _Moves:

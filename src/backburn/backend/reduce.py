@@ -259,10 +259,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             return self.take(line, self.full((1,), place, int64), last)
 
         bad = self.isnan(at(length - 1))
-        found = [
-            self.add(self.mul(at(below), 1.0 - part), self.mul(at(below + 1), part)) if part else at(below)
-            for below, part in positions
-        ]
+        found = [_between(self, at(below), at(below + 1), part) if part else at(below) for below, part in positions]
         values = [self.reshape(self.where(bad, math.nan, value), (1, *line.shape[:-1])) for value in found]
         joined = self.concat(values, 0) if values else self.full((0, *line.shape[:-1]), 0.0, self.dtype(x))
         shape = result_shape(x, axis, keepdims)
@@ -301,6 +298,16 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         top = self.where(self.isinf(top), 0.0, top)
         total = self.sum(self.exp(self.sub(wide, top)), axis, True)
         return self.cast(self.reshape(self.add(self.log(total), top), shape), self.dtype(x))
+
+
+def _between(k: Any, below: Any, above: Any, part: float) -> Any:
+    """What lies at ``part`` of the way: never outside of the two, and hence theirs where they are equal."""
+    weighted = k.add(k.mul(below, 1.0 - part), k.mul(above, part))
+    if part == 0.5:  # halves are exact
+        return weighted
+    gap = k.sub(above, below)
+    near = k.add(below, k.mul(gap, part)) if part < 0.5 else k.sub(above, k.mul(gap, 1.0 - part))
+    return k.where(k.isfinite(gap), near, weighted)
 
 
 def _norm(k: Any, size: Any, axis: Axes, ord: float) -> Any:
