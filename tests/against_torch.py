@@ -9,6 +9,12 @@ import numpy as np
 
 import backburn as bb
 
+GENERATOR = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return GENERATOR.normal(size=shape)
+
 
 def agrees(model: Any, theirs: Callable[..., Any], *arrays: Any) -> None:
     """``model``, a module or a function, against ``theirs``, which is given the parameters by path and the inputs.

@@ -47,6 +47,12 @@ def cupy() -> Iterator[Any]:
         yield module
 
 
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """PyTorch, where it is installed."""
+    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+
+
 @pytest.fixture(params=[(1, True), (2, True), (2, False)], ids=["one thread", "two threads", "NumPy alone"])
 def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The ways in which the NumPy backend computes on large arrays, one after the other."""

@@ -7,23 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.against_torch import agrees
+from tests.against_torch import GENERATOR, agrees, normal
 
 import backburn as bb
 from backburn import nn
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 
-GENERATOR = np.random.default_rng(0)
 ANY: Any = nn
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
-
-
-def normal(*shape: int) -> Any:
-    return GENERATOR.normal(size=shape)
 
 
 def in_float64(model: Any) -> Any:

@@ -18,11 +18,6 @@ GENERATOR = np.random.default_rng(0)
 HALF: Any = 1.5
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
-
-
 def normal(*shape: int) -> Any:
     return GENERATOR.normal(size=shape)
 

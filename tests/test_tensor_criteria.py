@@ -19,11 +19,6 @@ SIGNS = np.where(X > 0, 1.0, -1.0)
 COUNTS = GENERATOR.integers(0, 6, (6, 4)).astype(np.float64)
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
-
-
 CASES: list[tuple[str, str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("huber_loss", "huber_loss", (X, 3 * Y), {"delta": 0.7}, {"delta": 0.7}),
     ("smooth_l1_loss", "smooth_l1_loss", (X, 3 * Y), {"beta": 0.5}, {"beta": 0.5}),

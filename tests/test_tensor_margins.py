@@ -21,11 +21,6 @@ LISTS = np.array([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3], [2, -1, -1, 99], [
 WEIGHT = np.array([1.0, 2.0, 0.5, 0.0])
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
-
-
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("ord", "margin"), [(1, 1.0), (2, 1.0), (1, 0.3), (2, 2.0)])

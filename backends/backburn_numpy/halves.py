@@ -1,6 +1,7 @@
-"""NumPy: 16-bit floats, which are computed in float32.
+"""NumPy: 16-bit floats, which are converted to float32 for computing.
 
-NumPy converts them one by one, inside of each function of theirs, too; compiled kernels do so by vectors.
+NumPy converts elements one at a time, also inside its own functions on float16; the compiled kernels use vector
+instructions.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ Array = Any
 
 FLOAT16 = np.dtype(np.float16)
 
-#: From so many elements on a second thread pays.
+#: The number of elements from which a second thread pays.
 SHARED = 1 << 16
 
 
 def is_half(x: Array) -> bool:
-    """Whether ``x`` holds 16-bit floats; bfloat16 is of no kind that NumPy knows."""
+    """Whether ``x`` holds 16-bit floats. (The kind of bfloat16 is none of NumPy's own.)"""
     return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
 
 
+def wide_dtype(x: Array) -> np.dtype[Any]:
+    """The dtype to compute in: float32 for 16-bit floats, else that of ``x``."""
+    return FLOAT32 if is_half(x) else x.dtype
+
+
 def widened(x: Array) -> Array:
-    """``x``, or a 16-bit float in float32; what is absent stays absent."""
+    """``x``, with 16-bit floats as float32; None stays None."""
     return x if x is None or not is_half(x) else converted(x, FLOAT32)
 
 
@@ -40,7 +46,7 @@ def narrowed(result: Array, like: Array) -> Array:
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """``x``, of 16-bit floats or of float32, in one of these dtypes."""
+    """``x`` converted between 16-bit floats and float32."""
     if x.dtype == dtype:
         return x
     if _kernel(x, dtype) is None:
@@ -64,7 +70,7 @@ def fill(out: Array, x: Array) -> None:
 
 
 def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
-    """The kernel that converts ``x``; None where there is none, or of no use."""
+    """The kernel that converts ``x``; None if there is none or it would not pay."""
     if x.size < compiled.SMALL or not x.flags.c_contiguous:
         return None
     if dtype == FLOAT32 and is_half(x):

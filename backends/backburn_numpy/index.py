@@ -13,8 +13,7 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn_numpy import compiled
 from backburn_numpy.blocks import WORTH
-from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.halves import is_half, narrowed
+from backburn_numpy.halves import narrowed, wide_dtype
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.quantize import QuantizedArray, plain
 from backburn_numpy.threads import for_parts
@@ -55,7 +54,7 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
 
 
 def gather_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
-    out = _zeros(shape, _sum_dtype(grad))
+    out = _zeros(shape, wide_dtype(grad))
     _scatter_add(out, indices, grad, axis)
     return narrowed(out, grad)
 
@@ -69,7 +68,7 @@ def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "as
         return out
     if mode != "add":
         raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-    out = _copy(x, _sum_dtype(x))
+    out = _copy(x, wide_dtype(x))
     _scatter_add(out, indices, values, axis)
     return narrowed(out, x)
 
@@ -79,7 +78,7 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     if ufunc is None:
         raise ArgumentError(f"scatter_reduce: the mode is one of mul, min, max, not {mode!r}")
     scattered(x.shape, indices.shape, shape_or_none(values), axis=axis)
-    out = _copy(x, _sum_dtype(x))
+    out = _copy(x, wide_dtype(x))
     ufunc.at(out, _grid(indices, axis), values)
     return narrowed(out, x)
 
@@ -98,14 +97,14 @@ def take(x: Array, indices: Array, /, axis: int) -> Array:
 
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
-    out = _zeros(shape, _sum_dtype(grad))
+    out = _zeros(shape, wide_dtype(grad))
     _add_entries(out, indices.reshape(-1), grad, axis)
     return narrowed(out, grad)
 
 
 def index_add(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
     added(x.shape, indices.shape, shape_or_none(values), axis=axis)
-    out = _copy(x, _sum_dtype(x))
+    out = _copy(x, wide_dtype(x))
     _add_entries(out, indices, values, axis)
     return narrowed(out, x)
 
@@ -156,11 +155,6 @@ def _zeros(shape: Shape, dtype: Any) -> Array:
     flat = out.reshape(-1)
     for_parts(lambda start, stop: flat[start:stop].fill(0), flat.size)
     return out
-
-
-def _sum_dtype(x: Array) -> Any:
-    """The dtype to add up in: float32 for 16-bit floats."""
-    return FLOAT32 if is_half(x) else x.dtype
 
 
 def _in_range(indices: Array, length: int) -> Array:

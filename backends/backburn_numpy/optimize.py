@@ -14,7 +14,7 @@ import numpy as np
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ShapeError
 from backburn_numpy.blocks import in_parts
-from backburn_numpy.halves import is_half, widened
+from backburn_numpy.halves import wide_dtype, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
@@ -56,7 +56,7 @@ def sgd_step(
     block = PLAIN_BLOCK if moving is None else BLOCK
 
     def work(start: int, stop: int) -> None:
-        change, moved = np.empty((2, min(block, stop - start)), np.float32 if is_half(param) else param.dtype)
+        change, moved = np.empty((2, min(block, stop - start)), wide_dtype(param))
         for i in range(start, stop, block):
             n = min(block, stop - i)
             part, t, s = slice(i, i + n), change[:n], moved[:n]
@@ -95,7 +95,7 @@ def adam_step(
     result = empty(param.shape, param.dtype)
     first, second = (a if donate and _writable(a) else empty(param.shape, param.dtype) for a in (m, v))
     arrays = result, first, second, param, grad, m, v
-    width = np.dtype(np.float32) if param.dtype.itemsize == 2 else param.dtype
+    width = wide_dtype(param)
     coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
     betas = beta1, 1.0 - beta1, beta2, 1.0 - beta2
     if in_parts("adam_step", arrays, result.size, None, rate, floor, *betas, coupled, shrink):

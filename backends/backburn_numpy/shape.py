@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from backburn.backend import quantized_moves
 from backburn.backend.layout import joined, overlapped, padded, stacked, tiled, windows
 from backburn_numpy import memory
-from backburn_numpy.halves import narrowed
+from backburn_numpy.halves import narrowed, wide_dtype
 from backburn_numpy.quantize import QuantizedArray, plain
 
 Array = Any
@@ -93,7 +93,7 @@ def sliding_window(x: Array, /, size: Shape, stride: Shape, axis: Shape, dilatio
 
 def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation: Shape) -> Array:
     shape = overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
-    total = memory.empty(shape, np.dtype(np.float32) if x.itemsize == 2 else x.dtype)
+    total = memory.empty(shape, wide_dtype(x))
     total.fill(0)
     key: list[Any] = [slice(None)] * total.ndim
     for offsets in itertools.product(*(range(n) for n in x.shape[total.ndim :])):
