@@ -221,7 +221,7 @@ def test_eigenvalues_by_a_triangle() -> None:
         slope = gradient(lambda t, UPLO=UPLO: bb.linalg.eigvalsh(t, UPLO=UPLO)[..., 0], SQUARE)  # type: ignore[misc]
         assert (slope[:, read == 0] == 0).all()
         bb.check_grads(partial(bb.linalg.eigvalsh, UPLO=UPLO), (tensor(SQUARE),), order=2)
-    with pytest.raises(ArgumentError, match=r"eigh: UPLO is one of 'L', 'U', not 'l'. Operands: float64\[2,4,4\]"):
+    with pytest.raises(ArgumentError, match=r"eigh: UPLO is one of 'L', 'U', not 'l'. Operand: float64\[2,4,4\]"):
         bb.linalg.eigh(tensor(SQUARE), UPLO="l")
     with pytest.raises(ShapeError, match=r"eigvalsh: the matrices must be square"):
         bb.linalg.eigvalsh(tensor(TALL), UPLO="U")

@@ -50,22 +50,26 @@ from backburn.tensor.conv import conv, conv_transpose, deform_conv2d
 from backburn.tensor.criteria import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cosine_similarity,
     ctc_loss,
     gaussian_nll_loss,
-    hinge_embedding_loss,
-    hinge_loss,
     huber_loss,
     kl_div_loss,
     poisson_nll_loss,
     smooth_l1_loss,
-    triplet_margin_loss,
-)  # fmt: skip
+)
 from backburn.tensor.dispatch import call, float_operand, promoted_present, tensor_operand
 from backburn.tensor.functions import tanh
 from backburn.tensor.loss import cross_entropy, l1_loss, mse_loss, nll_loss
-from backburn.tensor.margins import multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss
+from backburn.tensor.margins import (
+    cosine_embedding_loss,
+    cosine_similarity,
+    hinge_embedding_loss,
+    hinge_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    triplet_margin_loss,
+)
 from backburn.tensor.messages import explain
 from backburn.tensor.normalize import (
     batch_norm,

@@ -1,8 +1,8 @@
-"""Tensor functions: more losses, as compositions of the other functions; see :mod:`backburn.tensor.loss`.
+"""Tensor functions: losses composed of other functions; :mod:`backburn.tensor.loss` has those that are operations.
 
-Predictions and targets have one shape and never broadcast, which raises :class:`ShapeError`. ``reduction`` is
-``"mean"``, ``"sum"`` or ``"none"`` (a loss for each element, or for each example where the docstring says so); others
-raise :class:`ArgumentError`. 16-bit floats are computed in float32 and cast back.
+Predictions and targets must have the same shape; they never broadcast. ``reduction`` is ``"mean"``, ``"sum"`` or
+``"none"`` (a loss for each element, or for each example where the docstring says so). Raises :class:`ShapeError` and
+:class:`ArgumentError` otherwise. 16-bit floats are computed in float32, and the result is cast back.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ from backburn.base.dtypes import DType, float16, float32, int64
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, bounded, integer, number, one_of
-from backburn.tensor.shape import broadcast_arrays
+from backburn.tensor.options import bounded, integer, number, one_of
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
-    "ctc_loss", "gaussian_nll_loss", "hinge_embedding_loss", "hinge_loss", "huber_loss", "kl_div_loss",
-    "poisson_nll_loss", "smooth_l1_loss", "triplet_margin_loss",
-]  # fmt: skip
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "ctc_loss",
+    "gaussian_nll_loss",
+    "huber_loss",
+    "kl_div_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+]
 
-#: What the logarithm of a probability is at least.
+#: The lower bound of the logarithm of a probability.
 LEAST = -100.0
-#: Below, the logarithm of a probability has the derivative that it has here, whose square is a float32 still; in
-#: float16, where it is a float16 itself.
+#: Below this probability, the derivative of the logarithm stays what it is here. Its square is a finite float32; for
+#: float16, the derivative itself is a finite float16.
 STEEP, STEEP_HALF = 1e-12, 2.0**-14
 
 
-def _operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
-    """Float tensors of one dtype, 16-bit ones in float32, and the dtype of the result. Weights may be absent (None)."""
+def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
+    """The operands as float tensors of one dtype, 16-bit ones as float32, and the dtype of the result."""
     tensors = [tensor_operand(name, x) for x in (*given, *(w for w in weights if w is not None))]
     present = promoted(name, *tensors, kinds="F")
     dtype: DType = present[0].dtype
@@ -42,23 +46,18 @@ def _operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[li
     return [*(next(values) for _ in given), *(None if w is None else next(values) for w in weights)], dtype
 
 
-def _same_shape(name: str, *operands: Any) -> None:
+def check_same_shape(name: str, *operands: Any) -> None:
     shapes = {x.shape for x in operands if x is not None}
     if len(shapes) > 1:
         raise ShapeError(f"{name}: predictions and targets must have one shape. Operands: {describe(operands)}")
 
 
-def _reduce(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
+def reduced(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
     """The losses, their mean or their sum, in ``dtype``."""
     one_of(name, "the reduction", reduction, ("none", "mean", "sum"))
     if reduction != "none":
         losses = call(reduction, losses, axis=tuple(range(losses.ndim)), keepdims=False)
     return cast(losses, dtype)
-
-
-def _relu(x: Any) -> Any:
-    """``max(x, 0)``, with derivative 0 at 0."""
-    return call("relu", x)
 
 
 def _log(x: Any, steep: float) -> Any:
@@ -86,9 +85,9 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
     [0.5, 3.5]
     """
     name = "huber_loss"
-    (x, targets), dtype = _operands(name, x, targets)
-    _same_shape(name, x, targets)
-    return _reduce(name, _huber(x - targets, bounded(name, "delta", delta, above=0)), reduction, dtype)
+    (x, targets), dtype = loss_operands(name, x, targets)
+    check_same_shape(name, x, targets)
+    return reduced(name, _huber(x - targets, bounded(name, "delta", delta, above=0)), reduction, dtype)
 
 
 def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -101,125 +100,12 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
         [0.25, 3.0]
     """
     name = "smooth_l1_loss"
-    (x, targets), dtype = _operands(name, x, targets)
-    _same_shape(name, x, targets)
+    (x, targets), dtype = loss_operands(name, x, targets)
+    check_same_shape(name, x, targets)
     beta = bounded(name, "beta", beta, least=0)
     if beta == 0:
-        return _reduce(name, call("abs", x - targets), reduction, dtype)
-    return _reduce(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
-
-
-# ---- margins ----
-
-
-def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
-    """``max(0, margin - x * target)`` for targets -1 and 1: the loss of support vector machines.
-
-    >>> import backburn as bb
-    >>> hinge_loss(bb.asarray([0.5, 2.0]), bb.asarray([-1, 1]), reduction="none").tolist()
-    [1.5, 0.0]
-    """
-    (x, targets), dtype = _operands("hinge_loss", x, targets)
-    _same_shape("hinge_loss", x, targets)
-    margin = number("hinge_loss", "margin", margin)
-    return _reduce("hinge_loss", _relu(margin - x * targets), reduction, dtype)
-
-
-def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
-    """The distance ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.
-
-    >>> import backburn as bb
-    >>> hinge_embedding_loss(bb.asarray([0.25, 0.25]), bb.asarray([1, -1]), reduction="none").tolist()
-    [0.25, 0.75]
-    """
-    name = "hinge_embedding_loss"
-    (x, targets), dtype = _operands(name, x, targets)
-    _same_shape(name, x, targets)
-    losses = call("where", targets > 0, x, _relu(number(name, "margin", margin) - x))
-    return _reduce(name, losses, reduction, dtype)
-
-
-def cosine_embedding_loss(
-    x: Tensor, y: Tensor, targets: Tensor, *, margin: float = 0.0, axis: int = -1, reduction: str = "mean"
-) -> FloatTensor:
-    """``1 - cos(x, y)`` along ``axis`` where the target is 1, ``max(0, cos(x, y) - margin)`` where it is -1.
-
-    One loss for each pair of vectors; ``targets`` has the shape of ``x`` without ``axis``. The cosine of a zero vector
-    is 0.
-
-        >>> import backburn as bb
-        >>> x, y = bb.asarray([[1.0, 0.0], [1.0, 0.0]]), bb.asarray([[2.0, 0.0], [0.0, 3.0]])
-        >>> cosine_embedding_loss(x, y, bb.asarray([1, 1]), reduction="none").tolist()
-        [0.0, 1.0]
-    """
-    name = "cosine_embedding_loss"
-    (x, y), dtype = _operands(name, x, y)
-    _same_shape(name, x, y)
-    axis = axis_of(name, x, axis)
-    cosine = _cosine(x, y, axis, 1e-8)
-    if tensor_operand(name, targets).shape != cosine.shape:
-        raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
-    losses = call("where", targets > 0, 1.0 - cosine, _relu(cosine - number(name, "margin", margin)))
-    return _reduce(name, losses, reduction, dtype)
-
-
-def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1e-8) -> FloatTensor:
-    """The cosines of the angles between vectors along ``axis``: their products over both norms.
-
-    Norms below ``eps`` count as ``eps``, so that the cosine of a zero vector is 0. ``x`` and ``y`` broadcast first,
-    and :class:`ShapeError` says where they do not.
-
-        >>> import backburn as bb
-        >>> x, y = bb.asarray([[1.0, 0.0], [3.0, 4.0]]), bb.asarray([[0.0, 2.0], [3.0, 4.0]])
-        >>> cosine_similarity(x, y).tolist()
-        [0.0, 1.0]
-    """
-    name = "cosine_similarity"
-    (x, y), dtype = _operands(name, x, y)
-    x, y = broadcast_arrays(x, y)
-    axis = axis_of(name, x, axis)
-    return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)
-
-
-def _cosine(x: Any, y: Any, axis: int, eps: float) -> Any:
-    one, other = (call("normalize", v, axis=(axis,), ord=2.0, eps=eps) for v in (x, y))
-    return (one * other).sum(axis=axis)
-
-
-def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    margin: float = 1.0,
-    ord: float = 2.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> FloatTensor:
-    """``max(0, |anchor - positive| - |anchor - negative| + margin)``, with norms of order ``ord`` over the last axis.
-
-    One loss for each triplet. With ``swap``, the negative is as far as the nearer of anchor and positive. After
-    Schroff, Kalenichenko and Philbin, FaceNet, 2015.
-
-        >>> import backburn as bb
-        >>> a, p, n = bb.asarray([[0.0]]), bb.asarray([[2.0]]), bb.asarray([[2.5]])
-        >>> triplet_margin_loss(a, p, n).item()
-        0.5
-    """
-    name = "triplet_margin_loss"
-    (anchor, positive, negative), dtype = _operands(name, anchor, positive, negative)
-    _same_shape(name, anchor, positive, negative)
-    if not anchor.ndim:
-        raise ShapeError(f"{name}: distances are over the last axis, and there is none: {describe((anchor,))}")
-
-    def distance(x: Any, y: Any) -> Any:
-        return (x - y).norm(axis=-1, ord=number(name, "ord", ord))
-
-    far = distance(anchor, negative)
-    if swap:
-        far = far.minimum(distance(positive, negative))
-    losses = _relu(distance(anchor, positive) - far + number(name, "margin", margin))
-    return _reduce(name, losses, reduction, dtype)
+        return reduced(name, call("abs", x - targets), reduction, dtype)
+    return reduced(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
 
 
 # ---- likelihoods ----
@@ -240,14 +126,14 @@ def binary_cross_entropy(
         [0.6899999976158142, 0.0]
     """
     name = "binary_cross_entropy"
-    (x, targets, weight), dtype = _operands(name, x, targets, weights=(weight,))
-    _same_shape(name, x, targets)
+    (x, targets, weight), dtype = loss_operands(name, x, targets, weights=(weight,))
+    check_same_shape(name, x, targets)
     x = call("where", call("logical_or", x < 0.0, x > 1.0), math.nan, x)
     small, steep = x < 0.5, STEEP_HALF if dtype is float16 else STEEP
     # log1p is exact for small x; for large ones the difference from 1 is.
     other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x, steep))
     losses = targets * -_log(x, steep) + (1.0 - targets) * -other
-    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)
+    return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
 def binary_cross_entropy_with_logits(
@@ -269,11 +155,11 @@ def binary_cross_entropy_with_logits(
         [0.6899999976158142, 0.0, 1000.0]
     """
     name = "binary_cross_entropy_with_logits"
-    (x, targets, weight, pos_weight), dtype = _operands(name, x, targets, weights=(weight, pos_weight))
-    _same_shape(name, x, targets)
+    (x, targets, weight, pos_weight), dtype = loss_operands(name, x, targets, weights=(weight, pos_weight))
+    check_same_shape(name, x, targets)
     positive = targets if pos_weight is None else targets * pos_weight
     losses = (1.0 - targets) * call("softplus", x) + positive * call("softplus", -x)
-    return _reduce(name, losses if weight is None else losses * weight, reduction, dtype)
+    return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
 def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reduction: str = "mean") -> FloatTensor:
@@ -288,8 +174,8 @@ def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reducti
         0.6899999976158142
     """
     name = "kl_div_loss"
-    (x, targets), dtype = _operands(name, x, targets)
-    _same_shape(name, x, targets)
+    (x, targets), dtype = loss_operands(name, x, targets)
+    check_same_shape(name, x, targets)
     probability: Any
     logarithm: Any
     if log_target:
@@ -302,7 +188,7 @@ def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reducti
         if not x.ndim:
             raise ShapeError(f"{name}: batchmean divides by the length of the first axis: {describe((x,))}")
         return cast(losses.sum() * (1.0 / max(1, x.shape[0])), dtype)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)
 
 
 def poisson_nll_loss(
@@ -324,15 +210,15 @@ def poisson_nll_loss(
         1.0
     """
     name = "poisson_nll_loss"
-    (x, targets), dtype = _operands(name, x, targets)
-    _same_shape(name, x, targets)
+    (x, targets), dtype = loss_operands(name, x, targets)
+    check_same_shape(name, x, targets)
     losses = x.exp() - targets * x if log_input else x - targets * (x + number(name, "eps", eps)).log()
     if full:
         large = targets > 1
         count = call("where", large, targets, 1.0)
         stirling = count * count.log() - count + (count * (2 * math.pi)).log() * 0.5
         losses = losses + call("where", large, stirling, 0.0)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)
 
 
 def gaussian_nll_loss(
@@ -354,8 +240,8 @@ def gaussian_nll_loss(
         2.0
     """
     name = "gaussian_nll_loss"
-    (x, targets, variance), dtype = _operands(name, x, targets, variance)
-    _same_shape(name, x, targets)
+    (x, targets, variance), dtype = loss_operands(name, x, targets, variance)
+    check_same_shape(name, x, targets)
     shared = [1 if m == 1 else n for m, n in zip(variance.shape, x.shape, strict=False)]
     if variance.ndim and (variance.ndim != x.ndim or variance.shape != tuple(shared)):
         raise ShapeError(
@@ -367,7 +253,7 @@ def gaussian_nll_loss(
     losses = (variance.log() + (x - targets).square() / variance) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)
 
 
 def ctc_loss(
@@ -401,7 +287,7 @@ def ctc_loss(
     if any(t.dtype.kind != "int" for t in integers):
         raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
     targets, input_lengths, target_lengths = (cast(t, int64) for t in integers)
-    (log_probs,), dtype = _operands(name, log_probs)
+    (log_probs,), dtype = loss_operands(name, log_probs)
     try:
         losses = call("ctc", log_probs, targets, input_lengths, target_lengths, blank=integer(name, "blank", blank))
     except OutOfRangeError as cause:
@@ -414,4 +300,4 @@ def ctc_loss(
         losses = call("where", losses == math.inf, 0.0, losses)
     if one_of(name, "the reduction", reduction, ("none", "mean", "sum")) == "mean":
         losses = losses / cast(target_lengths.maximum(1), losses.dtype)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)

@@ -8,30 +8,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from backburn.base.elsewhere import missing_name
 from backburn.base.errors import LinearAlgebraError, SingularMatrixError
-from backburn.tensor.decompose import (
-    cholesky,
-    cholesky_solve,
-    det,
-    eigh,
-    eigvalsh,
-    inv,
-    lstsq,
-    lu,
-    matrix_norm,
-    matrix_power,
-    matrix_rank,
-    pinv,
-    qr,
-    slogdet,
-    solve,
-    svd,
-    svdvals,
-    triangular_solve,
-)
+from backburn.tensor.decompose import cholesky, eigh, eigvalsh, lu, qr, svd, svdvals
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
+from backburn.tensor.matrices import det, matrix_norm, matrix_power, slogdet
 from backburn.tensor.moving import diagonal, trace
 from backburn.tensor.products import cross, kron, outer
 from backburn.tensor.reduce import vector_norm
+from backburn.tensor.solve import cholesky_solve, inv, lstsq, matrix_rank, pinv, solve, triangular_solve
 
 __all__ = [
     "LinearAlgebraError",

@@ -1,6 +1,6 @@
-"""Tensor functions: losses of several classes by margins, as compositions; see :mod:`backburn.tensor.criteria`.
+"""Tensor functions: margin losses, composed of other functions; conventions as in :mod:`backburn.tensor.criteria`.
 
-Classes are along the last axis, and there is one loss for each example.
+In losses over several classes, the classes are along the last axis, and there is one loss for each example.
 """
 
 from __future__ import annotations
@@ -9,17 +9,137 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.create import arange
-from backburn.tensor.criteria import _operands, _reduce, _relu, _same_shape
+from backburn.tensor.criteria import check_same_shape, loss_operands, reduced
 from backburn.tensor.dispatch import call, cast, tensor_operand
 from backburn.tensor.index import take_along_axis
 from backburn.tensor.loss import nll_loss
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number, one_of
+from backburn.tensor.options import axis_of, number, one_of
+from backburn.tensor.shape import broadcast_arrays
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
-__all__ = ["multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss"]
+__all__ = [
+    "cosine_embedding_loss", "cosine_similarity", "hinge_embedding_loss", "hinge_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
+
+
+# ---- pairs and triplets ----
+
+
+def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """``max(0, margin - x * target)`` for targets -1 and 1: the loss of support vector machines.
+
+    >>> import backburn as bb
+    >>> hinge_loss(bb.asarray([0.5, 2.0]), bb.asarray([-1, 1]), reduction="none").tolist()
+    [1.5, 0.0]
+    """
+    (x, targets), dtype = loss_operands("hinge_loss", x, targets)
+    check_same_shape("hinge_loss", x, targets)
+    margin = number("hinge_loss", "margin", margin)
+    return reduced("hinge_loss", call("relu", margin - x * targets), reduction, dtype)
+
+
+def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
+    """The distance ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.
+
+    >>> import backburn as bb
+    >>> hinge_embedding_loss(bb.asarray([0.25, 0.25]), bb.asarray([1, -1]), reduction="none").tolist()
+    [0.25, 0.75]
+    """
+    name = "hinge_embedding_loss"
+    (x, targets), dtype = loss_operands(name, x, targets)
+    check_same_shape(name, x, targets)
+    losses = call("where", targets > 0, x, call("relu", number(name, "margin", margin) - x))
+    return reduced(name, losses, reduction, dtype)
+
+
+def cosine_embedding_loss(
+    x: Tensor, y: Tensor, targets: Tensor, *, margin: float = 0.0, axis: int = -1, reduction: str = "mean"
+) -> FloatTensor:
+    """``1 - cos(x, y)`` along ``axis`` where the target is 1, ``max(0, cos(x, y) - margin)`` where it is -1.
+
+    One loss for each pair of vectors; ``targets`` has the shape of ``x`` without ``axis``. The cosine of a zero vector
+    is 0.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([[1.0, 0.0], [1.0, 0.0]]), bb.asarray([[2.0, 0.0], [0.0, 3.0]])
+        >>> cosine_embedding_loss(x, y, bb.asarray([1, 1]), reduction="none").tolist()
+        [0.0, 1.0]
+    """
+    name = "cosine_embedding_loss"
+    (x, y), dtype = loss_operands(name, x, y)
+    check_same_shape(name, x, y)
+    axis = axis_of(name, x, axis)
+    cosine = _cosine(x, y, axis, 1e-8)
+    if tensor_operand(name, targets).shape != cosine.shape:
+        raise ShapeError(f"{name}: a target for each pair of vectors. Operands: {describe((x, y, targets))}")
+    losses = call("where", targets > 0, 1.0 - cosine, call("relu", cosine - number(name, "margin", margin)))
+    return reduced(name, losses, reduction, dtype)
+
+
+def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1e-8) -> FloatTensor:
+    """The cosines of the angles between vectors along ``axis``: their products over both norms.
+
+    Norms below ``eps`` count as ``eps``, so that the cosine of a zero vector is 0. ``x`` and ``y`` broadcast first,
+    and :class:`ShapeError` says where they do not.
+
+        >>> import backburn as bb
+        >>> x, y = bb.asarray([[1.0, 0.0], [3.0, 4.0]]), bb.asarray([[0.0, 2.0], [3.0, 4.0]])
+        >>> cosine_similarity(x, y).tolist()
+        [0.0, 1.0]
+    """
+    name = "cosine_similarity"
+    (x, y), dtype = loss_operands(name, x, y)
+    x, y = broadcast_arrays(x, y)
+    axis = axis_of(name, x, axis)
+    return cast(_cosine(x, y, axis, number(name, "eps", eps)), dtype)
+
+
+def _cosine(x: Any, y: Any, axis: int, eps: float) -> Any:
+    one, other = (call("normalize", v, axis=(axis,), ord=2.0, eps=eps) for v in (x, y))
+    return (one * other).sum(axis=axis)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float = 1.0,
+    ord: float = 2.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> FloatTensor:
+    """``max(0, |anchor - positive| - |anchor - negative| + margin)``, with norms of order ``ord`` over the last axis.
+
+    One loss for each triplet. With ``swap``, the negative is as far as the nearer of anchor and positive. After
+    Schroff, Kalenichenko and Philbin, FaceNet, 2015.
+
+        >>> import backburn as bb
+        >>> a, p, n = bb.asarray([[0.0]]), bb.asarray([[2.0]]), bb.asarray([[2.5]])
+        >>> triplet_margin_loss(a, p, n).item()
+        0.5
+    """
+    name = "triplet_margin_loss"
+    (anchor, positive, negative), dtype = loss_operands(name, anchor, positive, negative)
+    check_same_shape(name, anchor, positive, negative)
+    if not anchor.ndim:
+        raise ShapeError(f"{name}: distances are over the last axis, and there is none: {describe((anchor,))}")
+
+    def distance(x: Any, y: Any) -> Any:
+        return (x - y).norm(axis=-1, ord=number(name, "ord", ord))
+
+    far = distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    losses = call("relu", distance(anchor, positive) - far + number(name, "margin", margin))
+    return reduced(name, losses, reduction, dtype)
+
+
+# ---- several classes ----
 
 
 def multi_margin_loss(
@@ -41,7 +161,7 @@ def multi_margin_loss(
         0.125
     """
     name = "multi_margin_loss"
-    (x, weight), dtype = _operands(name, x, weights=(weight,))
+    (x, weight), dtype = loss_operands(name, x, weights=(weight,))
     _check_labels(name, x, labels, x.shape[:-1])
     one_of(name, "ord", ord, (1, 2))
     classes = x.shape[-1]
@@ -52,11 +172,11 @@ def multi_margin_loss(
     except OutOfRangeError as error:
         raise OutOfRangeError(f"{name}{str(error).removeprefix('nll_loss').partition('; ignore_index')[0]}") from error
     own_class = arange(classes, backend=x.backend) == labels[..., None]
-    short = _relu(x - own[..., None] + number(name, "margin", margin))
+    short = call("relu", x - own[..., None] + number(name, "margin", margin))
     losses = call("where", own_class, 0.0, short if ord == 1 else short * short).sum(-1) * (1.0 / classes)
     if weight is not None:
         losses = losses * weight.take(labels)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)
 
 
 def multilabel_margin_loss(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> FloatTensor:
@@ -71,7 +191,7 @@ def multilabel_margin_loss(x: Tensor, labels: Tensor, *, reduction: str = "mean"
         0.875
     """
     name = "multilabel_margin_loss"
-    (x,), dtype = _operands(name, x)
+    (x,), dtype = loss_operands(name, x)
     _check_labels(name, x, labels, x.shape)
     classes = x.shape[-1]
     present: Any = cast(labels != -1, labels.dtype).cumprod(-1) == 1
@@ -84,9 +204,9 @@ def multilabel_margin_loss(x: Tensor, labels: Tensor, *, reduction: str = "mean"
         raise OutOfRangeError(f"{words}. Operands: {describe((x, labels))}") from error
     is_label: Any = present[..., None] & (wanted[..., None] == arange(classes, backend=x.backend))
     counts = present[..., None] & ~is_label.any(-2)[..., None, :]
-    short = _relu(1.0 - own[..., None] + x[..., None, :])
+    short = call("relu", 1.0 - own[..., None] + x[..., None, :])
     losses = call("where", counts, short, 0.0).sum((-2, -1)) * (1.0 / classes)
-    return _reduce(name, losses, reduction, dtype)
+    return reduced(name, losses, reduction, dtype)
 
 
 def multilabel_soft_margin_loss(
@@ -101,12 +221,12 @@ def multilabel_soft_margin_loss(
         500.0
     """
     name = "multilabel_soft_margin_loss"
-    (x, targets, weight), dtype = _operands(name, x, targets, weights=(weight,))
-    _same_shape(name, x, targets)
+    (x, targets, weight), dtype = loss_operands(name, x, targets, weights=(weight,))
+    check_same_shape(name, x, targets)
     _check_classes(name, x)
     losses = targets * call("softplus", -x) + (1.0 - targets) * call("softplus", x)
     losses = losses if weight is None else losses * weight
-    return _reduce(name, losses.mean(-1), reduction, dtype)
+    return reduced(name, losses.mean(-1), reduction, dtype)
 
 
 def _check_classes(name: str, x: Any) -> None:

@@ -1,0 +1,126 @@
+"""Tensor functions: determinants, powers and norms of matrices; see :mod:`backburn.tensor.decompose`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backburn.base.errors import ArgumentError, AxisError
+from backburn.tensor.decompose import check_square, matrices, svdvals
+from backburn.tensor.dispatch import call, kind_operand, made
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, integers_of, one_of
+from backburn.tensor.shape import expand_dims, moveaxis
+from backburn.tensor.solve import inv
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+
+class SlogdetResult(NamedTuple):
+    """``sign * exp(logabsdet)`` is the determinant."""
+
+    sign: FloatTensor
+    logabsdet: FloatTensor
+
+
+def det(x: Tensor, /) -> FloatTensor:
+    """The determinant; its gradient is right at singular matrices too.
+
+    >>> import backburn as bb
+    >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
+    8.0
+    """
+    return call("det", matrices("det", x))
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
+
+    They are 0 and -inf for a singular matrix, whose gradient is NaN.
+
+        >>> import backburn as bb
+        >>> sign, logarithm = bb.linalg.slogdet(bb.asarray([[0.0, 1.0], [1.0, 0.0]]))
+        >>> sign.item(), logarithm.item()
+        (-1.0, 0.0)
+    """
+    return SlogdetResult(*call("slogdet", matrices("slogdet", x)))
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """The product of ``n`` times ``x``, of its inverse for a negative ``n``; the unit matrix for 0.
+
+    Raises :class:`ArgumentError` for an ``n`` that is no integer.
+
+        >>> import backburn as bb
+        >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()
+        [[1, 5], [0, 1]]
+    """
+    base = kind_operand("matrix_power", x, "FI")
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise ArgumentError(f"matrix_power: the exponent is an integer, not {n!r}. Operand: {describe((x,))}")
+    matrices("matrix_power", x)
+    check_square("matrix_power", base)
+    if n == 0:
+        unit = made("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
+        return call("broadcast_to", unit, shape=base.shape)
+    if n < 0:
+        base, n = inv(base), -n
+    result = None
+    while n:
+        if n % 2:
+            result = base if result is None else call("matmul", result, base)
+        n //= 2
+        base = call("matmul", base, base) if n else base
+    return result  # type: ignore[return-value]
+
+
+def matrix_norm(
+    x: Tensor, /, *, axis: Sequence[int] = (-2, -1), keepdims: bool = False, ord: float | str = "fro"
+) -> FloatTensor:
+    """A norm of the matrices whose rows and columns lie along the two axes ``axis``.
+
+    ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
+    largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
+    rows); the largest of none is 0. The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another
+    ``ord``, :class:`AxisError` for other than two axes.
+
+        >>> import backburn as bb
+        >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])
+        >>> bb.linalg.matrix_norm(x).item(), bb.linalg.matrix_norm(x, ord="nuc").item()
+        (5.0, 7.0)
+    """
+    y = matrices("matrix_norm", x)
+    pair = integers_of("matrix_norm", "axis", axis)
+    if pair != (-2, -1):
+        if len(pair) != 2:
+            raise AxisError(f"matrix_norm: axis is a pair, rows and columns, not {axis!r}. Operand: {describe((x,))}")
+        axes_of("matrix_norm", y, pair)
+        y = moveaxis(y, pair, (-2, -1))
+    rows, columns = y.ndim - 2, y.ndim - 1
+
+    def largest(norms: Any, axis: int) -> Any:
+        return call("max" if norms.shape[axis] else "sum", norms, axis=(axis,), keepdims=True)
+
+    def sums(axis: int) -> Any:
+        return call("sum", call("abs", y), axis=(axis,), keepdims=True)
+
+    def values() -> Any:
+        """The singular values; constants of a zero matrix, which would have a gradient by its arbitrary vectors."""
+        some = call("any", call("not_equal", y, 0.0), axis=(rows, columns), keepdims=True)
+        return svdvals(call("where", some, y, 0.0))
+
+    norms: dict[Any, Callable[[], Any]] = {
+        "fro": lambda: call("norm", y, axis=(rows, columns), ord=2.0, keepdims=True),
+        "nuc": lambda: call("sum", values(), axis=(rows,)),
+        2: lambda: largest(values(), rows),
+        -2: lambda: call("min", values(), axis=(rows,)),
+        1: lambda: largest(sums(rows), columns),
+        -1: lambda: call("min", sums(rows), axis=(columns,)),
+        math.inf: lambda: largest(sums(columns), rows),
+        -math.inf: lambda: call("min", sums(columns), axis=(rows,)),
+    }
+    one_of("matrix_norm", "ord", ord, norms, of=(x,))
+    result = call("reshape", norms[ord](), shape=y.shape[:-2])
+    return expand_dims(result, [a % y.ndim for a in pair]) if keepdims else result
