@@ -282,7 +282,7 @@ def test_attention_and_its_gradient(
 def test_the_forward_pass_is_done_anew_for_a_result_that_is_unknown_and_what_it_made_dies_with_it(
     k: Any, dnn: Any
 ) -> None:
-    from backburn_cupy import attend
+    from backburn_cupy import attend_fused
 
     (q, _), (key, _), (v, _), (g, _) = (heads(k, "float16", 5, 8, seed) for seed in range(4))
     y = k.scaled_dot_product_attention(q, key, v, None, None, True, 0.4, 0.0)
@@ -293,10 +293,10 @@ def test_the_forward_pass_is_done_anew_for_a_result_that_is_unknown_and_what_it_
         assert [call.operation for call in dnn.CALLS] == ["sdpa"] * (of is not y) + ["sdpa_backward"]
     for again in found[1:]:
         assert all((back(k, a) == back(k, b)).all() for a, b in zip(found[0], again, strict=True))
-    assert id(y) in attend._MADE
+    assert id(y) in attend_fused._MADE
     name = id(y)
     del y, of
-    assert name not in attend._MADE
+    assert name not in attend_fused._MADE
 
 
 def test_heads_are_not_copied_and_the_result_lies_as_they_do(k: Any, dnn: Any) -> None:

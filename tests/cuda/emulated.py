@@ -108,7 +108,7 @@ class EmulatedRunner:
 
     def __init__(self, libraries: dict[str, ctypes.CDLL], order: int = 0, processors: int = 2) -> None:
         self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors
-        self.fault = np.zeros(3, np.int64)
+        self.capability, self.fault = 80, np.zeros(3, np.int64)
         self.numbers: dict[int, Any] = {}  # what stands on the device, by place
         self.large_parameters, self.deterministic = False, False
         self.launched: list[str] = []

@@ -233,3 +233,88 @@ inline float widen(float16 x) { return emulation::of_half(x.bits); }
 inline float widen(bfloat16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
 inline void narrow(float x, float16& y) { y.bits = emulation::to_half(x); }
 inline void narrow(float x, bfloat16& y) { y.bits = emulation::to_bfloat(x); }
+
+// ---- tensor cores, and what feeds them: see tensor_cores.cuh ----
+
+namespace emulation {
+
+struct Given { unsigned a[4], b[2]; const char* row; };
+inline Given given[2][1024];  // by the lanes of a warp that multiply or load, in turns, like `slots`
+
+// What all lanes of this warp give, once they have.
+inline const Given* exchanged(const Given& mine) {
+  Given* all = given[fibers[current].shuffles++ % 2];
+  all[current] = mine;
+  wait(AT_WARP, ~0u);
+  return all + current / 32 * 32;
+}
+
+template <class T> float half_of(unsigned pair, int which) {
+  return widen(T{static_cast<unsigned short>(pair >> 16 * which)});
+}
+
+// A copy to shared memory that is under way. A GPU may make it at any time until it is awaited: where `order` is even it
+// is made at once, else as late as that.
+struct Copy {
+  void* to;
+  const void* from;
+  bool exists;
+  int group;
+  void make() const { exists ? std::memcpy(to, from, 16) : std::memset(to, 0, 16); }
+};
+inline std::vector<Copy> copies[1024];
+inline int groups[1024];
+
+}  // namespace emulation
+
+template <class T> void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, T) {
+  using namespace emulation;
+  const Given* all = exchanged({{a[0], a[1], a[2], a[3]}, {b0, b1}, nullptr});
+  int lane = current % 32;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0, row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2; k < 16; ++k)
+      c[i] += half_of<T>(all[row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2], k % 2) *
+              half_of<T>(all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
+}
+
+template <class T> unsigned packed(float low, float high, T) {
+  T l, h;
+  narrow(low, l), narrow(high, h);
+  return l.bits | unsigned(h.bits) << 16;
+}
+
+inline void load_matrices(unsigned (&r)[4], const void* row) {
+  CHECK_ALIGNED(row, 16);
+  const emulation::Given* all = emulation::exchanged({{}, {}, static_cast<const char*>(row)});
+  int lane = emulation::current % 32;
+  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], all[8 * i + lane / 4].row + lane % 4 * 4, 4);
+}
+
+inline void load_transposed(unsigned (&r)[4], const void* row) {
+  CHECK_ALIGNED(row, 16);
+  const emulation::Given* all = emulation::exchanged({{}, {}, static_cast<const char*>(row)});
+  int lane = emulation::current % 32;
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 2; ++j)
+      std::memcpy(reinterpret_cast<char*>(&r[i]) + 2 * j, all[8 * i + lane % 4 * 2 + j].row + lane / 4 * 2, 2);
+}
+
+inline void copy_ahead(void* to, const void* from, bool exists) {
+  CHECK_ALIGNED(to, 16);
+  CHECK_ALIGNED(from, 16);
+  emulation::Copy copy{to, from, exists, emulation::groups[emulation::current]};
+  if (emulation::order % 2 == 0) return copy.make();
+  emulation::copies[emulation::current].push_back(copy);
+}
+inline void end_group() { ++emulation::groups[emulation::current]; }
+template <int LEFT> void await_groups() {
+  auto& pending = emulation::copies[emulation::current];
+  int done = emulation::groups[emulation::current] - LEFT;
+  size_t kept = 0;
+  for (const auto& copy : pending)
+    if (copy.group >= done)
+      pending[kept++] = copy;
+    else
+      copy.make();
+  pending.resize(kept);
+}

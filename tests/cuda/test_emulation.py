@@ -11,6 +11,7 @@ import pytest
 from tests.cuda import emulated
 from tests.cuda.emulated import EmulatedRunner
 from tests.cuda.operands import NUMPY, check, operand
+from tests.cuda.test_attention import check as compare_attention
 
 from backburn_cupy.kernels import index, normalize, softmax
 
@@ -59,6 +60,27 @@ def test_a_race_is_found(folder: Path, barrier: str) -> None:
             normalize.layer_norm_backward(EmulatedRunner({"float32": broken}), x, x, scale, (1,), 1e-5),
             NUMPY.layer_norm_backward(x, x, scale, (1,), 1e-5),
         )
+
+
+@pytest.mark.parametrize(
+    ("order", "right", "wrong", "complaint"),
+    [
+        (1, "__syncthreads();\n      f(start,", "f(start,", "Not equal to tolerance"),
+        (0, "tile(1, turn));\n      __syncthreads();", "tile(1, turn));", "Not equal to tolerance"),
+        (1, "await_groups<1>();", "await_groups<2>();", "Not equal to tolerance"),
+        (0, "turn % 2", "0 * turn", "Not equal to tolerance"),
+        (0, "n * 16 + lane / 16 * 8 + lane % 8", "n * 16 + lane % 16", "Not equal to tolerance"),
+        (0, "STRIDE = SIZE + 8", "STRIDE = SIZE + 4", "not aligned"),
+    ],
+    ids=["early", "late", "unawaited", "overwritten", "mixed up", "misaligned"],
+)
+def test_broken_attention_is_found(folder: Path, order: int, right: str, wrong: str, complaint: str) -> None:
+    text = emulated.program("float16", ("attention",))
+    assert right in text
+    on = EmulatedRunner({"float16": emulated.build(text.replace(right, wrong), folder)}, order=order)
+    x = operand((1, 1, 200, 32), "float16")
+    with pytest.raises((AssertionError, RuntimeError), match=complaint):
+        compare_attention(on, x, x, x)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backburn_cupy.kernels.attention import SIZES
 from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 
 # The template parameters that follow the dtype, by family and kernel; none for a kernel that is no template.
@@ -10,6 +11,7 @@ _NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true"
 _ALONE = ("",)
 # What is remembered of 16-bit parameters, the first of these, may be float32.
 _TABLES = tuple(f"{state}, {size}" for state in ("{}", "float") for size in TABLES)
+_HEADS = tuple(f"{size}, {masked}" for size in SIZES for masked in ("true", "false"))
 _NO_DTYPE: tuple[str, ...] = ()
 
 KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -51,11 +53,17 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES},
     "scan": {"ssm_scan": _ALONE},
+    "attention": dict.fromkeys(("attend", "attend_backward_queries", "attend_backward_keys"), _HEADS),
 }
+
+#: The families that have kernels for 16-bit floats only.
+NARROW = ("attention",)
 
 
 def instances(family: str, c_type: str) -> list[str]:
     """The instances of a family's kernels for elements of ``c_type``."""
+    if family in NARROW and c_type in ("float", "double"):
+        return []
     found = [
         f"{kernel}<{c_type}{', ' if parameters else ''}{parameters.format(c_type)}>" if variants else kernel
         for kernel, variants in KERNELS[family].items()

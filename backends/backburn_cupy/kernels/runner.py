@@ -37,6 +37,9 @@ class Runner(Protocol):
     processors: int
     """The multiprocessors of the device."""
 
+    capability: int
+    """The architecture of the device: 90 for sm_90."""
+
     large_parameters: bool
     """Whether a kernel's parameters may take 32 KB rather than 4: from CUDA 12.1 on."""
 
@@ -79,6 +82,7 @@ class CupyRunner:
         versions = (cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion())
         self.large_parameters = min(versions) >= 12010
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+        self.capability = int(cupy.cuda.Device(device).compute_capability)  # of which CuPy knows no attributes
         self._faults = faults
         # Made now: what is made while a step is recorded belongs to the recording.
         #: The numbers of recorded steps, by place.

@@ -30,6 +30,10 @@ class Device:
     def attributes(self) -> dict[str, int]:
         return {"MultiProcessorCount": 2}
 
+    @property
+    def compute_capability(self) -> str:
+        return "80"
+
     def __enter__(self) -> Device:
         return self
 
@@ -84,7 +88,7 @@ class Stream:
         assert self.non_blocking
         assert get_current_stream() is self, "what goes to another stream is not recorded"
         assert ALLOCATORS, "memory of the recording would go to others"
-        Tape.begin()
+        Tape.begin(ALLOCATORS[-1].__self__)
 
     def end_capture(self) -> Graph:
         return Graph(*Tape.end())
@@ -164,7 +168,9 @@ class Pool:
         self.allocator = allocator
 
     def malloc(self, size: int) -> Any:
-        return self.allocator(size)
+        made = self.allocator(size)
+        made.mem.pool = self
+        return made
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         assert size == 0

@@ -1,0 +1,94 @@
+"""Launchers: attention of 16-bit floats, and its gradient, without scores in memory.
+
+Operands have four axes: (examples, heads, places, size). Not operations of the contract: :mod:`backburn_cupy.attend`
+chooses between these, cuDNN, and products.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn_cupy.kernels.geometry import ceil_div
+from backburn_cupy.kernels.runner import Runner
+from backburn_cupy.kernels.sources import c_type
+
+Array = Any
+
+#: The sizes of heads that kernels are made for: a smaller one is filled up with zeros.
+SIZES = (32, 64, 128)
+
+#: The elements that are read at once, which the size of a head must be a multiple of; the rows of a block; its threads.
+CHUNK, ROWS, THREADS = 8, 64, 128
+
+#: The first architecture that has the instructions: Ampere.
+CAPABILITY = 80
+
+#: The structure ``Attention`` of attention.cu: ten stacks of an address and four steps, two addresses, seven numbers.
+_FORM = struct.Struct("<59q2d")
+_TYPE = np.dtype([("attention", np.uint8, _FORM.size)])
+
+
+def takes(on: Runner, query: Array, value: Array) -> bool:
+    """Whether there are kernels for heads of these sizes. No axis of an operand may be empty."""
+    sizes = (query.shape[-1], value.shape[-1])
+    return (
+        on.capability >= CAPABILITY
+        and query.dtype.itemsize == 2
+        and all(n % CHUNK == 0 and n <= SIZES[-1] for n in sizes)
+    )
+
+
+class Options(NamedTuple):
+    """What becomes of scores: masks have the four axes of the scores, each in full, or are None."""
+
+    mask: Array | None
+    keep: Array | None
+    causal: bool
+    scale: float
+    dropout: float
+
+
+def attend(on: Runner, query: Array, key: Array, value: Array, out: Array, logarithms: Array, options: Options) -> None:
+    """Write the result of attention, and the logarithms (to base 2) of its weights' sums, float32."""
+    _launch(on, "attend", query.shape[2], (query, key, value, out, *4 * [None]), logarithms, None, options)
+
+
+def attend_backward(
+    on: Runner, grad: Array, query: Array, key: Array, value: Array, out: Array, logarithms: Array,
+    results: Sequence[Array], options: Options,
+) -> None:  # fmt: skip
+    """Write the gradients for queries, keys and values to ``results``."""
+    rest = ((query, key, value, out, grad, *results), logarithms, on.xp.empty(logarithms.shape, np.float32), options)
+    _launch(on, "attend_backward_queries", query.shape[2], *rest)
+    _launch(on, "attend_backward_keys", key.shape[2], *rest)
+
+
+def _launch(
+    on: Runner, kernel: str, rows: int, stacks: tuple[Array, ...], logarithms: Array, products: Array | None,
+    options: Options,
+) -> None:  # fmt: skip
+    """Launch a kernel over so many rows of each head."""
+    query, _, value = stacks[:3]
+    examples, heads, queries, size = query.shape
+    keys, width = value.shape[2:]
+    mask, keep, causal, scale, dropout = options
+    numbers = [n for stack in (*stacks, mask, keep) for n in _lies(on, stack)]
+    numbers += [on.address(logarithms), 0 if products is None else on.address(products)]
+    numbers += [heads, queries, keys, size, width, causal, mask is not None and mask.dtype.kind == "b"]
+    kept = 1.0 / (1.0 - dropout) if dropout < 1 else 0.0
+    parameters: Array = np.frombuffer(_FORM.pack(*numbers, scale, kept), _TYPE)
+    room = next(n for n in SIZES if n >= max(size, width))
+    masked = "false" if mask is None and keep is None else "true"
+    blocks = examples * heads * ceil_div(rows, ROWS)
+    on.run("attention", f"{kernel}<{c_type(query)}, {room}, {masked}>", blocks, THREADS, parameters)
+
+
+def _lies(on: Runner, stack: Array | None) -> tuple[int, ...]:
+    """The address of a stack and its steps in elements."""
+    if stack is None:
+        return (0, 0, 0, 0, 0)
+    return (on.address(stack), *(s // stack.itemsize for s in stack.strides))

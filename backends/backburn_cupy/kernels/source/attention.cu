@@ -1,0 +1,278 @@
+// Attention of 16-bit floats, and its gradient, on tensor cores: scores are made tile by tile and never written.
+//
+// A warp has 16 rows of queries (or of keys), whose sums stay in its registers, while the block goes through the other
+// side tile by tile; one tile is on its way to shared memory while the one before is worked on. After Dao,
+// FlashAttention-2, 2023. The gradient is made in two kernels, one for queries and one for keys and values: no sum is
+// split among blocks, so that equal calls give equal bits. Powers are of 2, their exponents multiplied by log2(e).
+#include "tensor_cores.cuh"
+
+constexpr int ATTENTION_WARPS = 4, ATTENTION_ROWS = 16 * ATTENTION_WARPS;  // of a block
+constexpr float LOG2E = 1.4426950408889634f;
+
+// Matrices in two axes: steps in elements. The columns of operands lie side by side; 0 is no operand.
+struct Stack { word_t at; index_t example, head, row, column; };
+
+struct Attention {
+  Stack query, key, value, out, grad, of_query, of_key, of_value, mask, keep;
+  // Floats of each query: the logarithm of the sum of its powers; the product of its result and the gradient of that.
+  word_t logarithms, products;
+  index_t heads, queries, keys, size, width, causal, mask_is_bool;
+  double scale, kept;  // `kept` is what a weight that is not dropped is multiplied by
+};
+
+// The part of a block: some rows of one matrix of the stack.
+struct Part {
+  index_t example, head, first;
+  __device__ Part(const Attention& a, index_t rows, bool last_first) {
+    index_t tiles = (rows + ATTENTION_ROWS - 1) / ATTENTION_ROWS, tile = blockIdx.x % tiles, matrix = blockIdx.x / tiles;
+    // With `causal` the last queries have most to do, and begin.
+    first = (last_first ? tiles - 1 - tile : tile) * ATTENTION_ROWS;
+    head = matrix % a.heads, example = matrix / a.heads;
+  }
+  template <class T> __device__ T* of(const Stack& s) const {
+    return reinterpret_cast<T*>(s.at) + example * s.example + head * s.head;
+  }
+  __device__ float* of_queries(const Attention& a, word_t at) const {
+    return reinterpret_cast<float*>(at) + (example * a.heads + head) * a.queries;
+  }
+};
+
+// What scores become before their power: scaled, masked, to base 2; and which weights are dropped. Without MASKED there
+// is neither a mask nor what is dropped.
+template <class T, bool MASKED> struct Masks {
+  const Attention& a;
+  const T* added = nullptr;
+  const bool *allowed = nullptr, *keep = nullptr;
+  float scale;
+  __device__ Masks(const Attention& a_, const Part& part) : a(a_), scale(float(a_.scale) * LOG2E) {
+    if (!MASKED) return;
+    if (a.mask.at && a.mask_is_bool) allowed = part.of<const bool>(a.mask);
+    if (a.mask.at && !a.mask_is_bool) added = part.of<const T>(a.mask);
+    if (a.keep.at) keep = part.of<const bool>(a.keep);
+  }
+  // Whether some pairs of a tile are none: beyond the ends, or of a query and a key after it.
+  __device__ bool cut(index_t first_query, index_t end_query, index_t end_key) const {
+    return end_query > a.queries || end_key > a.keys || (a.causal && end_key - 1 > first_query);
+  }
+  __device__ float score(float product, index_t query, index_t key, bool is_cut) const {
+    float x = product * scale;
+    if (is_cut && (query >= a.queries || key >= a.keys || (a.causal && key > query))) return -infinity(0.0f);
+    if (MASKED && allowed && !allowed[query * a.mask.row + key * a.mask.column]) return -infinity(0.0f);
+    if (MASKED && added) x += widen(added[query * a.mask.row + key * a.mask.column]) * LOG2E;
+    return x;
+  }
+  __device__ float factor(index_t query, index_t key) const {
+    if (!MASKED || !keep) return 1;
+    bool exists = query < a.queries && key < a.keys;
+    return exists && keep[query * a.keep.row + key * a.keep.column] ? float(a.kept) : 0.0f;
+  }
+};
+
+// f(the pair of columns and the element of a fragment of this thread, its row in the block's rows, its column)
+template <int COLUMNS, class F> __device__ inline void for_fragments(F f) {
+  int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int n = 0; n < COLUMNS / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f(n, i, row + i / 2 * 8, n * 8 + lane % 4 * 2 + i % 2);
+}
+
+// What the four threads of a row have, together.
+template <class F> __device__ inline float of_row(float value, F combine) {
+  value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
+  return combine(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+// The fragments of this warp's rows among the block's, by way of its tiles.
+template <class T, int SIZE>
+__device__ inline void load_rows(
+    unsigned (&a)[SIZE / 16][4], T* tiles, const T* from, const Stack& s, const Part& part, index_t rows, index_t size) {
+  load_tile<T, SIZE, ATTENTION_ROWS>(tiles, from, s.row, part.first, rows, size);
+  end_group(), await_groups<0>();
+  __syncthreads();
+  load_fragments<T, SIZE>(a, tiles + threadIdx.x / 32 * 16 * STRIDE<SIZE>);
+  __syncthreads();
+}
+
+// Two matrices of as many rows, read tile by tile: two tiles of each, since the next are copied ahead.
+template <class T, int SIZE, int COUNT> struct Pipeline {
+  T* tiles;
+  const T *first, *second;
+  index_t first_step, second_step, rows, first_size, second_size;
+
+  __device__ T* tile(int which, int turn) const { return tiles + (2 * which + turn % 2) * COUNT * STRIDE<SIZE>; }
+  __device__ void load(index_t row, int turn) const {
+    load_tile<T, SIZE, COUNT>(tile(0, turn), first, first_step, row, rows, first_size);
+    load_tile<T, SIZE, COUNT>(tile(1, turn), second, second_step, row, rows, second_size);
+    end_group();
+  }
+  // f(the row where both tiles begin, that of the first, that of the second)
+  template <class F> __device__ void run(index_t start, index_t end, F f) const {
+    if (start < end) load(start, 0);
+    for (int turn = 0; start < end; start += COUNT, ++turn) {
+      if (start + COUNT < end) {
+        load(start + COUNT, turn + 1);
+        await_groups<1>();
+      } else {
+        await_groups<0>();
+      }
+      __syncthreads();
+      f(start, tile(0, turn), tile(1, turn));
+      __syncthreads();
+    }
+  }
+};
+
+// The rows of a tile: as many as four tiles have room for in 48 KB, and sums in registers.
+template <int SIZE> constexpr int KEYS = SIZE > 64 ? 32 : 64;
+template <int SIZE> constexpr int QUERIES = SIZE > 64 ? 16 : 32;
+
+template <class T, int SIZE, bool MASKED>
+__global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend(const __grid_constant__ Attention a) {
+  constexpr int COUNT = KEYS<SIZE>;
+  __shared__ uint4 memory[4 * COUNT * STRIDE<SIZE> / 8];
+  T* tiles = reinterpret_cast<T*>(memory);
+  Part part(a, a.queries, true);
+  Masks<T, MASKED> masks(a, part);
+  int of_warp = threadIdx.x / 32 * 16;
+  unsigned query[SIZE / 16][4];
+  load_rows<T, SIZE>(query, tiles, part.of<const T>(a.query), a.query, part, a.queries, a.size);
+
+  float out[SIZE / 8][4] = {}, top[2] = {-infinity(0.0f), -infinity(0.0f)}, sum[2] = {};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.key), part.of<const T>(a.value), a.key.row, a.value.row,
+                                 a.keys, a.size, a.width};
+  index_t end = a.causal && part.first + ATTENTION_ROWS < a.keys ? part.first + ATTENTION_ROWS : a.keys;
+  pairs.run(0, end, [&](index_t first, T* keys, T* values) {
+    float weights[COUNT / 8][4] = {}, base[2];
+    multiply_by_rows<T, SIZE, COUNT>(weights, query, keys);
+    bool cut = masks.cut(part.first + of_warp, part.first + of_warp + 16, first + COUNT);
+    float most[2] = {top[0], top[1]};
+    for_fragments<COUNT>([&](int n, int i, int row, int column) {
+      weights[n][i] = masks.score(weights[n][i], part.first + row, first + column, cut);
+      most[i / 2] = fmaxf(most[i / 2], weights[n][i]);
+    });
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      most[i] = of_row(most[i], fmaxf);
+      base[i] = most[i] == -infinity(0.0f) ? 0 : most[i];
+      float factor = exp2f(top[i] - base[i]);
+      top[i] = most[i], sum[i] *= factor;
+#pragma unroll
+      for (int n = 0; n < SIZE / 8; ++n) out[n][2 * i] *= factor, out[n][2 * i + 1] *= factor;
+    }
+    for_fragments<COUNT>([&](int n, int i, int row, int column) {
+      float power = exp2f(weights[n][i] - base[i / 2]);
+      sum[i / 2] += power;
+      weights[n][i] = power * masks.factor(part.first + row, first + column);
+    });
+    multiply_by_tile<T, SIZE, COUNT>(out, weights, values);
+  });
+
+  int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float all = of_row(sum[i], Sum()), inverse = all == 0 ? 0 : 1 / all;
+    index_t row = part.first + of_warp + lane / 4 + 8 * i;
+    // Of a query that attends to nothing every power is 0, also as the gradient makes it anew.
+    if (lane % 4 == 0 && row < a.queries)
+      part.of_queries(a, a.logarithms)[row] = all == 0 ? infinity(0.0f) : top[i] + log2f(all);
+#pragma unroll
+    for (int n = 0; n < SIZE / 8; ++n) out[n][2 * i] *= inverse, out[n][2 * i + 1] *= inverse;
+  }
+  store_rows<T, SIZE>(out, tiles + of_warp * STRIDE<SIZE>, part.of<T>(a.out), a.out.row, part.first + of_warp,
+                      a.queries, a.width);
+}
+
+template <class T, int SIZE, bool MASKED>
+__global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_queries(const __grid_constant__ Attention a) {
+  constexpr int COUNT = KEYS<SIZE>;
+  __shared__ uint4 memory[4 * COUNT * STRIDE<SIZE> / 8];
+  T* tiles = reinterpret_cast<T*>(memory);
+  Part part(a, a.queries, true);
+  Masks<T, MASKED> masks(a, part);
+  int of_warp = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
+  unsigned query[SIZE / 16][4], grad[SIZE / 16][4], out[SIZE / 16][4];
+  load_rows<T, SIZE>(out, tiles, part.of<const T>(a.out), a.out, part, a.queries, a.width);
+  load_rows<T, SIZE>(grad, tiles, part.of<const T>(a.grad), a.grad, part, a.queries, a.width);
+  load_rows<T, SIZE>(query, tiles, part.of<const T>(a.query), a.query, part, a.queries, a.size);
+
+  float product[2] = {}, logarithm[2];
+#pragma unroll
+  for (int n = 0; n < SIZE / 16; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      product[i % 2] += low<T>(out[n][i]) * low<T>(grad[n][i]) + high<T>(out[n][i]) * high<T>(grad[n][i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    index_t row = part.first + of_warp + lane / 4 + 8 * i;
+    product[i] = of_row(product[i], Sum());
+    logarithm[i] = row < a.queries ? part.of_queries(a, a.logarithms)[row] : infinity(0.0f);
+    if (lane % 4 == 0 && row < a.queries) part.of_queries(a, a.products)[row] = product[i];
+  }
+
+  float of_query[SIZE / 8][4] = {};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.key), part.of<const T>(a.value), a.key.row, a.value.row,
+                                 a.keys, a.size, a.width};
+  index_t end = a.causal && part.first + ATTENTION_ROWS < a.keys ? part.first + ATTENTION_ROWS : a.keys;
+  pairs.run(0, end, [&](index_t first, T* keys, T* values) {
+    float scores[COUNT / 8][4] = {}, of_weights[COUNT / 8][4] = {};
+    multiply_by_rows<T, SIZE, COUNT>(scores, query, keys);
+    multiply_by_rows<T, SIZE, COUNT>(of_weights, grad, values);
+    bool cut = masks.cut(part.first + of_warp, part.first + of_warp + 16, first + COUNT);
+    for_fragments<COUNT>([&](int n, int i, int row, int column) {
+      index_t q = part.first + row, k = first + column;
+      float weight = exp2f(masks.score(scores[n][i], q, k, cut) - logarithm[i / 2]);
+      scores[n][i] = weight * (of_weights[n][i] * masks.factor(q, k) - product[i / 2]);
+    });
+    multiply_by_tile<T, SIZE, COUNT>(of_query, scores, keys);
+  });
+#pragma unroll
+  for (int n = 0; n < SIZE / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_query[n][i] *= float(a.scale);
+  store_rows<T, SIZE>(of_query, tiles + of_warp * STRIDE<SIZE>, part.of<T>(a.of_query), a.of_query.row,
+                      part.first + of_warp, a.queries, a.size);
+}
+
+// After attend_backward_queries, which leaves `products`.
+template <class T, int SIZE, bool MASKED>
+__global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_keys(const __grid_constant__ Attention a) {
+  constexpr int COUNT = QUERIES<SIZE>;
+  __shared__ uint4 memory[(4 * COUNT > ATTENTION_ROWS ? 4 * COUNT : ATTENTION_ROWS) * STRIDE<SIZE> / 8];
+  T* tiles = reinterpret_cast<T*>(memory);
+  Part part(a, a.keys, false);
+  Masks<T, MASKED> masks(a, part);
+  int of_warp = threadIdx.x / 32 * 16;
+  unsigned key[SIZE / 16][4], value[SIZE / 16][4];
+  load_rows<T, SIZE>(key, tiles, part.of<const T>(a.key), a.key, part, a.keys, a.size);
+  load_rows<T, SIZE>(value, tiles, part.of<const T>(a.value), a.value, part, a.keys, a.width);
+  const float *logarithms = part.of_queries(a, a.logarithms), *products = part.of_queries(a, a.products);
+
+  float of_key[SIZE / 8][4] = {}, of_value[SIZE / 8][4] = {};
+  Pipeline<T, SIZE, COUNT> pairs{tiles, part.of<const T>(a.query), part.of<const T>(a.grad), a.query.row, a.grad.row,
+                                 a.queries, a.size, a.width};
+  pairs.run(a.causal ? part.first / COUNT * COUNT : 0, a.queries, [&](index_t first, T* queries, T* grads) {
+    float scores[COUNT / 8][4] = {}, weights[COUNT / 8][4] = {};
+    multiply_by_rows<T, SIZE, COUNT>(scores, key, queries);
+    multiply_by_rows<T, SIZE, COUNT>(weights, value, grads);  // their gradients, at first
+    bool cut = masks.cut(first, first + COUNT, part.first + of_warp + 16);
+    for_fragments<COUNT>([&](int n, int i, int row, int column) {
+      index_t q = first + column, k = part.first + row;
+      bool exists = q < a.queries;
+      float factor = masks.factor(q, k);
+      float weight = exp2f(masks.score(scores[n][i], q, k, cut) - (exists ? logarithms[q] : infinity(0.0f)));
+      scores[n][i] = weight * (weights[n][i] * factor - (exists ? products[q] : 0));
+      weights[n][i] = weight * factor;
+    });
+    multiply_by_tile<T, SIZE, COUNT>(of_value, weights, grads);
+    multiply_by_tile<T, SIZE, COUNT>(of_key, scores, queries);
+  });
+#pragma unroll
+  for (int n = 0; n < SIZE / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_key[n][i] *= float(a.scale);
+  T* tile = tiles + of_warp * STRIDE<SIZE>;
+  store_rows<T, SIZE>(of_key, tile, part.of<T>(a.of_key), a.of_key.row, part.first + of_warp, a.keys, a.size);
+  __syncwarp();
+  store_rows<T, SIZE>(of_value, tile, part.of<T>(a.of_value), a.of_value.row, part.first + of_warp, a.keys, a.width);
+}

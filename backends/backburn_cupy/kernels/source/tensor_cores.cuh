@@ -1,0 +1,136 @@
+// Tensor cores of sm_80 and newer, in PTX: products of 16 x 16 and 16 x 8 matrices of 16-bit floats, added up in float,
+// by a warp; and how their operands come to shared memory and to registers.
+//
+// "Fragments" are the elements of a matrix that a thread holds, two in 32 bits. With g = lane / 4 and t = lane % 4:
+// of the left one (16 x 16), rows g and g + 8 at columns 2t, 2t + 1, then the same rows at columns 2t + 8, 2t + 9;
+// of the right one (16 x 8), rows 2t, 2t + 1, then 2t + 8, 2t + 9, at column g;
+// of the product (16 x 8), row g at columns 2t, 2t + 1, then row g + 8. (PTX ISA, mma.m16n8k16.)
+#pragma once
+#include "common.cuh"
+
+#ifndef BACKBURN_EMULATED
+#define MULTIPLY_ADD(TYPE, NAME) \
+  __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, TYPE) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 " \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
+  }
+MULTIPLY_ADD(float16, "f16")
+MULTIPLY_ADD(bfloat16, "bf16")
+
+__device__ inline unsigned packed(float low, float high, float16) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ inline unsigned packed(float low, float high, bfloat16) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ inline unsigned in_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+// Four matrices of 8 x 8: lane i tells where row i % 8 of matrix i / 8 is. Each lane gets of each matrix row g at columns
+// 2t and 2t + 1, or, transposed, rows 2t and 2t + 1 at column g.
+#define LOAD_MATRICES(FUNCTION, HOW) \
+  __device__ inline void FUNCTION(unsigned (&r)[4], const void* row) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" HOW ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(in_shared(row)) : "memory"); \
+  }
+LOAD_MATRICES(load_matrices, "")
+LOAD_MATRICES(load_transposed, ".trans")
+
+// Copies of 16 bytes to shared memory, or of zeros there, that nobody waits for; they are awaited in groups.
+__device__ inline void copy_ahead(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(in_shared(to)), "l"(from), "r"(exists ? 16 : 0)
+               : "memory");
+}
+__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups of this thread but the last LEFT are there.
+template <int LEFT> __device__ inline void await_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+#endif
+
+template <class T> __device__ inline float low(unsigned pair) { T x; x.bits = pair & 0xffff; return widen(x); }
+template <class T> __device__ inline float high(unsigned pair) { T x; x.bits = pair >> 16; return widen(x); }
+
+// ---- tiles: rows of SIZE elements in shared memory, eight more apart, so that eight rows lie in different banks ----
+
+template <int SIZE> constexpr int STRIDE = SIZE + 8;
+
+// Begin to copy COUNT rows to a tile, from row `first` of `rows` rows of `size` elements on; zeros stand for the others.
+template <class T, int SIZE, int COUNT>
+__device__ inline void load_tile(T* tile, const T* from, index_t step, index_t first, index_t rows, index_t size) {
+  constexpr int CHUNKS = SIZE / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < COUNT * CHUNKS; i += blockDim.x) {
+    int row = i / CHUNKS, column = i % CHUNKS * 8;
+    bool exists = first + row < rows && column < size;
+    copy_ahead(tile + row * STRIDE<SIZE> + column, exists ? from + (first + row) * step + column : from, exists);
+  }
+}
+
+// The fragments of 16 rows of a tile as left operands.
+template <class T, int SIZE> __device__ inline void load_fragments(unsigned (&a)[SIZE / 16][4], const T* tile) {
+  int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < SIZE / 16; ++i) load_matrices(a[i], tile + lane % 16 * STRIDE<SIZE> + i * 16 + lane / 16 * 8);
+}
+
+// c += a @ tile.T; the tile has COUNT rows
+template <class T, int SIZE, int COUNT>
+__device__ inline void multiply_by_rows(float (&c)[COUNT / 8][4], const unsigned (&a)[SIZE / 16][4], const T* tile) {
+  int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < SIZE / 16; ++i)
+#pragma unroll
+    for (int n = 0; n < COUNT / 16; ++n) {
+      unsigned b[4];
+      load_matrices(b, tile + (n * 16 + lane / 16 * 8 + lane % 8) * STRIDE<SIZE> + i * 16 + lane / 8 % 2 * 8);
+      multiply_add(c[2 * n], a[i], b[0], b[1], T());
+      multiply_add(c[2 * n + 1], a[i], b[2], b[3], T());
+    }
+}
+
+// c += a @ tile; a is given as the product that it is, of COUNT columns, and rounded here
+template <class T, int SIZE, int COUNT>
+__device__ inline void multiply_by_tile(float (&c)[SIZE / 8][4], const float (&a)[COUNT / 8][4], const T* tile) {
+  int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < COUNT / 16; ++i) {
+    const float(&l)[4] = a[2 * i], (&r)[4] = a[2 * i + 1];
+    unsigned left[4] = {packed(l[0], l[1], T()), packed(l[2], l[3], T()), packed(r[0], r[1], T()),
+                        packed(r[2], r[3], T())};
+#pragma unroll
+    for (int n = 0; n < SIZE / 16; ++n) {
+      unsigned b[4];
+      load_transposed(b, tile + (i * 16 + lane % 16) * STRIDE<SIZE> + n * 16 + lane / 16 * 8);
+      multiply_add(c[2 * n], left, b[0], b[1], T());
+      multiply_add(c[2 * n + 1], left, b[2], b[3], T());
+    }
+  }
+}
+
+// Write the 16 rows of a product, from row `first` of `rows` rows of `size` elements on, by way of a tile of this warp.
+template <class T, int SIZE>
+__device__ inline void store_rows(
+    const float (&c)[SIZE / 8][4], T* tile, T* to, index_t step, index_t first, index_t rows, index_t size) {
+  constexpr int CHUNKS = SIZE / 8;
+  int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < SIZE / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      *reinterpret_cast<unsigned*>(tile + (lane / 4 + 8 * i) * STRIDE<SIZE> + n * 8 + lane % 4 * 2) =
+          packed(c[n][2 * i], c[n][2 * i + 1], T());
+  __syncwarp();
+#pragma unroll 4
+  for (int i = lane; i < 16 * CHUNKS; i += 32) {
+    int row = i / CHUNKS, column = i % CHUNKS * 8;
+    if (first + row < rows && column < size)
+      write_whole(to + (first + row) * step + column, *reinterpret_cast<const uint4*>(tile + row * STRIDE<SIZE> + column));
+  }
+}
