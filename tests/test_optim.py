@@ -418,12 +418,17 @@ def test_bad_gradients_change_nothing() -> None:
         ({"p0": leaf(np.ones((2, 3)), backend="autodiff(autodiff(numpy))")}, BackendMismatchError, "another backend"),
         ({}, GraphError, "none of the 2 float tensors of the model has a gradient"),
         (other.sum().backward(), GraphError, "none of the 2"),
+        (other.sum(), DTypeError, r"not FloatTensor: step\(model, loss.backward\(\)\)"),
+        (None, DTypeError, "takes the gradients that backward returned, not NoneType"),
         ((leaf([1.0], backend="autodiff(autodiff(numpy))") * 2.0).sum().backward(), BackendMismatchError, "belong to"),
     ]:  # fmt: skip
         with pytest.raises(kind, match=words):
             optimizer.step(model, gradients)
         assert all(model[key] is before[key] for key in model)
     assert optimizer.steps == 0
+    plain = {"p0": leaf([1.0], backend="numpy")}
+    with pytest.raises(DTypeError, match=r"step\(model, loss.backward\(\)\)"):
+        optimizer.step(plain, plain["p0"].sum())
     with pytest.raises(ArgumentError, match="max_norm"):
         optim.clip_grad_norm({"p0": good}, 0.0)
     with pytest.raises(ArgumentError, match="no gradients"):
@@ -563,6 +568,39 @@ def test_a_tree_of_gradients_is_that_of_backward(make: Any, changed: Any) -> Non
         np.testing.assert_allclose(x1.numpy(), x2.numpy(), rtol=1e-4)
     assert first.offset is offset
     assert first.last.weight is frozen
+
+
+def test_named_gradients_of_a_tree_keep_their_derivatives() -> None:
+    """Inside of a transform a tree's gradients stay what it differentiates or maps."""
+    x = bb.asarray(np.random.default_rng(0).normal(size=(3, 2)))
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).astype("float64")
+
+    def slope(model: Any, x: Any) -> Any:
+        return bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
+
+    def size(model: Any, x: Any) -> Any:
+        return optim.global_norm(optim.named_gradients(model, slope(model, x))) ** 2.0
+
+    expected = bb.hvp(lambda model: (model(x) ** 2.0).sum(), (model,), (slope(model, x),))[0]
+    for found, half in zip(bb.grad(size)(model, x).parameters(), expected.parameters(), strict=True):
+        np.testing.assert_allclose(found.numpy(), 2.0 * half.numpy(), rtol=1e-10)
+    each = bb.vmap(size, in_axes=(None, 0))(model.freeze(), x)
+    np.testing.assert_allclose(each.numpy(), [size(model.require_grad(), row).item() for row in x], rtol=1e-10)
+
+
+@pytest.mark.parametrize("transform", [bb.grad, bb.vmap])
+def test_a_step_inside_of_a_transform_is_refused(transform: Any) -> None:
+    """Its new leaves would end the derivatives; the error says what does not."""
+
+    def trained(model: Any, x: Any) -> Any:
+        SGD(0.1).step(model, bb.grad(lambda model: model(x).sum())(model))
+        return model(x).sum()
+
+    model = nn.Linear(2, 1)
+    if transform is bb.vmap:
+        model = bb.trees.tree_map(lambda p: bb.stack([p, p, p]), model)
+    with pytest.raises(GraphError, match=r"step: the model is an argument of a transform.*tree_map\(lambda p, g:"):
+        transform(trained)(model, bb.ones((3, 2)))
 
 
 def test_trees_of_gradients_on_a_backend_without_gradients() -> None:

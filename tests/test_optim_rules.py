@@ -179,6 +179,19 @@ def test_lbfgs_leaves_out_moves_without_curvature() -> None:
         assert model["x"].sum().item() == pytest.approx(expected)
 
 
+def test_lbfgs_rounds_alike_however_gradients_lie_in_memory() -> None:
+    """So that a run that goes on from a file, which has one order, has the numbers of one that was not interrupted."""
+    generator, found = np.random.default_rng(0), []
+    slopes = [generator.normal(size=(40, 30)).astype("float32") for _ in range(4)]
+    for transposed in (False, True):
+        model, optimizer = {"x": bb.zeros((40, 30)).require_grad()}, LBFGS(0.1)
+        for slope in slopes:
+            gradient = bb.asarray(slope.T).T if transposed else bb.asarray(slope)
+            optimizer.step(model, {"x": gradient})
+        found.append(model["x"].numpy())
+    np.testing.assert_array_equal(*found)
+
+
 def rosenbrock(model: Any) -> Any:
     x = model["x"]
     return (100.0 * (x[1:] - x[:-1] ** 2.0) ** 2.0 + (1.0 - x[:-1]) ** 2.0).sum()

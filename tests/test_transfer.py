@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
-from backburn import Autodiff
+from backburn import Autodiff, optim
 from backburn.base.errors import ArgumentError, BackendMismatchError
 from backburn_numpy import NumpyBackend
 
@@ -49,6 +49,25 @@ def test_gradient_comes_back() -> None:
     np.testing.assert_allclose(w.grad(gradients).numpy(), x.numpy() ** 2)
     assert x.grad(gradients).backend is HERE.inner_backend
     assert w.grad(gradients).backend is THERE.inner_backend
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_a_model_on_two_backends_is_trained(clipped: bool) -> None:
+    """By the gradients as they are, or clipped by one norm."""
+    model = {"x": values(), "w": bb.asarray([2.0, 3.0, 4.0], dtype="float64", backend=THERE).require_grad()}
+    optimizer, losses = optim.Adam(0.1), []
+    for _ in range(3):
+        loss = ((model["x"] ** 2.0).to(THERE) * model["w"]).sum()
+        gradients: Any = loss.backward()
+        if clipped:
+            named = optim.named_gradients(model, gradients)
+            gradients, norm = optim.clip_grad_norm(named, 0.5)
+            assert norm.item() == pytest.approx(np.linalg.norm([g.numpy() for g in named.values()]))
+            assert np.linalg.norm([g.numpy() for g in gradients.values()]) == pytest.approx(0.5)
+        optimizer.step(model, gradients)
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+    assert [x.backend for x in model.values()] == [HERE, THERE]
 
 
 def test_there_and_back_beside_a_way_that_stays() -> None:

@@ -18,12 +18,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.places import Places, Shared
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.levels import inner_of
+from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded
 
@@ -39,7 +40,7 @@ def named_gradients(model: Any, gradients: Any) -> NamedGradients:
     """The gradient of each parameter that has one, by the parameter's path (its first, if it stands in several places).
 
     ``gradients`` is what ``backward`` returned, or a tree like the model, as ``bb.grad`` returns. The gradients are
-    tensors of the inner backend.
+    tensors of the inner backend; inside of a transform they are those of the tree, which it differentiates or maps.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([1.0, 2.0]).require_grad()}
@@ -47,12 +48,10 @@ def named_gradients(model: Any, gradients: Any) -> NamedGradients:
         {'w': Tensor([2., 4.], dtype=float32, backend=numpy)}
     """
     leaves = Places(model, is_float_tensor).leaves
-    found: NamedGradients = {}
     if is_tree(gradients):
-        for i, primitive in sorted(by_leaf("named_gradients", model, leaves, gradients).items()):
-            x = leaves[i].value
-            found[leaves[i].path] = FloatTensor(primitive, inner_of(x.backend) or x.backend, x.dtype)
-        return found
+        given = by_leaf("named_gradients", model, leaves, gradients, lower=ACTIVE.get() is None)
+        return {leaves[i].path: gradient for i, gradient in sorted(given.items())}
+    found: NamedGradients = {}
     for leaf in leaves:
         if leaf.value.is_require_grad and (gradient := leaf.value.grad(gradients)) is not None:
             found[leaf.path] = gradient
@@ -68,7 +67,7 @@ def add(first: Any, second: Any) -> NamedGradients:
 
 
 def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
-    """The gradients times ``factor``, a number or a 0-d tensor of the gradients' backend; each keeps its dtype."""
+    """The gradients times ``factor``, a number or a 0-d tensor; each keeps its dtype."""
     named = _named("scale", gradients)
     if isinstance(factor, (int, float)):
         return {path: gradient * float(factor) for path, gradient in named.items()}
@@ -78,7 +77,7 @@ def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
 def global_norm(gradients: Any) -> FloatTensor:
     """The Euclidean norm of all gradients taken as one vector: a 0-d tensor, of at least float32.
 
-    Raises :class:`ArgumentError` when there are none.
+    It is on the backend of the first of them. Raises :class:`ArgumentError` when there are none.
 
         >>> import backburn as bb
         >>> global_norm({"a": bb.asarray([3.0]), "b": bb.asarray([[4.0]])}).item()
@@ -93,7 +92,7 @@ def global_norm(gradients: Any) -> FloatTensor:
         dtype = _wide(gradient.dtype)
         squares = k.square(g if dtype is gradient.dtype else k.cast(g, dtype))
         part = FloatTensor(k.sum(squares, tuple(range(gradient.ndim)), False), k, dtype)
-        total = part if total is None else total + part
+        total = part if total is None else total + _beside(total, part)
     return FloatTensor(total.backend.sqrt(total.primitive), total.backend, total.dtype)
 
 
@@ -138,10 +137,15 @@ def _wide(dtype: DType) -> DType:
     return float32 if dtype.bits < 32 else dtype
 
 
+def _beside(x: FloatTensor, number: FloatTensor) -> FloatTensor:
+    """A 0-d tensor where ``x`` is: a model may have parts on several backends."""
+    return number if innermost(number.backend) == innermost(x.backend) else number.to(x.backend)
+
+
 def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
     """A product in the gradient's dtype, computed in the wider one of both."""
     k = gradient.backend
-    product = gradient * factor
+    product = gradient * _beside(gradient, factor)
     if product.dtype is gradient.dtype:
         return product
     return FloatTensor(k.cast(product.primitive, gradient.dtype), k, gradient.dtype)
@@ -179,17 +183,18 @@ def _named(name: str, gradients: Any) -> NamedGradients:
     return named
 
 
-def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any) -> dict[int, Any]:
-    """The primitive of each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
+def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any, lower: bool = True) -> dict[int, FloatTensor]:
+    """Each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
 
     ``gradients`` are tensors by path, or in a tree like ``model``, of the parameter's backend or of its inner one. The
     gradients of one parameter under several paths are added, unless they are one tensor. Those of frozen parameters
-    are left out, and in a tree those of buffers. Raises for unknown paths and for gradients that do not fit.
+    are left out, and in a tree those of buffers. Unless ``lower``, gradients stay on their own levels, and those of
+    frozen parameters count. Raises for unknown paths and for gradients that do not fit.
     """
     positions = {path: i for i, leaf in enumerate(leaves) for path in leaf.paths}
     in_tree = not _is_by_path(gradients)
     buffers = dict(model.named_buffers()) if in_tree and hasattr(model, "named_buffers") else {}
-    found: dict[int, Any] = {}
+    found: dict[int, FloatTensor] = {}
     seen: set[tuple[int, int]] = set()
     for path, gradient in leaves_with_paths(gradients) if in_tree else gradients.items():
         if path not in positions:
@@ -209,23 +214,23 @@ def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any) -> dict
         if gradient is x and in_tree:
             raise ArgumentError(f"{name}: takes gradients, and {path!r} is the parameter itself")
         k = inner_of(x.backend) or x.backend
-        primitive = _fitting(name, path, x, gradient, k)
-        if k is x.backend or x.is_require_grad:
-            found[i] = k.add(found[i], primitive) if i in found else primitive
+        gradient = _fitting(name, path, x, gradient, k if lower else None)
+        if k is x.backend or x.is_require_grad or not lower:
+            found[i] = found[i] + gradient if i in found else gradient
     return found
 
 
-def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> Any:
-    """The inner primitive of a gradient that fits ``x``, whose steps are computed on ``k``."""
+def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> FloatTensor:
+    """A gradient that fits ``x`` as a tensor of ``k``, where the steps of ``x`` are computed, or as it is."""
     fault: BackburnError
     if gradient.__class__ is not FloatTensor or gradient.dtype is not x.dtype:
         fault = DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype")
     elif gradient.shape != x.shape:
         fault = ShapeError(f"{name}: the gradient of {path} has another shape than the parameter")
-    elif gradient.backend is k or gradient.backend == k:
-        return gradient.primitive
+    elif k is None or gradient.backend is k or gradient.backend == k:
+        return gradient
     elif gradient.backend == x.backend:
-        return gradient.inner().primitive
+        return gradient.inner()
     else:
         fault = BackendMismatchError(f"{name}: the gradient of {path} lives on another backend than the parameter")
     raise type(fault)(f"{fault}; gradient and parameter: {describe((gradient, x))}")

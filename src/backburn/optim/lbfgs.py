@@ -157,7 +157,7 @@ def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list
     for s, y, weight in zip(moves, changes, weights, strict=True):
         shares.append(k.mul(weight, _dot(k, s, r)))
         r = _moved(k, r, k.neg(shares[-1]), y)
-    length = _total(k, [k.sum(k.abs(g), tuple(range(len(g.shape))), False) for g in grads])
+    length = _total(k, [_sum(k, k.abs(g)) for g in grads])
     # Without a pair, the first step of gradient descent is no longer than 1.
     first = k.div(1.0, k.maximum(length, 1.0))
     scale = k.where(usable[0], k.div(safe[0], k.where(usable[0], _dot(k, changes[0], changes[0]), 1.0)), first)
@@ -178,7 +178,12 @@ def _moved(k: Any, xs: list[Any], factor: Any, ys: list[Any]) -> list[Any]:
 
 def _dot(k: Any, xs: list[Any], ys: list[Any]) -> Any:
     """The inner product of two vectors in parts, a 0-d primitive."""
-    return _total(k, [k.sum(k.mul(x, y), tuple(range(len(x.shape))), False) for x, y in zip(xs, ys, strict=True)])
+    return _total(k, [_sum(k, k.mul(x, y)) for x, y in zip(xs, ys, strict=True)])
+
+
+def _sum(k: Any, x: Any) -> Any:
+    """Of all elements, in one order: in whatever way they lie in memory, a run that is resumed rounds alike."""
+    return k.sum(k.reshape(x, (math.prod(x.shape),)), (0,), False)
 
 
 def _total(k: Any, parts: list[Any]) -> Any:

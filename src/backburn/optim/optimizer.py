@@ -8,7 +8,9 @@ from math import inf, prod
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
 from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
@@ -148,6 +150,13 @@ class Optimizer(Settled):
         parameter, and the fitting error for a gradient of another shape, dtype or backend; nothing is changed then.
         """
         leaves = self._leaves(model)
+        active = ACTIVE.get()
+        if active is not None and any(leaf.value.backend is active for leaf in leaves):
+            raise GraphError(
+                "step: the model is an argument of a transform, whose derivatives (or examples) would end at the new "
+                "parameters, which are leaves. Inside, bb.trees.tree_map(lambda p, g: p - lr * g, model, gradients) is "
+                "a step; or step outside, where one optimizer trains stacked models by the sum of bb.vmap of their loss"
+            )
         given = by_leaf("step", model, leaves, gradients) if is_tree(gradients) else None
         recording = REPLAY.get()
         if recording is None:
@@ -159,7 +168,7 @@ class Optimizer(Settled):
         for i, leaf in enumerate(leaves):
             outer = leaf.value.backend
             if given is not None:
-                gradient, k = given.get(i), inner_of(outer)
+                gradient, k = given[i].primitive if i in given else None, inner_of(outer)
             else:
                 gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
             if gradient is not None:
@@ -427,7 +436,10 @@ def _innermost(x: FloatTensor) -> FloatTensor:
 def _gradient(x: FloatTensor, gradients: Any) -> Any:
     """The primitive of the gradient of ``x`` in what ``backward`` returned, or None."""
     k: Any = x.backend
-    if getattr(gradients, "backend", k) is not k:
+    if not isinstance(gradients, Gradients):
+        hint = ": step(model, loss.backward())" if is_tensor(gradients) else ""
+        raise DTypeError(f"step: takes the gradients that backward returned, not {type(gradients).__name__}{hint}")
+    if not (is_autodiff(k) and gradients.covers(k)):
         if not x.is_require_grad:
             return None
         raise BackendMismatchError(
