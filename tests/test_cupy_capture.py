@@ -309,6 +309,34 @@ def test_what_is_forgotten_meanwhile_is_given_back_afterwards(k: Any, cupy: Any)
     assert len(cupy._device.Pool.FREED) >= freed + 2
 
 
+def test_memory_from_elsewhere_is_kept_as_long_as_the_recording(k: Any) -> None:
+    table, x, made = k.ones((3,), dtypes.float32), k.zeros((3,), dtypes.float32), []
+
+    def program(_: Recording, state: Any, inputs: Any) -> Any:
+        made.append(k.concat([state[0], table], 0))
+        made.append(k.mul(made[0], made[0]))
+        return [k.slice(made[1], (slice(0, 3, 1),))], []
+
+    replay, _ = recorded(k, program, [x], [])
+    kept = {memory.ptr for memory in replay._kept.values()}
+    assert table.data.mem.ptr in kept
+    assert not kept & {x.data.mem.ptr for x in made}
+    replay, _ = recorded(k, lambda *_: ([table], []), [x], [])
+    assert table.data.mem.ptr in {memory.ptr for memory in replay._kept.values()}
+
+
+def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any) -> None:
+    """Of which CuPy keeps the last sixteen."""
+    replay = k.capture(lambda _, inputs: ([], list(k.rfft(inputs[0], 0))), [], [k.ones((8,), dtypes.float32)])
+    gone = weakref.ref(cupy.fft.config.get_plan_cache()[-1][1].plan)
+    for n in range(20, 40):
+        k.rfft(k.ones((n,), dtypes.float32), 0)
+    assert gone() is not None
+    del replay
+    gc.collect()
+    assert gone() is None
+
+
 def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:
     x, places = k.zeros((3, 2), dtypes.float32), k.from_numpy(np.array([[0, 1], [0, 1]]))
 

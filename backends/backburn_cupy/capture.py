@@ -1,7 +1,8 @@
 """Recording a step as a CUDA graph, with memory of its own.
 
-Everything that a recorded step touches lies in a pool that nothing else uses and that lives as long as the graph: what
-the step frees while it is recorded may be used again by the step, and by nobody else. Nothing is computed meanwhile.
+What a recorded step makes lies in a pool that nothing else uses and that lives as long as the graph: what the step
+frees while it is recorded may be used again by the step, and by nobody else. What it reads from elsewhere, a table or a
+model that is not of the state, is kept as long. Nothing is computed meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import gc
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import cupy
@@ -44,6 +45,8 @@ class Recorded:
             self._numbers = Numbers(k)
             self._pool = cupy.cuda.MemoryPool(allocated)
             self._pool.set_limit(size=0)  # at one it would give back what the graph uses
+            #: What is not of the pool and is to live as long as the graph, by identity.
+            self._kept: dict[int, Any] = {}
             self._stream = cupy.cuda.Stream(non_blocking=True)
             pending = k.faults.pending
             k.faults.record()  # made now, it is no part of the recording
@@ -51,14 +54,16 @@ class Recorded:
             cupy.cuda.get_current_stream().synchronize()  # what the operands are computed from may be under way
             cupy.get_default_memory_pool().free_all_blocks()  # what one more pool may need
             with self._within():
+                self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
                 self._stream.synchronize()
-        with k.placed(), self._within(), _watched(k) as calls, self._recording():
+        with k.placed(), self._within(), _watched(k, self._read) as calls, self._recording():
             new, out = program(list(self.state), list(self._inputs))
             _check_plain(*new, *out)
+            self._read(new)
             with k.errors("capture"):
-                self._outputs = self._kept(out)
+                self._outputs = self._apart(out)
                 self._renew(new)
         self.launches = nodes(self._graph) or len(calls)
 
@@ -98,7 +103,16 @@ class Recorded:
             self._may_fail, faults.pending = faults.pending, pending
             _UNDER_WAY.remove(self)
 
-    def _kept(self, out: Sequence[Array]) -> list[Array]:
+    def keep(self, things: Iterable[Any]) -> None:
+        """Let things live as long as the graph, which uses memory of theirs."""
+        self._kept |= {id(thing): thing for thing in things}
+
+    def _read(self, operands: Iterable[Any]) -> None:
+        """Keep the memory of operands that is not the recording's own: others would use it once it is forgotten."""
+        memories = [x.data.mem for x in flat(operands) if isinstance(x, cupy.ndarray)]
+        self.keep(memory for memory in memories if getattr(memory, "pool", None) is not self._own)
+
+    def _apart(self, out: Sequence[Array]) -> list[Array]:
         """The outputs, apart from the state that is about to be written over."""
         of_state = {x.data.mem.ptr for x in self.state}
         return [x.copy() if x.data.mem.ptr in of_state else x for x in out]
@@ -134,6 +148,19 @@ class Recorded:
 #: What has been recorded and nobody needs any more, and the recordings that are being made.
 _FORGOTTEN: list[dict[str, Any]] = []
 _UNDER_WAY: list[Recorded] = []
+
+
+def keep(things: Iterable[Any]) -> None:
+    """Let things live as long as what is being recorded, if something is."""
+    if _UNDER_WAY:
+        found = list(things)
+        for recorded in _UNDER_WAY:
+            recorded.keep(found)
+
+
+def flat(operands: Iterable[Any]) -> list[Any]:
+    """Operands, those in lists too."""
+    return [x for operand in operands for x in (operand if isinstance(operand, (list, tuple)) else (operand,))]
 
 
 def give_back() -> None:
@@ -236,9 +263,10 @@ class Numbers:
 
 
 @contextlib.contextmanager
-def _watched(k: Any) -> Iterator[list[str]]:
+def _watched(k: Any, read: Callable[[Iterable[Any]], None]) -> Iterator[list[str]]:
     """Give numbers that change from replay to replay to operations of ``k`` as arrays; yields the operations' names.
 
+    ``read`` is told their operands.
     The methods stand on the object, before those of the class, so that nobody pays for it at other times.
     """
     calls: list[str] = []
@@ -250,6 +278,7 @@ def _watched(k: Any) -> Iterator[list[str]]:
             if REPLAY.get() is None:  # of another thread
                 return function(*operands, **options)
             calls.append(name)
+            read(operands)
             if not binds and any(isinstance(x, (ReplayedFloat, ReplayedInt)) for x in operands):
                 operands = _on_device(k, name, operands)
             return function(*operands, **options)

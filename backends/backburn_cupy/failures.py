@@ -15,7 +15,7 @@ from backburn.base.errors import (
     DeviceError,
     DeviceMemoryError,
 )
-from backburn_cupy.capture import refusal
+from backburn_cupy.capture import flat, refusal
 from backburn_cupy.detect import DISTRIBUTIONS, LIBRARIES, first_line, installed
 
 #: The exceptions of CUDA's libraries: their classes are found by name, since importing them may fail.
@@ -77,11 +77,6 @@ def mixture(operands: tuple[Any, ...], device: int) -> str | None:
                 f"Nothing is moved by itself: write .to('cupy:{device}')"
             )
     return None
-
-
-def flat(operands: tuple[Any, ...]) -> list[Any]:
-    """Operands, those in lists too."""
-    return [x for operand in operands for x in (operand if isinstance(operand, (list, tuple)) else (operand,))]
 
 
 def memory(device: int) -> str:

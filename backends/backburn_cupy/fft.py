@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cupy
 
 from backburn.backend.table import OPERATIONS
+from backburn_cupy.capture import keep
 from backburn_cupy.create import converted
 from backburn_cupy.reduce import widened
 
@@ -19,7 +21,7 @@ def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
             raise ValueError("a Fourier transform of no elements")
         nothing = cupy.zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]), x.dtype)
         return nothing, nothing
-    result = cupy.fft.rfft(widened(x), axis=axis)
+    result = _planned(cupy.fft.rfft, widened(x), axis=axis)
     return converted(result.real, x.dtype), converted(result.imag, x.dtype)
 
 
@@ -32,4 +34,11 @@ def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
     numbers = cupy.empty(real.shape, "D" if real.dtype.itemsize == 8 else "F")
     numbers.real[...] = real
     numbers.imag[...] = imag
-    return converted(cupy.fft.irfft(numbers, length, axis=axis), real.dtype)
+    return converted(_planned(cupy.fft.irfft, numbers, length, axis=axis), real.dtype)
+
+
+def _planned(transform: Callable[..., Array], *operands: Any, axis: int) -> Array:
+    """A transform, by a plan of CuPy's. CuPy keeps few of them, and a graph needs the memory that its plans own."""
+    result = transform(*operands, axis=axis)
+    keep(node.plan for _, node in cupy.fft.config.get_plan_cache())
+    return result

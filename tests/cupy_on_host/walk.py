@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -141,6 +142,25 @@ class Walk:
                 self.failed[f"{name}, recorded"] = f"{type(error).__name__}: {error}"[:300]
         self.problems(f"{name}, recorded")
 
+    def keep(self) -> None:
+        """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
+        from backburn.base import dtypes
+        from backburn.base.contexts import scoped
+        from backburn.base.replay import REPLAY, Recording
+
+        used, where = self.cupy.get_default_memory_pool().used_bytes, "memory from elsewhere"
+        x, tables = self.k.ones((1000,), dtypes.float32), [self.k.ones((1000,), dtypes.float32)]
+        with scoped(REPLAY, Recording()):
+            made = self.k.capture(lambda state, _: ([self.k.add(state[0], tables[0])], []), [x], [])
+        before = used()
+        tables.clear()
+        if used() != before:
+            self.failed[where] = "it is given to others while it is recorded"
+        del made
+        gc.collect()
+        if used() == before:
+            self.failed[where] = "it is kept for ever"
+
     def problems(self, where: str) -> None:
         """Take down what the driver reports."""
         if words := self.host.host_problems().decode():
@@ -152,6 +172,7 @@ def main() -> None:
     """Walk, and write what was found."""
     warnings.simplefilter("error")
     walk = Walk(patched.install())
+    walk.keep()
     walk.go()
     found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}
     print(json.dumps({**found, "lacking": walk.lacking, "refused": walk.refused}))

@@ -17,7 +17,7 @@ class Pointer:
 
     def __init__(self, ptr: int, base: int) -> None:
         self.ptr = ptr
-        self.mem = Namespace(ptr=base)
+        self.mem = Namespace(ptr=base, pool=Tape.pool if base in Tape.inside else None)
 
 
 class ndarray:  # noqa: N801 - CuPy's name

@@ -184,16 +184,31 @@ linalg = Namespace(
 )
 
 
+class Plan:
+    """What cuFFT has made for a transform: it owns memory."""
+
+
+#: The plans that are kept, the last used last.
+PLANS: dict[Any, Any] = {}
+
+
 def transform(operation: Any) -> Any:
     def body(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
         assert a.size
         assert a.dtype.char in "fdFD"
+        key = (operation, a.shape, a.dtype.char, n, axis)
+        PLANS[key] = PLANS.pop(key, None) or Namespace(plan=Plan())
+        if len(PLANS) > 16:
+            del PLANS[next(iter(PLANS))]
         return operation(a, n, axis)
 
     return body
 
 
-fft = Namespace(rfft=function("fft.rfft", transform(np.fft.rfft)), irfft=function("fft.irfft", transform(np.fft.irfft)))
+fft = Namespace(
+    rfft=function("fft.rfft", transform(np.fft.rfft)), irfft=function("fft.irfft", transform(np.fft.irfft)),
+    config=Namespace(get_plan_cache=lambda: list(PLANS.items())),
+)  # fmt: skip
 lib = Namespace(
     stride_tricks=Namespace(
         as_strided=function("lib.stride_tricks.as_strided", lambda x, **k: np.lib.stride_tricks.as_strided(x, **k))

@@ -21,14 +21,17 @@ class Tape:
     """
 
     calls: list[Any] | None = None
+    #: Where the memory comes from meanwhile, and the addresses of what was made of it.
+    pool: Any = None
+    inside: ClassVar[set[int]] = set()
     _made: ClassVar[list[Any]] = []
     _saved: ClassVar[list[tuple[Any, Any]]] = []
 
     @classmethod
-    def begin(cls) -> None:
-        """Begin to record."""
+    def begin(cls, pool: Any) -> None:
+        """Begin to record, with memory of a pool."""
         assert cls.calls is None
-        cls.calls = []
+        cls.calls, cls.pool = [], pool
 
     @classmethod
     def end(cls) -> tuple[list[Any], list[Any]]:
@@ -42,6 +45,7 @@ class Tape:
         made = [*cls._made]
         cls._saved.clear()
         cls._made.clear()
+        cls.inside.clear()
         return calls, made
 
     @classmethod
@@ -55,6 +59,7 @@ class Tape:
         """Remember new memory."""
         if cls.calls is not None:
             cls._made.append(array)
+            cls.inside.add(root_of(array).ctypes.data)
         return array
 
     @classmethod
@@ -75,7 +80,7 @@ class Tape:
         others = compute()
         for part, other in zip(parts, others if isinstance(others, tuple) else (others,), strict=True):
             if part.flags.writeable and not np.may_share_memory(part, other):
-                cls._made.append(part)
+                cls.allocated(part)
 
         def again() -> None:
             values = compute()
