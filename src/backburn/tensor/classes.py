@@ -1,27 +1,21 @@
-"""``Tensor`` and its four kinds: what users hold.
+"""``Tensor`` and the classes of its four kinds.
 
-A tensor is a primitive and the backend that made it. Its methods are the functions of this floor, one line each: the
-function's first argument is the tensor. The class is the kind; operators and methods are all on :class:`Tensor` and
-refuse kinds for which they mean nothing, the kinds only narrow types.
+A tensor is a primitive and the backend that made it. Its methods are functions of this package, whose first argument
+is the tensor. All of them, and the operators, are on :class:`Tensor` and raise :class:`DTypeError` for kinds that they
+do not support; the classes of kinds only narrow types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Never, NoReturn
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
-from backburn.base.calls import refuse, told
-from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType
 from backburn.base.elsewhere import Telling, tell_methods
 from backburn.base.errors import (
-    BackendMismatchError,
-    GraphError,
     NoAxisError,
     NotAnIndexError,
-    NotDifferentiableError,
     ShapeError,
 )
 from backburn.tensor import (
@@ -30,6 +24,7 @@ from backburn.tensor import (
     choice,
     create,
     functions,
+    gradients,
     host,
     index,
     indexing,
@@ -44,12 +39,10 @@ from backburn.tensor import (
 )
 from backburn.tensor import shape as layout
 from backburn.tensor import sort as order
-from backburn.tensor.copying import deep_copy, lasting, pickled
+from backburn.tensor.copying import deep_copy, pickled
 from backburn.tensor.dispatch import Scalar, binary
-from backburn.tensor.levels import inner_of, lift
-from backburn.tensor.messages import describe, exhausted, explain
+from backburn.tensor.messages import describe, explain
 from backburn.tensor.repr import tensor_repr
-from backburn.tensor.spent import check_useful
 from backburn.tensor.standard import namespace
 from backburn.tensor.wrapping import register_class, wrap
 
@@ -166,138 +159,14 @@ class Tensor(metaclass=Telling):
 
     # ---- gradients ----
 
-    def require_grad(self) -> FloatTensor:
-        """A leaf with this tensor's values whose gradient ``backward`` computes; the tensor itself is unchanged.
-
-        Raises :class:`NotDifferentiableError` for int, bool and quantized tensors, :class:`GraphError` on a plain
-        backend and for a tensor that was computed from tracked ones.
-
-            >>> import backburn as bb
-            >>> w = bb.asarray([1.0, 2.0]).require_grad()
-            >>> w.grad((w * w).sum().backward())
-            Tensor([2., 4.], dtype=float32, backend=numpy)
-        """
-        self._check_outside("require_grad")
-        return self._tracking("require_grad", lambda k: k.set_require_grad(self._primitive, True))
-
-    def detach(self) -> FloatTensor:
-        """The same values without their history at this level of autodiff."""
-        return lasting(self._tracking("detach", lambda k: k.detach(self._primitive), plain=True))
-
-    def retain_grad(self) -> FloatTensor:
-        """This tensor with its gradient kept by ``backward``, though it is no leaf. Use the returned tensor."""
-        return self._tracking("retain_grad", lambda k: k.retain_grad(self._primitive))
-
-    def _tracking(self, name: str, function: Any, plain: bool = False) -> FloatTensor:
-        self._check_float(name)
-        if not plain and not is_autodiff(self.backend):
-            if inner_of(self.backend) is not None:
-                raise GraphError(
-                    f"{name}: the tensor is on {self.backend.spec}, inside of a transform, where nothing is recorded: "
-                    f"differentiate there with bb.grad or bb.vjp"
-                )
-            raise GraphError(
-                f"{name}: {self.backend.spec} does not differentiate: make the tensor on "
-                f"'autodiff({self.backend.spec})', or move it there with .to('autodiff({self.backend.spec})')"
-            )
-        return FloatTensor(function(self.backend), self.backend, self.dtype)
-
-    def _check_outside(self, name: str) -> None:
-        """Refuse what a transform gave to its function: a gradient taken there would be a constant to the transform."""
-        if ACTIVE.get() is self.backend:
-            raise GraphError(
-                f"{name}: the tensor is on {self.backend.spec}, inside of a transform, to which its gradient would be "
-                f"a constant: differentiate there with bb.grad or bb.vjp"
-            )
-
-    def _check_float(self, name: str) -> None:
-        check_useful(self)
-        if self.dtype.kind != "float":
-            raise NotDifferentiableError(
-                f"{name}: only float tensors have gradients, and this is {describe((self,))}; "
-                f"astype('float32') makes a float tensor"
-            )
-
-    @told
-    def backward(
-        self, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
-    ) -> Gradients[Any]:
-        """The gradients of this tensor for every leaf it was computed from, in a container.
-
-        ``cotangent``, a tensor of this shape on the inner backend, weights the elements; without one, all count once.
-        The graph is consumed unless ``retain_graph``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads.
-        Raises :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
-        """
-        if surplus or wrong:
-            refuse(Tensor.backward, surplus, wrong)
-        self._check_float("backward")
-        k = self._autodiff("backward")
-        self._check_outside("backward")
-        options: dict[str, Any] = {}
-        if cotangent is not None:
-            options["cotangent"] = lift(self._inner_tensor("backward", cotangent), k.inner_backend)
-        if retain_graph:
-            options["retain_graph"] = True
-        try:
-            return k.backward(self._primitive, **options)
-        except MemoryError as error:
-            exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
-
-    def grad(self, gradients: Gradients[Any]) -> FloatTensor | None:
-        """This tensor's gradient, a tensor of the inner backend; None where none flowed."""
-        return self._read("grad", gradients)
-
-    def grad_remove(self, gradients: Gradients[Any]) -> FloatTensor | None:
-        """This tensor's gradient, taken out of ``gradients``."""
-        return self._read("grad_remove", gradients)
-
-    def grad_replace(self, gradients: Gradients[Any], grad: Tensor) -> None:
-        """Make ``grad``, a tensor of the inner backend, this tensor's gradient."""
-        self._check_float("grad_replace")
-        k = self._autodiff("grad_replace", gradients)
-        k.grad_replace(self._primitive, gradients, lift(self._inner_tensor("grad_replace", grad), k.inner_backend))
-
-    def _read(self, name: str, gradients: Any) -> FloatTensor | None:
-        self._check_float(name)
-        k = self._autodiff(name, gradients)
-        found = getattr(k, name)(self._primitive, gradients)
-        return None if found is None else FloatTensor(found, k.inner_backend, self.dtype)
-
-    def _autodiff(self, name: str, gradients: Any = None) -> Any:
-        """This tensor's backend, which must differentiate and, where gradients are given, be theirs."""
-        if not is_autodiff(self.backend):
-            spec = self.backend.spec
-            if inner_of(self.backend) is not None:
-                raise GraphError(
-                    f"{name}: the tensor is on {spec}, inside of a transform, where nothing is recorded: differentiate "
-                    f"there with bb.grad or bb.vjp"
-                )
-            raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
-        if isinstance(gradients, Gradients) and not gradients.covers(self.backend):
-            raise BackendMismatchError(
-                f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {self.backend.spec}"
-            )
-        return self.backend
-
-    def _inner_tensor(self, name: str, value: Any) -> Any:
-        inner = self._autodiff(name).inner_backend
-        if not isinstance(value, Tensor) or value.backend != inner:
-            what, advice = type(value).__name__, f"bb.asarray(..., backend={inner.spec!r})"
-            if isinstance(value, Tensor):
-                what, advice = describe((value,)), f".to({inner.spec!r})"
-            raise BackendMismatchError(
-                f"{name}: gradients are tensors of {inner.spec}, and this is {what}; {advice} makes one"
-            )
-        return value
-
-    def inner(self) -> Self:
-        """This tensor on the inner backend, where this level takes no note of operations."""
-        check_useful(self)
-        k: Any = self.backend
-        if inner_of(k) is None:
-            raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
-        name = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}.get(self.dtype.kind, "q_inner")
-        return type(self)(getattr(k, name)(self._primitive), k.inner_backend, self.dtype)
+    require_grad = gradients.require_grad
+    detach = gradients.detach
+    retain_grad = gradients.retain_grad
+    backward = gradients.backward
+    grad = gradients.grad
+    grad_remove = gradients.grad_remove
+    grad_replace = gradients.grad_replace
+    inner = gradients.inner
 
     # ---- to the host and between backends ----
 
@@ -788,8 +657,7 @@ for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolT
 tell_methods(Tensor)
 
 
-def _operator(name: str, x: Any, y: Any) -> Tensor:
-    return binary(name, x, y)
+_operator: Callable[[str, Any, Any], Tensor] = binary  # narrowed for type checkers
 
 
 __all__ = ["BoolTensor", "FloatTensor", "IntTensor", "QuantizedTensor", "Tensor", "wrap"]

@@ -1,0 +1,172 @@
+"""The methods of tensors for gradients: marking leaves, ``backward``, and reading the gradients that it returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never, TypeVar
+
+from backburn.autodiff.decorator import Gradients
+from backburn.backend.contract import is_autodiff
+from backburn.base.calls import refuse, told
+from backburn.base.contexts import ACTIVE
+from backburn.base.errors import BackendMismatchError, GraphError, NotDifferentiableError
+from backburn.tensor.copying import lasting
+from backburn.tensor.levels import inner_of, lift
+from backburn.tensor.messages import describe, exhausted
+from backburn.tensor.spent import check_useful
+from backburn.tensor.wrapping import CLASSES, is_tensor
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+
+__all__ = ["backward", "detach", "grad", "grad_remove", "grad_replace", "inner", "require_grad", "retain_grad"]
+
+
+def require_grad(self: Tensor) -> FloatTensor:
+    """A leaf with this tensor's values whose gradient ``backward`` computes; the tensor itself is unchanged.
+
+    Raises :class:`NotDifferentiableError` for int, bool and quantized tensors, :class:`GraphError` on a backend without
+    autodiff and for a tensor that was computed from tracked ones.
+
+        >>> import backburn as bb
+        >>> w = bb.asarray([1.0, 2.0]).require_grad()
+        >>> w.grad((w * w).sum().backward())
+        Tensor([2., 4.], dtype=float32, backend=numpy)
+    """
+    _check_outside("require_grad", self)
+    return _tracking("require_grad", self, lambda k: k.set_require_grad(self._primitive, True))
+
+
+def detach(self: Tensor) -> FloatTensor:
+    """The same values without their history at this level of autodiff."""
+    return lasting(_tracking("detach", self, lambda k: k.detach(self._primitive), plain=True))
+
+
+def retain_grad(self: Tensor) -> FloatTensor:
+    """This tensor with its gradient kept by ``backward``, though it is no leaf. Use the returned tensor."""
+    return _tracking("retain_grad", self, lambda k: k.retain_grad(self._primitive))
+
+
+@told
+def backward(
+    self: Tensor, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
+) -> Gradients[Any]:
+    """The gradients of this tensor for every leaf it was computed from, in a container.
+
+    ``cotangent``, a tensor of this shape on the inner backend, weights the elements; the default is ones. The graph is
+    consumed unless ``retain_graph``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads the gradient of
+    ``w``. Raises :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
+    """
+    if surplus or wrong:
+        refuse(backward, surplus, wrong)
+    _check_float("backward", self)
+    k = _autodiff("backward", self)
+    _check_outside("backward", self)
+    options: dict[str, Any] = {}
+    if cotangent is not None:
+        options["cotangent"] = lift(_inner_tensor("backward", self, cotangent), k.inner_backend)
+    if retain_graph:
+        options["retain_graph"] = True
+    try:
+        return k.backward(self._primitive, **options)
+    except MemoryError as error:
+        exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
+
+
+def grad(self: Tensor, gradients: Gradients[Any]) -> FloatTensor | None:
+    """This tensor's gradient, a tensor of the inner backend; None if there is none."""
+    return _read("grad", self, gradients)
+
+
+def grad_remove(self: Tensor, gradients: Gradients[Any]) -> FloatTensor | None:
+    """This tensor's gradient, which is removed from ``gradients``."""
+    return _read("grad_remove", self, gradients)
+
+
+def grad_replace(self: Tensor, gradients: Gradients[Any], grad: Tensor) -> None:
+    """Replace this tensor's gradient by ``grad``, a tensor of the inner backend."""
+    _check_float("grad_replace", self)
+    k = _autodiff("grad_replace", self, gradients)
+    k.grad_replace(self._primitive, gradients, lift(_inner_tensor("grad_replace", self, grad), k.inner_backend))
+
+
+def inner(self: T) -> T:
+    """This tensor on the inner backend, where this level of autodiff records nothing."""
+    check_useful(self)
+    k: Any = self.backend
+    if inner_of(k) is None:
+        raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
+    name = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}.get(self.dtype.kind, "q_inner")
+    return type(self)(getattr(k, name)(self._primitive), k.inner_backend, self.dtype)
+
+
+_INSTEAD = "differentiate there with bb.grad or bb.vjp"
+
+
+def _inside(spec: str) -> str:
+    return f"the tensor is on {spec}, inside of a transform"
+
+
+def _tracking(name: str, x: Tensor, function: Any, plain: bool = False) -> FloatTensor:
+    """``function`` of the tensor's backend, as a tensor; ``plain`` backends, without autodiff, must be allowed."""
+    _check_float(name, x)
+    if not plain and not is_autodiff(x.backend):
+        spec = x.backend.spec
+        if inner_of(x.backend) is not None:
+            raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
+        raise GraphError(
+            f"{name}: {spec} does not differentiate: make the tensor on 'autodiff({spec})', or move it there with "
+            f".to('autodiff({spec})')"
+        )
+    found: FloatTensor = CLASSES["float"](function(x.backend), x.backend, x.dtype)
+    return found
+
+
+def _check_outside(name: str, x: Tensor) -> None:
+    """Refuse a tensor of the running transform, to which a gradient taken by ``backward`` would be a constant."""
+    if ACTIVE.get() is x.backend:
+        raise GraphError(f"{name}: {_inside(x.backend.spec)}, to which its gradient would be a constant: {_INSTEAD}")
+
+
+def _check_float(name: str, x: Tensor) -> None:
+    check_useful(x)
+    if x.dtype.kind != "float":
+        raise NotDifferentiableError(
+            f"{name}: only float tensors have gradients, and this is {describe((x,))}; "
+            f"astype('float32') makes a float tensor"
+        )
+
+
+def _read(name: str, x: Tensor, gradients: Any) -> FloatTensor | None:
+    _check_float(name, x)
+    k = _autodiff(name, x, gradients)
+    found = getattr(k, name)(x._primitive, gradients)
+    return None if found is None else CLASSES["float"](found, k.inner_backend, x.dtype)
+
+
+def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
+    """The tensor's backend, which must differentiate and, if gradients are given, be the one that computed them."""
+    if not is_autodiff(x.backend):
+        spec = x.backend.spec
+        if inner_of(x.backend) is not None:
+            raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
+        raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
+    if isinstance(gradients, Gradients) and not gradients.covers(x.backend):
+        raise BackendMismatchError(
+            f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {x.backend.spec}"
+        )
+    return x.backend
+
+
+def _inner_tensor(name: str, x: Tensor, value: Any) -> Any:
+    """``value``, which must be a tensor of the inner backend."""
+    inner_backend = _autodiff(name, x).inner_backend
+    if not is_tensor(value) or value.backend != inner_backend:
+        what, advice = type(value).__name__, f"bb.asarray(..., backend={inner_backend.spec!r})"
+        if is_tensor(value):
+            what, advice = describe((value,)), f".to({inner_backend.spec!r})"
+        raise BackendMismatchError(
+            f"{name}: gradients are tensors of {inner_backend.spec}, and this is {what}; {advice} makes one"
+        )
+    return value
