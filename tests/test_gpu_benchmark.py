@@ -77,6 +77,61 @@ def test_a_run_goes_on_where_the_last_one_was(
     assert called[2:] == [("leaks", 100.0)]
 
 
+def test_what_was_stopped_before_comes_after_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def part(name: str, options: Any, timeout: float) -> dict[str, object]:
+        called.append(name)
+        return {"problems": [], "complete": True, "seconds": 0.0}
+
+    stopped = {"problems": ["took more than 420 s and was stopped"], "complete": False, "seconds": 420.0}
+    (tmp_path / "gpu.json").write_text(json.dumps({"parts": {"leaks": stopped}}))
+    monkeypatch.setattr(command, "_part", part)
+    parts = ["--parts", "leaks,parity", "--resume", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["gpu", "--backend", "numpy", "--small", *parts])
+    assert command.main() == 0
+    assert called == ["parity", "leaks"]
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpu.json").write_text("what was there")
+
+    def write(path: Path, text: str, **_: Any) -> None:
+        with path.open("w") as file:
+            file.write(text[:10])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(command, "markdown", lambda _: "")
+    with pytest.raises(KeyboardInterrupt):
+        command._write({"parts": {}}, tmp_path)
+    assert (tmp_path / "gpu.json").read_text() == "what was there"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are sessions on POSIX alone")
+def test_a_part_ends_with_the_session_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    say = "import os, json; print(json.dumps({'problems': [], 'ids': [os.getsid(0), os.getpgid(0) == os.getpid()]}))"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{say}"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert command._part("leaks", Options("numpy"), 60.0)["ids"] == [os.getsid(0), True]
+
+
+def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+
+    def fail(*_: Any) -> Any:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(parts, "MODELS", {"mlp": MODELS["mlp"]})
+    monkeypatch.setattr(parts, "torch_step", fail)
+    monkeypatch.setattr(Options, "torch_device", "cpu")
+    found = parts.speed(Options("numpy", small=True, rounds=1), lambda _: None)
+    assert set(found["mlp"]) == {"eager", "replayed"}
+    assert found["problems"] == ["mlp: torch eager: MemoryError: no more"]
+
+
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 @pytest.mark.parametrize(
     "parts",

@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="run only what the report in --out lacks")
     parser.add_argument("--out", type=Path, default=Path(), help="the folder for gpu.json and gpu.md (this one)")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # one part, in this process
-    given = parser.parse_args()
+    started, given = time.perf_counter(), parser.parse_args()
     from_checkout()
     options = Options(given.backend, given.small, given.rounds)
     if given.part:
@@ -64,10 +64,11 @@ def main() -> int:
     if reason := _why_not(options):
         print(f"nothing was run: {reason}", file=sys.stderr)
         return 2
-    started = time.perf_counter()
     given.out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"about": _about(options), "parts": _found_before(given.out) if given.resume else {}}
-    for name in [n for n in names if not report["parts"].get(n, {}).get("complete")]:
+    # What has been stopped before comes last: it may be stopped again.
+    lacking = [n for n in names if not report["parts"].get(n, {}).get("complete")]
+    for name in sorted(lacking, key=report["parts"].__contains__):
         left = given.timeout
         if given.limit is not None:
             left = min(left, given.limit - (time.perf_counter() - started) - 5)
@@ -110,7 +111,8 @@ def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
     command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
     started, status = time.perf_counter(), 1
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(command, stdout=said, stderr=errors, cwd=ROOT, start_new_session=True)
+        # In a group, to be stopped with all that it starts; in a session of its own it would outlive one that is ended.
+        child = subprocess.Popen(command, stdout=said, stderr=errors, cwd=ROOT, process_group=0)
         try:
             status, problem = child.wait(timeout), ""
         except subprocess.TimeoutExpired:
@@ -169,8 +171,11 @@ def _about(options: Options) -> dict[str, Any]:
 
 
 def _write(report: dict[str, Any], folder: Path) -> None:
-    (folder / "gpu.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    (folder / "gpu.md").write_text(markdown(report), encoding="utf-8")
+    for name, text in (("gpu.json", json.dumps(report, indent=2) + "\n"), ("gpu.md", markdown(report))):
+        # Whole or not at all: the command may be killed meanwhile.
+        part = folder / f"{name}.part"
+        part.write_text(text, encoding="utf-8")
+        part.replace(folder / name)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,19 +222,26 @@ def speed(options: Options, say: Say) -> Result:
     found: Result = {"problems": []}
     for name, make in MODELS.items():
         model = make(options.small)
-        variants: dict[str, tuple[Step, Callable[[], None]]] = {}
-        for variant, captured in (("eager", False), ("replayed", True)):
-            step, synchronize, _ = our_step(model, options.training, captured)
-            variants[variant] = (step, synchronize)
+        makers: dict[str, Callable[[], tuple[Any, ...]]] = {
+            variant: partial(our_step, model, options.training, captured)
+            for variant, captured in (("eager", False), ("replayed", True))
+        }
         if device := options.torch_device:
-            variants["torch eager"] = torch_step(model, device, None)
+            makers["torch eager"] = partial(torch_step, model, device, None)
             if device == "cuda":
                 mode = "reduce-overhead" if name == "mlp" else "default"
-                variants["torch compiled"] = torch_step(model, device, mode)
+                makers["torch compiled"] = partial(torch_step, model, device, mode)
+        variants: dict[str, tuple[Step, Callable[[], None]]] = {}
         problems: list[str] = []
+        for variant, make_step in makers.items():
+            try:
+                step, synchronize, *_ = make_step()
+                variants[variant] = (step, synchronize)
+            except Exception as error:  # the others may run
+                problems.append(f"{variant}: {type(error).__name__}: {str(error)[:500]}")
         try:
             found[name] = in_turns(variants, options, problems)
-        except Exception as error:  # the other models may run
+        except Exception as error:
             problems.append(f"{type(error).__name__}: {error}")
         found["problems"] += [f"{name}: {problem}" for problem in problems]
         say(found)
