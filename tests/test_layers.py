@@ -706,8 +706,8 @@ class Deep(nn.Module):
 def test_an_error_deep_inside_tells_its_place() -> None:
     """By the path from the outermost module, once; the outermost needs none."""
     for model, place in (
-        (Deep(), "In 'layers.1.1', a Linear, of this Deep."),
-        (nn.Sequential(nn.ReLU(), Deep()), "In '1.layers.1.1', a Linear, of this Sequential."),
+        (Deep(), "In 'layers.1.1' (Linear) of this Deep."),
+        (nn.Sequential(nn.ReLU(), Deep()), "In '1.layers.1.1' (Linear) of this Sequential."),
     ):
         with pytest.raises(ShapeError, match="axis -1 of the input is 3") as error:
             model(bb.ones((2, 3)))

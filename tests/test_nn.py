@@ -167,6 +167,13 @@ def test_a_bad_state_changes_nothing(change: dict[str, Any], kind: type[Exceptio
     assert all(leaf is before[path] for path, leaf in leaves_with_paths(model))
 
 
+def test_a_weight_that_fits_when_turned_is_told() -> None:
+    """Others keep weights of linear layers the other way round."""
+    layer = nn.Linear(3, 2)
+    with pytest.raises(ShapeError, match=r"weight has shape \[2, 3\] there and \[3, 2\] here, where its .T fits"):
+        layer.load_state_dict({"weight": bb.ones((2, 3)), "bias": bb.ones((2,))})
+
+
 class Tied(nn.Module):
     """A table that is looked up and, transposed by nothing, multiplied with: one tensor in two places."""
 
@@ -787,6 +794,9 @@ def test_batch_norm_in_vmap_tells_of_eval() -> None:
     for f in (layer, bb.grad(lambda x: layer(x).sum())):
         with pytest.raises(GraphError, match=r"BatchNorm: in .* differs between the examples.* model\.eval\(\)"):
             bb.vmap(f)(normal(2, 4, 3))
+    each = bb.vmap(bb.grad(lambda model, x: model[0](x).sum()), in_axes=(None, 0))
+    with pytest.raises(GraphError, match=r"into '0\.0\.running_mean'.* the examples.* model\.eval\(\)"):
+        each(nn.Sequential(layer), normal(2, 4, 3))
     assert layer.running_mean.tolist() == [0.0, 0.0, 0.0]
     x = normal(2, 4, 3)
     assert bb.vmap(layer.eval())(x).shape == x.shape

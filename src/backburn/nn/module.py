@@ -212,7 +212,10 @@ class Module:
             except DTypeError as error:
                 raise DTypeError(f"load_state_dict: the value of {path}: {error}. Nothing was loaded") from error
             if new.shape != old.shape:
-                problems[ShapeError].append(f"{path} has shape {list(new.shape)} there and {list(old.shape)} here")
+                turned = ", where its .T fits" * (new.ndim == 2 and new.shape == old.shape[::-1])
+                problems[ShapeError].append(
+                    f"{path} has shape {list(new.shape)} there and {list(old.shape)} here{turned}"
+                )
             elif new.dtype is not old.dtype:
                 problems[DTypeError].append(f"{path} is {new.dtype} there and {old.dtype} here")
             fitting.append((leaf, new))
@@ -353,7 +356,7 @@ def _note_place(error: BackburnError, module: Module) -> None:
     if path is not None:
         if note:
             error.__notes__.remove(note)
-        note = f"In {path!r}, a {type(source).__name__}, of this {type(module).__name__}."
+        note = f"In {path!r} ({type(source).__name__}) of this {type(module).__name__}."
         error.add_note(note)
         _PLACES[error] = source, note
 

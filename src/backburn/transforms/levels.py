@@ -178,7 +178,15 @@ def carry_out(primals: Any, given: Any, inputs: list[FloatTensor]) -> None:
     for leaf in Places(list(primals), lambda x: isinstance(x, Tensor)).leaves:
         new = next((changed[p] for p in leaf.paths if p in changed), None)
         if isinstance(new, Tensor) and _is_in_object(leaf.places[0][0]):
-            old, value = leaf.value, taken_down(new, leaf.value.backend)
+            old = leaf.value
+            try:
+                value = taken_down(new, old.backend)
+            except GraphError as error:
+                raise GraphError(
+                    f"the function has put into {leaf.path!r} of its arguments what differs between the examples of "
+                    f"vmap, and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps "
+                    f"them; GroupNorm and LayerNorm have none"
+                ) from error
             value = constant(value) if isinstance(value, FloatTensor) else value
             leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
