@@ -206,6 +206,31 @@ def test_a_bias_is_added_by_the_product_itself(k: Any, lt: Any, cupy: Any, monke
         k.linear(x, weight, k.ones((4,), dtypes.float32))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any, dtype: str, refused: int) -> None:
+    from backburn_cupy import cublaslt
+
+    values = [np.random.default_rng(i).integers(-4, 5, (2, 6, n)).astype(dtype) for i, n in enumerate((5, 3))]
+    expected = np.einsum("abo,abi->io", *values), values[0].sum((0, 1))
+    grad, x = map(k.from_numpy, values)
+    for of_grad, of_x in ((grad, x), (k.permute_dims(k.permute_dims(grad, (2, 0, 1)), (1, 2, 0)), x)):
+        cublaslt.plan.cache_clear()
+        lt.library().fake_refuse(refused)
+        lt.CALLS.clear()
+        try:
+            got = k.linear_weight_backward(of_grad, of_x)
+        finally:
+            lt.library().fake_refuse(0)
+            cublaslt.plan.cache_clear()
+        for one, right in zip(got, expected, strict=True):
+            assert one.dtype == dtype
+            assert k.to_numpy(one).tolist() == right.tolist()
+        assert [call.epilogue for call in lt.CALLS] == [[cublaslt.SUM_LEFT], [cublaslt.NOTHING], []][refused]
+    with pytest.raises(ShapeError, match="must agree in all but the last axis"):
+        k.linear_weight_backward(grad, x[:1])
+
+
 def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None:
     """A bias is then added afterwards, and what it does not multiply at all, cuBLAS does."""
     from cupy_backends.cuda.libs import cublas
@@ -306,7 +331,9 @@ NAMES = {
     "ALIGNMENT_A": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES",
     "ALIGNMENT_B": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES",
     "ALIGNMENT_C": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES",
-    "ALIGNMENT_D": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES", "ADD_BIAS": "CUBLASLT_EPILOGUE_BIAS",
+    "ALIGNMENT_D": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES",
+    "NOTHING": "CUBLASLT_EPILOGUE_DEFAULT", "ADD_BIAS": "CUBLASLT_EPILOGUE_BIAS",
+    "SUM_LEFT": "CUBLASLT_EPILOGUE_BGRADA",
     "ADDED_WIDE": "CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE", "ADDED_ANYHOW": "CUBLASLT_REDUCTION_SCHEME_MASK",
 }  # fmt: skip
 OF_TYPES = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F", "float64": "CUDA_R_64F"}
@@ -383,12 +410,14 @@ def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.M
     monkeypatch.setattr(cublaslt, "_set", lambda *of: taken.append(assign(*of)))
     cublaslt.library.cache_clear()
     try:
-        for dtype, compute, count, biased, attributes in (
-            ("bfloat16", cublaslt.COMPUTE_FLOAT, 3, True, 16), ("float64", cublaslt.COMPUTE_DOUBLE, 1, False, 8),
+        for dtype, compute, count, epilogue, attributes in (
+            ("bfloat16", cublaslt.COMPUTE_FLOAT, 3, cublaslt.ADD_BIAS, 16),
+            ("bfloat16", cublaslt.COMPUTE_FLOAT, 1, cublaslt.SUM_LEFT, 10),
+            ("float64", cublaslt.COMPUTE_DOUBLE, 1, cublaslt.NOTHING, 8),
         ):  # fmt: skip
             taken.clear()
             matrices = cublaslt.Layout(4, 24, False), cublaslt.Layout(6, 0, True)
-            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, biased, (256, 128, 64, 4), dtype)
+            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, epilogue, (256, 128, 64, 4), dtype)
             with pytest.raises(cublaslt.CUBLASError, match=r"AlgoGetHeuristic fails with cublasStatus_t 1$"):
                 cublaslt.Plan(kind)
             assert len(taken) == attributes

@@ -37,9 +37,10 @@ COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
 BATCH_COUNT, BATCH_STEP = 5, 6
 MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
-#: cublasLtEpilogue_t and cublasLtReductionScheme_t.
-ADD_BIAS = 4
-#: How parts of a sum are added up: in any way, or in the type that is computed in, not in that of a 16-bit result.
+#: cublasLtEpilogue_t: nothing more, a number added to each row, or each row of the left operand summed.
+NOTHING, ADD_BIAS, SUM_LEFT = 1, 4, 256
+#: cublasLtReductionScheme_t, how parts of a sum are added up: in any way, or in the type that is computed in, not in that
+#: of a 16-bit result.
 ADDED_ANYHOW, ADDED_WIDE = 7, 2
 
 
@@ -164,25 +165,26 @@ class Kind(NamedTuple):
     right: Layout
     dtype: str
     compute: int
-    biased: bool
+    epilogue: int
     alignments: tuple[int, ...]
     result: str  # the dtype of the product
 
 
 def multiply(
     device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, tf32: bool,
-    result: str,
+    result: str, epilogue: int = NOTHING,
 ) -> bool:  # fmt: skip
-    """``out = left @ right + bias``, all by columns; False if it cannot be.
+    """``out = left @ right``, all by columns; False if it cannot be.
 
-    ``places`` are the addresses of the operands, of ``out``, and if there is one, of the ``bias``, with an element for
-    each row. ``out`` lies without gaps, and is of the dtype ``result``. The work goes to the current stream.
+    ``places`` are the addresses of the operands, of ``out``, and for any ``epilogue`` that of the numbers that it adds
+    to the rows or sums up, one for each row. ``out`` lies without gaps, and is of the dtype ``result``, as are these
+    numbers. The work goes to the current stream.
     """
     if library() is None:
         return False
     aligned = not functools.reduce(operator.or_, places) % ALIGNMENT
     alignments = ALIGNED[len(places)] if aligned else tuple(map(alignment, places))
-    kind = Kind(device, *sizes, left, right, dtype, compute_type(dtype, tf32), len(places) == 4, alignments, result)
+    kind = Kind(device, *sizes, left, right, dtype, compute_type(dtype, tf32), epilogue, alignments, result)
     return plan(kind).run(*places)
 
 
@@ -217,9 +219,8 @@ class Plan:
         self._what = self._kept("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
         for attribute, matrix in ((TRANSPOSE_A, kind.left), (TRANSPOSE_B, kind.right)):
             _set("MatmulDesc", self._what, attribute, _I(matrix.transposed))
-        self._biased = kind.biased
-        if kind.biased:
-            _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(ADD_BIAS))
+        if kind.epilogue != NOTHING:
+            _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(kind.epilogue))
             # Of which, here, only the alignment is looked at.
             _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
         self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
@@ -269,8 +270,11 @@ class Plan:
             raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 
-    def run(self, left: int, right: int, out: int, bias: int | None = None) -> bool:
-        """Multiply what lies at these addresses; False if cuBLASLt has no algorithm for it."""
+    def run(self, left: int, right: int, out: int, numbers: int | None = None) -> bool:
+        """Multiply what lies at these addresses; False if cuBLASLt has no algorithm for it.
+
+        ``numbers`` are the epilogue's.
+        """
         best = self._found
         if best is None:
             return False
@@ -282,11 +286,11 @@ class Plan:
             self._out, ctypes.addressof(best), workspace.data.ptr if workspace is not None else 0, size,
             cupy.cuda.get_current_stream().ptr,
         )  # fmt: skip
-        if bias is None:
+        if numbers is None:
             call("cublasLtMatmul", *arguments)
         else:
-            with self._lock:  # no other thread may put its bias in between
-                _set("MatmulDesc", self._what, BIAS_POINTER, _P(bias))
+            with self._lock:  # no other thread may put its own in between
+                _set("MatmulDesc", self._what, BIAS_POINTER, _P(numbers))
                 call("cublasLtMatmul", *arguments)
         return True
 

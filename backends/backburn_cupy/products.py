@@ -16,6 +16,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from backburn.backend.sequence import transposed
 from backburn.backend.shapes import matmul as product_shape
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import cublaslt
@@ -62,6 +63,17 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
         return product(k, x, weight, bias)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return product(k, rows, weight, bias).reshape(shape)
+
+
+def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:
+    rule = OPERATIONS["linear_weight_backward"].shape
+    assert rule is not None
+    of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in rule(grad.shape, x.shape))
+    left, right = (_usable(t.reshape(math.prod(t.shape[:-1]), t.shape[-1])) for t in (x, grad))
+    rows = transposed(k, left)
+    if not of_weight.size or not left.size or not gemm_with_sums(k, rows, right, of_weight, of_bias):
+        return product(k, rows, right), k.sum(right, (0,), False)
+    return of_weight, of_bias
 
 
 def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = None) -> Array:
@@ -173,12 +185,23 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
     places = (y.data.ptr, x.data.ptr, out.data.ptr)
     options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
     row = None if bias is None else cupy.ascontiguousarray(bias)
-    if row is not None and cublaslt.multiply(k.number, (*places, row.data.ptr), *options):
+    if row is not None and cublaslt.multiply(k.number, (*places, row.data.ptr), *options, cublaslt.ADD_BIAS):
         return
     if not cublaslt.multiply(k.number, places, *options):
         _by_cublas(places, *options)
     if row is not None:
         cupy.add(out, row, out=out)
+
+
+def gemm_with_sums(k: Any, x: Array, y: Array, out: Array, sums: Array) -> bool:
+    """``out[...] = x @ y`` and ``sums[...] = y.sum(0)`` in one; False where that cannot be."""
+    left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
+    assert left is not None
+    assert right is not None
+    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], 1)
+    places = (y.data.ptr, x.data.ptr, out.data.ptr, sums.data.ptr)
+    options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
+    return cublaslt.multiply(k.number, places, *options, cublaslt.SUM_LEFT)
 
 
 @functools.cache

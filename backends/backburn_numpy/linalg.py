@@ -9,6 +9,7 @@ import numpy as np
 
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
+from backburn_numpy.reduce import sum
 
 Array = Any
 
@@ -27,6 +28,11 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
         np.add(product, widened(bias), out=product)
     product = narrowed(product, x)
     return product if x.ndim == 2 else product.reshape(*x.shape[:-1], weight.shape[1])
+
+
+def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
+    rows, grads = (widened(t if t.ndim == 2 else _rows(t)) for t in (x, grad))
+    return narrowed(_multiply(rows.T, grads), x), narrowed(sum(grads, (0,)), x)
 
 
 def _product(x: Array, y: Array) -> Array:

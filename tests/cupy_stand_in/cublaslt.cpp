@@ -11,7 +11,7 @@ namespace {
 enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, INTERNAL_ERROR = 14, NOT_SUPPORTED = 15 };
 enum Type { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT = 14 };
 enum Compute { BY_FLOAT = 68, BY_DOUBLE = 70, BY_TF32 = 77 };
-constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4;
+constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADA = 256;
 
 // Every object begins with a word that says what it is.
 enum Kind : uint64_t { HANDLE = 0xA1, DESC = 0xA2, LAYOUT = 0xA3, PREFERENCE = 0xA4, ALGORITHM = 0xA5, GONE = 0xDEAD };
@@ -21,7 +21,7 @@ struct Desc {
   Kind kind = DESC;
   int32_t compute = 0, scale = 0, transposed[2] = {0, 0};
   uint32_t epilogue = EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;
 };
 struct Layout {
   Kind kind = LAYOUT;
@@ -56,7 +56,7 @@ struct Product {
 };
 std::vector<Product> products;
 void (*listener)(int64_t) = nullptr;
-int refused = 0;  // 1: products with a bias, 2: all
+int refused = 0;  // 1: products with an epilogue, 2: all
 int64_t alive = 0;
 
 template <class T> T* as(void* p) {
@@ -140,6 +140,12 @@ void run(const Product& p) {
         if (p.desc.epilogue == EPILOGUE_BIAS) total += read(static_cast<const char*>(p.desc.bias) + row * size, p.d.type);
         write(at, p.d.type, total);
       }
+  if (p.desc.epilogue == EPILOGUE_BGRADA)
+    for (uint64_t row = 0; row < p.d.rows; ++row) {
+      double total = 0;
+      for (uint64_t i = 0; i < length; ++i) total += element(p.a, p.at_a, p.desc.transposed[0], 0, row, i);
+      write(static_cast<char*>(p.desc.bias) + row * size, p.d.type, total);
+    }
 }
 
 // Whether layouts fit together; what the documentation asks of them.
@@ -152,7 +158,10 @@ bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   if (b.type != a.type || (d.type != a.type && !(size_of(a.type) == 2 && d.type == FLOAT))) return false;
   if ((desc.compute == BY_DOUBLE) != (a.type == DOUBLE) || (desc.scale == DOUBLE) != (a.type == DOUBLE)) return false;
   if (desc.compute == BY_TF32 && a.type != FLOAT) return false;
-  if (desc.epilogue != EPILOGUE_DEFAULT && (desc.epilogue != EPILOGUE_BIAS || !desc.bias)) return false;
+  if (desc.epilogue != EPILOGUE_DEFAULT &&
+      ((desc.epilogue != EPILOGUE_BIAS && desc.epilogue != EPILOGUE_BGRADA) || !desc.bias))
+    return false;
+  if (desc.epilogue == EPILOGUE_BGRADA && d.count > 1) return false;  // the sums of which matrix?
   if (d.count > 1 && d.step < static_cast<int64_t>(d.leading * d.columns)) return false;  // results would overlap
   const auto [m, k] = desc.transposed[0] ? std::pair(a.columns, a.rows) : std::pair(a.rows, a.columns);
   const auto [l, n] = desc.transposed[1] ? std::pair(b.columns, b.rows) : std::pair(b.rows, b.columns);
@@ -243,7 +252,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* desc, void* a, void* b, v
   if (size_of(ld->type) == 2 && wishes->schemes != 2) return INTERNAL_ERROR;  // 16-bit partial sums
   *count = 0;
   if (refused == 3) return INVALID_VALUE;
-  if (refused == 2 || (refused == 1 && what->epilogue == EPILOGUE_BIAS)) return NOT_SUPPORTED;
+  if (refused == 2 || (refused == 1 && what->epilogue != EPILOGUE_DEFAULT)) return NOT_SUPPORTED;
   Result& best = results[0];
   best = Result();
   best.algorithm.kind = ALGORITHM;
@@ -268,7 +277,7 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
   const void* places[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
     if (alignment_of(places[i]) < algorithm->alignment[i]) return INVALID_VALUE;
-  if (what->epilogue == EPILOGUE_BIAS && (!what->bias || alignment_of(what->bias) < algorithm->bias_alignment))
+  if (what->epilogue != EPILOGUE_DEFAULT && (!what->bias || alignment_of(what->bias) < algorithm->bias_alignment))
     return INVALID_VALUE;
   if (workspace_size < algorithm->workspace || (algorithm->workspace && !workspace)) return INVALID_VALUE;
   if (algorithm->workspace) std::memset(workspace, 0x7F, workspace_size);  // it is the library's to write

@@ -43,12 +43,15 @@ def matmul_y(k: Any, g: Any, x: Any, y_shape: Shape) -> Any:
 
 gradient("matmul", x=matmul_x, y=matmul_y)
 
-gradient(
-    "linear",
-    x=lambda k, g, weight: k.matmul(g, transposed(k, weight)),
-    weight=lambda k, g, x: k.matmul(transposed(k, rows(k, x)), rows(k, g)),
-    bias=lambda k, g: g,
-)
+
+def linear_weight(k: Any, g: Any, x: Any, needs: tuple[bool, ...]) -> Any:
+    """Both read all of ``g``, once where they are made together."""
+    if all(needs):
+        return k.linear_weight_backward(g, x)
+    return k.matmul(transposed(k, rows(k, x)), rows(k, g)) if needs[0] else None, g
+
+
+gradient("linear", ("weight", "bias"), linear_weight, x=lambda k, g, weight: k.matmul(g, transposed(k, weight)))
 
 linear("matmul", groups=("x", "y"))
 linear("linear", groups=("x", "weight"))

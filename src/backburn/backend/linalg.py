@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol, overload
 
 from backburn.backend import shapes
@@ -22,6 +23,12 @@ def _linear(x: Shape, weight: Shape, bias: Shape | None = None, **_: Any) -> Sha
     if bias is not None and bias != weight[1:]:
         raise ShapeError(f"the bias must have the {weight[1]} outputs of the weight, not the shape {list(bias)}")
     return x[:-1] + weight[1:]
+
+
+def _linear_weight_backward(grad: Shape, x: Shape, **_: Any) -> tuple[Shape, Shape]:
+    if not grad or not x or grad[:-1] != x[:-1]:
+        raise ShapeError(f"the gradient {list(grad)} and the input {list(x)} must agree in all but the last axis")
+    return (x[-1], grad[-1]), grad[-1:]
 
 
 class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -50,3 +57,19 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         _linear(shape_of(x), shape_of(weight), shape_or_none(bias))
         product: F = self.matmul(x, weight)
         return product if bias is None else self.add(product, bias)
+
+    @operation(
+        kinds="F",
+        shape=_linear_weight_backward,
+        result=("same", "same"),
+        like=("grad", "x"),
+        differentiable=True,
+    )
+    def linear_weight_backward(self: Any, grad: F, x: F, /) -> tuple[F, F]:
+        """The gradients of :meth:`linear` for its weight and its bias, ``x.T @ grad`` and the sum of ``grad``.
+
+        Leading axes are rows as in :meth:`linear`; the results have the shapes (inputs, outputs) and (outputs,).
+        """
+        _linear_weight_backward(shape_of(grad), shape_of(x))
+        rows, grads = (self.reshape(t, (math.prod(shape_of(t)[:-1]), shape_of(t)[-1])) for t in (x, grad))
+        return self.matmul(self.permute_dims(rows, (1, 0)), grads), self.sum(grads, (0,), False)

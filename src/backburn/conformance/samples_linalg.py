@@ -47,3 +47,21 @@ samples(
     case(real(2, 0), real(0, 2), real(2)),
     case(real(2, 2, 0), real(0, 2), None),
 )
+
+
+def linear_weight_backward(grad: Any, x: Any) -> Any:
+    """The reference of ``linear_weight_backward``."""
+    leading = tuple(range(x.ndim - 1))
+    return np.tensordot(x, grad, (leading, leading)), grad.sum(leading)
+
+
+samples(
+    "linear_weight_backward",
+    linear_weight_backward,
+    case(real(5, 4), real(5, 3, seed=1)),
+    case(real(2), real(3, seed=1)),
+    case(real(2, 5, 4), real(2, 5, 3, seed=1)),
+    case(real(0, 4), real(0, 3)),
+    case(real(5, 0), real(5, 3)),
+    case(real(5, 4), real(5, 0)),
+)
