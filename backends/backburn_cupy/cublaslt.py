@@ -39,8 +39,8 @@ BATCH_COUNT, BATCH_STEP = 5, 6
 MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
 #: cublasLtEpilogue_t: nothing more, a number added to each row, or each row of the left operand summed.
 NOTHING, ADD_BIAS, SUM_LEFT = 1, 4, 256
-#: cublasLtReductionScheme_t, how parts of a sum are added up: in any way, or in the type that is computed in, not in that
-#: of a 16-bit result.
+#: cublasLtReductionScheme_t, how parts of a sum are added up: in any way, or in the type that is computed in rather
+#: than in that of a 16-bit result.
 ADDED_ANYHOW, ADDED_WIDE = 7, 2
 
 
