@@ -107,6 +107,13 @@ def test_histograms_of_few_elements() -> None:
     assert bb.histogram(bb.asarray([1, 2, 2]), bins=2).counts.tolist() == [1, 2]
 
 
+def test_densities_of_many_elements_of_16_bits() -> None:
+    x = bb.concat([bb.zeros((70_000,)), bb.ones((70_000,))]).astype("float16")
+    density, edges = bb.histogram(x, bins=2, density=True)
+    assert (density.tolist(), edges.tolist()) == ([1.0, 1.0], [0.0, 0.5, 1.0])
+    assert density.dtype is bb.float16
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

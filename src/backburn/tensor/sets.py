@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
 from backburn.base.calls import refuse, told
-from backburn.base.dtypes import int64, uint8
+from backburn.base.dtypes import float32, int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -55,7 +55,7 @@ class HistogramResult(NamedTuple):
 
 
 def unique_all(x: T, /) -> UniqueAllResult[T]:
-    """The distinct elements in rising order, and for each the index of its first place and the number of its places.
+    """The distinct elements in ascending order, and for each the index of its first place and the number of its places.
 
     Indices count the elements in row-major order; ``inverse_indices`` has the shape of ``x``. Each NaN is distinct from
     all others; 0 and -0 are equal. The gradient of a value goes to its first place.
@@ -69,7 +69,7 @@ def unique_all(x: T, /) -> UniqueAllResult[T]:
 
 
 def unique_counts(x: T, /) -> UniqueCountsResult[T]:
-    """The distinct elements in rising order, and how often each occurs; see :func:`unique_all`.
+    """The distinct elements in ascending order, and how often each occurs; see :func:`unique_all`.
 
     >>> import backburn as bb
     >>> values, counts = bb.unique_counts(bb.asarray([3, 1, 3]))
@@ -81,7 +81,7 @@ def unique_counts(x: T, /) -> UniqueCountsResult[T]:
 
 
 def unique_inverse(x: T, /) -> UniqueInverseResult[T]:
-    """The distinct elements in rising order, and the place of each element among them; see :func:`unique_all`.
+    """The distinct elements in ascending order, and the place of each element among them; see :func:`unique_all`.
 
     >>> import backburn as bb
     >>> values, places = bb.unique_inverse(bb.asarray([3, 1, 3]))
@@ -93,7 +93,7 @@ def unique_inverse(x: T, /) -> UniqueInverseResult[T]:
 
 
 def unique_values(x: T, /) -> T:
-    """The distinct elements in rising order; see :func:`unique_all`.
+    """The distinct elements in ascending order; see :func:`unique_all`.
 
     >>> import backburn as bb
     >>> bb.unique_values(bb.asarray([3, 1, 3])).tolist()
@@ -126,7 +126,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
 
     With ``weights``, a number for each element, these are added up instead, as :func:`sum` does it, with gradients. The
     result has ``minlength`` elements at least. Raises :class:`OutOfRangeError` for a negative number,
-    :class:`DTypeError` for elements that are no integers, :class:`ShapeError` for other shapes.
+    :class:`DTypeError` for elements that are not integers, :class:`ShapeError` for other shapes.
 
         >>> import backburn as bb
         >>> bb.bincount(bb.asarray([3, 1, 3])).tolist()
@@ -172,7 +172,7 @@ def histogram(
     """How many elements lie in each of several intervals.
 
     ``bins`` is the number of intervals of one width from the smallest element to the largest, or over ``range``; or
-    their edges, in rising order. An interval holds its lower edge, and the last its upper one too; elements outside of
+    their edges, in ascending order. An interval holds its lower edge, and the last its upper one too; elements outside
     all, and NaN, do not count. With ``weights``, a number for each element, these are added up, with gradients. With
     ``density`` counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for other ``bins`` and
     ``range``, and for a range that is not finite.
@@ -197,9 +197,11 @@ def histogram(
     inside = call("logical_and", call("greater_equal", y, first), call("less_equal", y, last))
     counts = _counted("histogram", call("where", inside, place, intervals), weights, intervals + 1)[:intervals]
     if density:
-        share = counts if counts.dtype.kind == "float" else cast(counts, edges.dtype)
-        share = call("div", share, call("sum", share, axis=(0,)))
-        counts = call("div", share, cast(call("diff", edges, axis=0), share.dtype))
+        dtype = counts.dtype if counts.dtype.kind == "float" else edges.dtype
+        wide = float32 if dtype.itemsize < 4 else dtype  # 16 bits hold no great counts
+        share = cast(counts, wide)
+        total = call("sum", share, axis=(0,))
+        counts = cast(call("div", call("div", share, call("diff", cast(edges, wide), axis=0)), total), dtype)
     return HistogramResult(counts, edges)
 
 
