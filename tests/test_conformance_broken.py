@@ -54,13 +54,13 @@ def differentiating(inner: Any = K, **members: Any) -> Any:
     return made(inner)
 
 
-def rule(name: str, **rules: Any) -> Callable[[], Any]:
+def rule(name: str, *together: Any, **rules: Any) -> Callable[[], Any]:
     """An autodiff backend that differentiates one operation by other rules."""
 
     def make() -> Any:
         known = RULES.pop(name, None)
         try:
-            gradient(name, **rules)
+            gradient(name, *together, **rules)
             compiled = compile_operation(OPERATIONS[name])
         finally:
             RULES.pop(name)
@@ -278,7 +278,51 @@ def prod_of_nothing_is_zero(x: Array, /, axis: Any, keepdims: bool = False) -> A
     return K.prod(x, axis, keepdims) if x.size else K.sum(x, axis, keepdims)
 
 
+def equal_in_float32(x: Any, y: Any, /) -> Array:
+    return K.equal(*(a.astype(np.float32) if getattr(a, "dtype", None) == np.float64 else a for a in (x, y)))
+
+
+def sum_by_float64(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
+    return K.sum(x.astype(np.float64) if x.dtype.kind in "iu" else x, axis, keepdims).astype(x.dtype)
+
+
+def layer_norm_swapped(x: Array, scale: Any = None, bias: Any = None, /, axis: Any = (1,), eps: float = 1e-5) -> Array:
+    scale, bias = (scale, bias) if scale is None or bias is None else (bias, scale)
+    return K.layer_norm(x, scale, bias, axis, eps)
+
+
+def unfold_of_one_dilation(
+    x: Array, /, size: Any = (1,), stride: Any = (1,), padding: Any = ((0, 0),), dilation: Any = (1,)
+) -> Array:
+    return K.unfold(x, size, stride, padding, dilation[:1] * len(dilation))
+
+
+def weighing_with_doubled_weights(
+    logits: Array, labels: Array, weight: Any = None, /, *options: Any, **named: Any
+) -> Array:
+    result = K.cross_entropy(logits, labels, weight, *options, **named)
+    if weight is not None:
+        weight *= 2
+    return result
+
+
+def logical_not_in_one_buffer(x: Array, /) -> Array:
+    return np.logical_not(x, out=BUFFERS.setdefault((x.shape, "not"), np.zeros(x.shape, bool)))
+
+
 # ---- autodiff backends that are wrong ----
+
+
+def right_beside_the_first(k: Any, g: Any, x: Any, slope: Any, needs: Any) -> Any:
+    below = k.less(x, 0.0)
+    return (k.where(below, k.mul(g, slope), g), k.where(below, k.mul(g, x), 0.0)) if needs[0] else (None, g)
+
+
+def right_for_all_outputs_together(k: Any, g: Any, x: Any, out: Any) -> Any:
+    return EIGH.function(k, g, out) if g[1] is not None else k.zeros(x.shape, k.dtype(x))
+
+
+EIGH = RULES["eigh"][0]
 
 
 def without_sum(k: Any, gradient: Any, shape: Any) -> Any:
@@ -376,7 +420,7 @@ FAULTS = {
         "value",
         {"zero_d", "special", "gradient", "second_gradient"},
     ),
-    "accumulates in half precision": Fault(backend(sum=sum_in_half), "sum", "value", {"special", "zero_d"}),
+    "accumulates in half precision": Fault(backend(sum=sum_in_half), "sum", "value", {"special", "zero_d", "layout"}),
     "computes float64 in float32": Fault(backend(atan2=atan2_in_float32), "atan2", "value", VALUES),
     "float64 becomes float32": Fault(backend(atan2=atan2_to_float32), "atan2", "dtype", VALUES | GRADIENTS),
     "a wide scalar widens": Fault(backend(pow=pow_of_wide_scalars), "pow", "dtype", {"gradient"}),
@@ -389,9 +433,14 @@ FAULTS = {
     "int32 is added wrongly": Fault(
         backend(add=last_bits_inverted("add", "int32")), "add", "broadcasting", {"integer_edges", "scalars", "zero_d"}
     ),
-    "uint16 is summed wrongly": Fault(backend(sum=last_bits_inverted("sum", "uint16")), "sum", "value"),
+    "uint16 is summed wrongly": Fault(
+        backend(sum=last_bits_inverted("sum", "uint16")), "sum", "value", {"integer_edges"}
+    ),
     "uint64 is chosen wrongly": Fault(
-        backend(where=last_bits_inverted("where", "uint64")), "where", "broadcasting", {"integer_edges", "scalars"}
+        backend(where=last_bits_inverted("where", "uint64")),
+        "where",
+        "broadcasting",
+        {"integer_edges", "scalars", "value"},
     ),
     "a number in the other branch is lost": Fault(
         backend(where=where_without_the_other_number), "where", "scalars", {"special"}
@@ -406,6 +455,16 @@ FAULTS = {
         {"broadcasting", "zero_d", "zero_size", "special", "integer_edges"},
     ),
     "integers saturate": Fault(backend(add=saturating_add), "add", "integer_edges"),
+    "float64 is compared in float32": Fault(backend(equal=equal_in_float32), "equal", "value"),
+    "integers are summed by float64": Fault(backend(sum=sum_by_float64), "sum", "value", {"integer_edges"}),
+    "the neighbour is the number itself": Fault(
+        backend(nextafter=lambda x, y, /: np.array(np.broadcast_arrays(x, y)[0])),
+        "nextafter",
+        "round_trip",
+        {"special", "dtype", "scalars"},
+    ),
+    "scale and bias change places": Fault(backend(layer_norm=layer_norm_swapped), "layer_norm", "value"),
+    "one dilation for all axes": Fault(backend(unfold=unfold_of_one_dilation), "unfold", "value", {"shape"}),
     "no broadcasting": Fault(
         backend(nextafter=equal_shapes_only),
         "nextafter",
@@ -425,6 +484,12 @@ FAULTS = {
     "an index wraps around": Fault(backend(take=take_wrapping), "take", "bounds", {"zero_size"}),
     "an index is clipped": Fault(backend(take=take_clipping), "take", "bounds", {"zero_size"}),
     "mutates its input": Fault(backend(isnan=isnan_in_place), "isnan", "mutation"),
+    "mutates an operand that may be left out": Fault(
+        backend(cross_entropy=weighing_with_doubled_weights), "cross_entropy", "mutation", {"signature"}
+    ),
+    "reuses its output, of truth values": Fault(
+        backend(logical_not=logical_not_in_one_buffer), "logical_not", "aliasing"
+    ),
     "reuses its output": Fault(
         backend(isinf=isinf_in_one_buffer, signbit=signbit_in_one_buffer), "isinf,signbit", "aliasing"
     ),
@@ -491,6 +556,12 @@ FAULTS = {
         ),
         "maximum",
         "convention",
+    ),
+    "right only where the first operand wants a gradient": Fault(
+        rule("prelu", ("x", "slope"), right_beside_the_first), "prelu", "untracked", {"convention"}
+    ),
+    "right only where all outputs are used": Fault(
+        rule("eigh", x=right_for_all_outputs_together), "eigh", "fan_out"
     ),
     "relu'(0) = 1": Fault(rule("relu", x=lambda k, g, x: k.where(k.less(x, 0.0), 0.0, g)), "relu", "convention"),
     "the rule of a rule is wrong": Fault(rule("cos", x=lambda k, g, x: k.mul(g, k.sin(x))), "sin", "second_gradient"),

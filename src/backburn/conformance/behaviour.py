@@ -18,7 +18,6 @@ from backburn.conformance.calls import (
     computed,
     dtypes_of,
     host_arrays,
-    is_float_name,
     lifted,
     on_host,
     operands_of,
@@ -33,11 +32,17 @@ from backburn.conformance.values import value_kind
 
 #: How many samples of an operation the checks of behaviour share.
 SHARED = 3
+#: So many elements the fullest sample may have, which they share too.
+SMALL = 100
 
 
 def shared(backend: Any, operation: Operation) -> Iterator[tuple[int, Sample, str]]:
-    """The first samples of distinct kinds of an operation, each in the first dtype that the backend has."""
+    """The first samples of distinct kinds of an operation, each in the first dtype that the backend has.
+
+    Then the one with the most tensors, and of those with the most dimensions, where it has more than those.
+    """
     kinds: set[str] = set()
+    most = (0, 0)
     cases = list(enumerate(SAMPLES[operation.name].cases))
     plain = [c for c in cases if value_kind(operation, c[1]) in ("value", "random")]
     for index, sample in [*plain[:1], *cases]:
@@ -47,7 +52,20 @@ def shared(backend: Any, operation: Operation) -> Iterator[tuple[int, Sample, st
             continue
         for dtype in dtypes_of(operation.name, sample, backend)[:1]:
             kinds.add(kind)
+            most = max(most, _fullness(sample))
             yield index, sample, dtype
+    full = [c for c in cases if value_kind(operation, c[1]) in ("value", "broadcasting") and _fullness(c[1]) > most]
+    for index, sample in sorted(full, key=lambda c: _fullness(c[1]), reverse=True)[:1]:
+        for dtype in dtypes_of(operation.name, sample, backend)[:1]:
+            yield index, sample, dtype
+
+
+def _fullness(sample: Sample) -> tuple[int, int]:
+    """How many arrays there are among the operands, and their dimensions at most; nothing counts for large ones."""
+    found = host_arrays(sample)
+    if sum(a.size for a in found) > SMALL or "donate" in sample.attributes:
+        return (0, 0)
+    return len(found), max((a.ndim for a in found), default=0)
 
 
 def behaviour_checks(backend: Any, operation: Operation) -> Iterator[Check]:
@@ -127,7 +145,8 @@ def check_aliasing(check: Check) -> None:
     operands = operands_of(name, sample, check.dtype)
     results = call(k, name, lifted(k, operands), sample.attributes)
     before = [a.copy() for a in on_host(k, name, results)]
-    others = each(operands, lambda a: np.roll(a, 1) if is_float_name(a.dtype.name) and not _matrix(name) else a)
+    named = zip(OPERATIONS[name].operands, operands, strict=False)
+    others = [o if n in POINTERS else each([o], partial(_other, name))[0] for n, o in named]
     call(k, name, lifted(k, others), sample.attributes)
     for old, now in zip(before, on_host(k, name, results), strict=True):
         assert same_bits(old, now), "a second call changed the result of the first"
@@ -139,9 +158,11 @@ def check_aliasing(check: Check) -> None:
             assert same_bits(old, np.asarray(k.to_numpy(result))), "writing into the host's array changed the result"
 
 
-def _matrix(name: str) -> bool:
-    """Whether the operands are matrices with properties that shuffled elements have not."""
-    return OPERATIONS[name].family == "decompose"
+def _other(name: str, array: Array) -> Array:
+    """Another array that an operation takes in its place; of a matrix, which may have to be definite, a multiple."""
+    if array.dtype.kind == "b":
+        return np.asarray(~array)
+    return np.asarray(array * 2) if OPERATIONS[name].family == "decompose" else np.roll(array, 1)
 
 
 def check_determinism(check: Check) -> None:

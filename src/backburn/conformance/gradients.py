@@ -21,6 +21,9 @@ from backburn.conformance.derivatives import STEP, check_derivative, direction, 
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, compare, widened
 
+#: Indices of the checks of single outputs begin here.
+OUTPUTS = 100
+
 
 def levels(backend: Any) -> tuple[Any, Any]:
     """The backend that computes and the one that differentiates, which is ours only where ``backend`` does not."""
@@ -32,10 +35,14 @@ def gradient_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     name = operation.name
     if not operation.differentiable:
         return
-    twice = 0
+    twice, empty = 0, False
     for index, sample in enumerate(SAMPLES[name].cases):
         dtypes = dtypes_of(name, sample, backend) if leaves(sample) else []
         sized = any(a.size for a in leaves(sample))
+        if sample.smooth >= 1 and not sized and dtypes and not empty:
+            empty = True
+            title = "without elements, of the shape of its input"
+            yield Check(name, dtypes[0], "gradient", index, backend, check_gradient, sample, title)
         for dtype in dtypes if sample.smooth >= 1 and sized else []:
             if as_dtype(dtype).bits == 16 and not _moderate(sample):
                 continue
@@ -70,6 +77,9 @@ def _recording_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         yield Check(
             name, dtype, "release", index, backend, check_release, sample, "the graph goes with its last tensor"
         )
+        if len(operation.results) > 1:
+            title = "gradients of single outputs add up"
+            yield Check(name, dtype, "fan_out", OUTPUTS + index, backend, check_outputs, sample, title)
         shapes = {a.shape for a in leaves(sample)}
         if len(shapes) == 1 and len(leaves(sample)) > 1 and all(map(is_float, sample.operands[:2])):
             yield Check(name, dtype, "reuse", index, backend, check_reuse, sample, "one tensor as two operands")
@@ -208,19 +218,23 @@ def check_untracked(check: Check) -> None:
             assert not outer.is_tracked(result), "the result is on the graph, and no operand is"
     if sample.smooth < 1:
         return
-    inputs, first = lifted(outer, operands), True
     every = _tracked(outer, operands)
-    for place, operand in enumerate(operands):
-        if first and isinstance(operand, np.ndarray) and as_dtype(operand.dtype).kind == "float":
-            inputs[place], first = every[place], False
-    scalar = weighted(outer, call(outer, name, inputs, sample.attributes))
-    if scalar is None:
+    total = weighted(outer, call(outer, name, every, sample.attributes))
+    if total is None:
         return
-    found = gradients_of(outer, scalar, _float_leaves(outer, inputs))
-    assert all(g is None for g in found[1:]), "an untracked operand got a gradient"
-    all_tracked = weighted(outer, call(outer, name, every, sample.attributes))
-    reference = gradients_of(outer, all_tracked, _float_leaves(outer, every))
-    _agree(found[0], reference[0], check.dtype, 1.0, "beside untracked operands")
+    floats = [p for p, o in enumerate(operands) if isinstance(o, np.ndarray) and as_dtype(o.dtype).kind == "float"]
+    reference = gradients_of(outer, total, [every[place] for place in floats])
+    for place, expected in zip(floats, reference, strict=True):
+        inputs = lifted(outer, operands)
+        inputs[place] = every[place]
+        others = [x for x in _float_leaves(outer, inputs) if x is not inputs[place]]
+        scalar = weighted(outer, call(outer, name, inputs, sample.attributes))
+        if scalar is None:
+            assert expected is None, f"with {OPERATIONS[name].operands[place]} alone on the graph, the result is not"
+            continue
+        got, *rest = gradients_of(outer, scalar, [inputs[place], *others])
+        assert all(g is None for g in rest), "an untracked operand got a gradient"
+        _agree(got, expected, check.dtype, 1.0, "beside untracked operands")
 
 
 def _agree(got: Array | None, expected: Array | None, dtype: str, times: float, where: str) -> None:
@@ -249,6 +263,26 @@ def check_fan_out(check: Check) -> None:
     double = gradients_of(outer, outer.add(first, second), _float_leaves(outer, inputs))
     for got, expected in zip(double, single, strict=True):
         _agree(got, expected, check.dtype, 2.0, "of two uses")
+
+
+def check_outputs(check: Check) -> None:
+    """The gradients of single outputs add up to those of all of them."""
+    assert check.sample is not None
+    name, sample = check.operation, check.sample
+    _, outer = levels(check.backend)
+    inputs = _tracked(outer, operands_of(name, sample, check.dtype))
+    tensors = _float_leaves(outer, inputs)
+    results = call(outer, name, inputs, sample.attributes)
+    scalar = weighted(outer, results)
+    together = gradients_of(outer, scalar, tensors) if scalar is not None else [None] * len(tensors)
+    sums: list[Any] = [None] * len(tensors)
+    for number in range(len(results)):
+        scalar = weighted(outer, call(outer, name, inputs, sample.attributes)[number : number + 1])
+        for place, g in enumerate(gradients_of(outer, scalar, tensors) if scalar is not None else ()):
+            if g is not None:
+                sums[place] = wide(g) if sums[place] is None else sums[place] + wide(g)
+    for got, expected in zip(sums, together, strict=True):
+        _agree(got, expected, check.dtype, 1.0, "of one output after the other")
 
 
 def check_reuse(check: Check) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -272,6 +273,7 @@ ROUND_TRIPS: dict[str, tuple[Trip, float]] = {
     "concat": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.slice(x, _rows(1, 3))], 0), 0),
     "slice_assign": (lambda k, x: k.slice_assign(x, k.slice(x, _rows(0, 2)), _rows(0, 2)), 0),
     "neg": (lambda k, x: k.neg(k.neg(x)), 0),
+    "nextafter": (lambda k, x: _stepped(k, x), 0),
     "exp": (lambda k, x: k.log(k.exp(x)), 8),
     "sqrt": (lambda k, x: k.mul(k.sign(x), k.square(k.sqrt(k.abs(x)))), 4),
     "cumsum": (lambda k, x: k.concat([k.slice(x, _rows(0, 1)), k.diff(k.cumsum(x, 0), 0)], 0), 8),
@@ -283,6 +285,14 @@ ROUND_TRIPS: dict[str, tuple[Trip, float]] = {
 
 def _rows(start: int, stop: int) -> tuple[slice, ...]:
     return (slice(start, stop, 1), slice(0, 4, 1))
+
+
+def _stepped(k: Any, x: Any) -> Any:
+    """To the neighbour above and back; NaN where something lies between the two."""
+    up = k.nextafter(x, math.inf)
+    middle = k.add(x, k.mul(k.sub(up, x), 0.5))
+    next_to = k.logical_and(k.less(x, up), k.logical_or(k.equal(middle, x), k.equal(middle, up)))
+    return k.where(next_to, k.nextafter(up, -math.inf), math.nan)
 
 
 def _unsorted(k: Any, x: Any) -> Any:

@@ -109,6 +109,7 @@ samples(
         smooth=0,
         gradients=(np.array([0.5, 1.0, 0.5]), np.array([-2.0])),
     ),
+    case(real(2, 3), real(2, 3, seed=1)),
 )
 samples(
     "threshold",
@@ -116,6 +117,7 @@ samples(
     *(case(s.operands[0], threshold=0.5, value=-7.0, smooth=s.smooth) for s in PLAIN),
     case(BEYOND, threshold=0.5, value=2.0, smooth=0),
     kinks((0.5, 0.0, 1.0), (0.0, 0.0, 1.0), threshold=0.5, value=2.0),
+    case(np.array([-1.1, -0.95, 0.2]), threshold=-1.0, value=0.5),
 )
 samples(
     "hardtanh",

@@ -12,6 +12,8 @@ INF, NAN = math.inf, math.nan
 EDGES = np.array([0.0, -0.0, 1.0, -2.5, INF, -INF, NAN])
 SMALL_INTS = np.array([-128, -7, -1, 0, 1, 7, 127], np.int8)
 BYTES = np.array([0, 1, 7, 200, 255], np.uint8)
+#: Integers whose squares and sums float64 does not hold.
+WIDE = np.array([2**31 + 1, -(2**40) - 3])
 
 FLOAT_BROADCASTS = (
     case(real(2, 3), real(2, 3, seed=1)),
@@ -47,7 +49,7 @@ def ties(first: float, second: float) -> tuple[Sample, ...]:
 
 samples("add", np.add, *BROADCASTS, AT_EDGES)
 samples("sub", np.subtract, *BROADCASTS, AT_EDGES)
-samples("mul", np.multiply, *BROADCASTS, AT_EDGES, case(np.zeros(2), real(2), note="a factor of 0"))
+samples("mul", np.multiply, *BROADCASTS, AT_EDGES, case(np.zeros(2), real(2), note="a factor of 0"), case(WIDE, WIDE))
 samples("div", np.true_divide, *FLOAT_BROADCASTS, AT_EDGES)
 samples(
     "floor_divide",
@@ -56,6 +58,8 @@ samples(
     case(integers(4), 0, note="integers by 0"),
     case(np.array([-4.0, 4.0, -4.5]), np.array([2.0, -2.0, 2.0]), smooth=0),
     case(np.array([3.0, -3.0]), np.array([INF, INF]), smooth=0),
+    case(np.array([1 - 2.0**-40, -1 - 2.0**-40]), 1.0, smooth=0),
+    case(np.array([NAN, 1.0, 5.0]), np.array([2.0, NAN, 2.0]), smooth=0),
 )
 samples(
     "remainder",
@@ -64,6 +68,7 @@ samples(
     case(integers(4), 0, note="integers by 0"),
     case(np.array([-4.0, 4.0, -0.0, 5.0]), np.array([2.0, -2.0, 3.0, INF]), smooth=0),
     case(real(3), 0.0, smooth=0, note="NaN"),
+    case(np.array([NAN, 1.0, INF, 5.0]), np.array([2.0, NAN, 2.0, 2.0]), smooth=0),
 )
 samples(
     "fmod",
@@ -72,6 +77,7 @@ samples(
     case(integers(4), 0, note="integers by 0"),
     case(np.array([-4.0, 4.0, -0.0, 5.0, -1e-6]), np.array([2.0, -2.0, 3.0, INF, 1.0]), smooth=0),
     case(real(3), 0.0, smooth=0, note="NaN"),
+    case(np.array([NAN, 1.0, INF, 5.0]), np.array([2.0, NAN, 2.0, 2.0]), smooth=0),
 )
 
 UNARY = (case(real(2, 3)), case(real()), case(real(0, 2)), case(integers(2, 3)), case(SMALL_INTS))
@@ -91,10 +97,11 @@ samples(
     case(BYTES),
     case(EDGES, smooth=0),
     case(np.array([-2.0, 0.0, 2.0]), smooth=0, gradients=(np.zeros(3),)),
+    case(np.array([1e-300, -1e-300]), smooth=0),
 )
 samples("maximum", np.maximum, *BROADCASTS, AT_EDGES, *ties(1.0, 1.0))
 samples("minimum", np.minimum, *BROADCASTS, AT_EDGES, *ties(0.0, 0.0))
-samples("square", np.square, *UNARY, case(EDGES, smooth=0), case(np.zeros(2), note="at 0"))
+samples("square", np.square, *UNARY, case(EDGES, smooth=0), case(np.zeros(2), note="at 0"), case(WIDE))
 samples("reciprocal", np.reciprocal, case(positive(2, 3)), case(real()), case(real(0)), case(EDGES, smooth=0))
 
 
@@ -133,6 +140,11 @@ samples(
         gradients=(INSIDE, np.array([1.0, 0.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 0.0, 1.0])),
     ),
     case(LADDER, np.full(5, 1.5), np.full(5, -1.5), smooth=0, gradients=(np.zeros(5), np.zeros(5), np.ones(5))),
+    case(real(3), real(3, seed=1), None),
+    case(
+        np.array([-1.0, 2.0]), np.zeros(2), np.zeros(2), smooth=0,
+        gradients=(np.zeros(2), np.array([1.0, 0.0]), np.array([0.0, 1.0])), note="one bound on either side",
+    ),
 )
 
 

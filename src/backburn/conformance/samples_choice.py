@@ -57,6 +57,7 @@ samples(
     case(booleans(72, 64), -0.0, np.tile(EXTREME, 768).reshape(72, 64), smooth=0),
     case(booleans(72, 64), integers(72, 64), -1),
     case(booleans(72, 64), booleans(72, 64, seed=1), True),
+    case(np.array([True, False]), np.array([2**53 + 1, 0]), np.array([0, -(2**53) - 1])),
 )
 samples(
     "mask_fill",

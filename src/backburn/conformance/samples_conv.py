@@ -124,6 +124,7 @@ samples(
     case(real(0, 2, 3), real(1, 2, 2, seed=1), real(1), **PLAIN, note="no examples"),
     case(real(2, 0, 3), real(1, 0, 2), real(1), **PLAIN, smooth=1, note="no channels"),
     case(np.ones((1, 40, 4)), np.full((1, 40, 3), 0.1), None, **PLAIN, smooth=1, note="16-bit sums"),
+    case(real(1, 1, 6), real(1, 1, 2, seed=1), None, **options(1, 3, (1, 0)), note="two places are left over"),
 )  # fmt: skip
 
 
@@ -151,6 +152,7 @@ samples(
     ),
     case(real(1, 1, 2, 1, 2), real(1, 2, 1, 2, 2, seed=1), real(2), **transposed(3, stride=2), smooth=2),
     case(real(0, 2, 3), real(2, 1, 2, seed=1), real(1), **transposed(1), note="no examples"),
+    case(real(1, 1, 2, 2), real(1, 1, 2, 2, seed=1), None, **{**transposed(2), "dilation": (1, 3)}, smooth=2),
 )  # fmt: skip
 samples(
     "conv_weight_backward",

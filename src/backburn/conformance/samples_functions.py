@@ -78,6 +78,7 @@ samples(
     case(integers(3), 3),
     case(2, integers(3, low=0, high=8)),
     case(np.array([0, 0, -1], np.int8), np.array([0, 3, 7], np.int8)),
+    case(np.array([3, -3, 7]), np.array([39, 39, 22]), note="exact beyond float64"),
 )
 of_one("sqrt", np.sqrt, positive)
 of_one("rsqrt", lambda x: 1 / np.sqrt(x), positive)
@@ -262,6 +263,7 @@ for _name, _reference in {"floor": np.floor, "ceil": np.ceil, "round": np.rint, 
         case(real(0, 2)),
         case(EDGES, smooth=0),
         case(HALVES, smooth=0, gradients=(np.zeros(9),)),
+        case(np.array([2.0**30 + 0.75, -(2.0**30) - 0.25, 1 - 2.0**-40]), smooth=0, note="fractions of 64 bits"),
     )
 samples(
     "frac",

@@ -125,6 +125,7 @@ samples(
     case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0, mode="add"),
     case(integers(3), at(0, -1, 2), integers(3, seed=1), axis=0),
     case(booleans(3), at(0, 1), True, axis=0),
+    case(real(3, 2), at([0, 1], [1, -2], [0, 0]), real(3, 2, seed=1), axis=0, note="the last value of each column"),
 )
 
 samples(
@@ -294,6 +295,7 @@ samples(
     case(real(0, 3)),
     case(integers(2, 3, low=-1, high=2)),
     case(booleans(2, 2, 2)),
+    case(np.array([1e-300, 0.0]), note="a number that only 64 bits have"),
 )
 
 

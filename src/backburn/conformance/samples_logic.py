@@ -14,7 +14,7 @@ SMALL_INTS = np.array([-128, -7, -1, 0, 1, 7, 127], np.int8)
 BYTES = np.array([0, 1, 7, 200, 255], np.uint8)
 
 FLOATS = (
-    case(real(2, 3), real(2, 3, seed=1)),
+    case(real(2, 3), np.where(booleans(2, 3), real(2, 3), real(2, 3, seed=1))),
     case(np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 2.0])),
     case(real(2, 1, 3), real(4, 1, seed=1)),
     case(real(3), 0.5),
@@ -31,6 +31,11 @@ INTS = (
     case(SMALL_INTS[:, None], SMALL_INTS),
     case(BYTES[:, None], BYTES),
 )
+#: Neighbours in 64 bits, which 32 do not tell apart.
+NEAR = (
+    case(np.array([1.0, 1 + 2.0**-40, 1.0]), np.array([1.0, 1.0, 1 + 2.0**-40])),
+    case(np.array([1, 2**53 + 1, 2**40, -(2**40)]), np.array([1, 2**53, 2**53 + 1, 2**40])),
+)
 BOOLS = (
     case(booleans(2, 3), booleans(3, seed=1)),
     case(np.array([False, False, True, True]), np.array([False, True, False, True])),
@@ -41,16 +46,18 @@ BOOLS = (
 
 # ---- comparisons ----
 
-samples("equal", np.equal, *FLOATS, *INTS, *BOOLS)
-samples("not_equal", np.not_equal, *FLOATS, *INTS, *BOOLS)
-samples("less", np.less, *FLOATS, *INTS)
-samples("less_equal", np.less_equal, *FLOATS, *INTS)
-samples("greater", np.greater, *FLOATS, *INTS)
-samples("greater_equal", np.greater_equal, *FLOATS, *INTS)
+samples("equal", np.equal, *FLOATS, *INTS, *BOOLS, *NEAR)
+samples("not_equal", np.not_equal, *FLOATS, *INTS, *BOOLS, *NEAR)
+samples("less", np.less, *FLOATS, *INTS, *NEAR)
+samples("less_equal", np.less_equal, *FLOATS, *INTS, *NEAR)
+samples("greater", np.greater, *FLOATS, *INTS, *NEAR)
+samples("greater_equal", np.greater_equal, *FLOATS, *INTS, *NEAR)
 
 # ---- what a float is ----
 
-OF_ONE = (case(EDGES), case(real(2, 3)), case(real()), case(np.array(NAN)), case(real(0, 2)))
+#: Numbers that only 64 bits have.
+FAR = np.array([1e300, -1e300, 1e-300, -1e-300])
+OF_ONE = (case(EDGES), case(real(2, 3)), case(real()), case(np.array(NAN)), case(real(0, 2)), case(FAR))
 samples("isnan", np.isnan, *OF_ONE)
 samples("isinf", np.isinf, *OF_ONE)
 samples("isfinite", np.isfinite, *OF_ONE)
@@ -109,6 +116,7 @@ samples(
     case(integers(0)),
     case(SMALL_INTS),
     case(BYTES),
+    case(np.array([2**53 + 1, -(2**40) - 3])),
 )
 
 SHIFTS = (
@@ -119,6 +127,7 @@ SHIFTS = (
     case(SMALL_INTS[:, None], np.arange(8, dtype=np.int8)),
     case(BYTES[:, None], np.arange(8, dtype=np.uint8)),
     case(integers(3), 63, note="to the last bit"),
+    case(np.array([2**53 + 1, -(2**53) - 3, 5]), 1),
 )
 samples("bitwise_left_shift", np.left_shift, *SHIFTS)
 samples("bitwise_right_shift", np.right_shift, *SHIFTS)

@@ -91,6 +91,7 @@ samples(
     case(real(2, 4), None, real(4), axis=(1,)),
     case(real(2, 4), positive(4), None, axis=(1,)),
     case(np.full((2, 3), 2.0), positive(3), axis=(1,), smooth=0, note="no variance"),
+    case(real(2, 4), positive(4), real(4), axis=(1,)),
     tolerance=4.0,
     gradient_tolerance=10.0,
     because="dividing by a small deviation enlarges errors",
@@ -115,10 +116,13 @@ def backward(grad: Any, x: Any, scale: Any, axis: Any, eps: float, centred: bool
     return of_x / deviation, of_scale.sum(axes).reshape(scale.shape)
 
 
-GRADIENTS = tuple(
-    case(real(*s.operands[0].shape, seed=2), s.operands[0], s.operands[1], axis=s.attributes["axis"], eps=1e-5)
-    for s in NORMS
-    if s.operands[1] is not None
+GRADIENTS = (
+    *(
+        case(real(*s.operands[0].shape, seed=2), s.operands[0], s.operands[1], axis=s.attributes["axis"], eps=1e-5)
+        for s in NORMS
+        if s.operands[1] is not None
+    ),
+    case(real(2, 4, seed=2), real(2, 4), positive(4), axis=(1,), eps=0.5),
 )
 
 samples(

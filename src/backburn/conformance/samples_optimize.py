@@ -71,6 +71,7 @@ samples(
     case(*three(4), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.25),
     case(*three(), momentum=0.5),
     case(*three(0, 3), momentum=0.5, weight_decay=0.1),
+    case(*three(2, 3), lr=0.1, momentum=0.9, donate=True),
 )
 samples(
     "adam_step",
@@ -81,6 +82,7 @@ samples(
     case(*four(4), lr=0.25, weight_decay=0.5, step=2, decoupled=True),
     case(*four(), step=1000),
     case(*four(0, 3)),
+    case(*four(2, 3), step=2, donate=True),
 )
 samples(
     "sgd_steps",
@@ -90,6 +92,7 @@ samples(
     case(*lists(three(4), three(3, 1)), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.25),
     case(*lists(three(), three()), momentum=0.5),
     case(*lists(three(0, 3), three(2)), momentum=0.5),
+    case(*lists(three(2, 3), three(2)), momentum=0.5, donate=True),
 )
 samples(
     "adam_steps",
@@ -100,4 +103,5 @@ samples(
     case(*lists(four(4), four(3)), lr=0.25, weight_decay=0.5, step=2, decoupled=True),
     case(*lists(four(), four()), step=1000),
     case(*lists(four(0, 3), four(2))),
+    case(*lists(four(2, 3), four(2)), step=2, donate=True),
 )

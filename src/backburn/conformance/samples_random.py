@@ -135,6 +135,7 @@ samples(
     *(case(key=KEY, offset=3, shape=(3, 5), p=p) for p in (0.0, 0.3, 1.0)),
     case(key=1, offset=0, shape=(), p=0.5),
     case(key=1, offset=0, shape=(0,), p=0.5),
+    case(key=7, offset=0, shape=(20,), p=0.5),
 )
 samples(
     "dropout",
@@ -157,6 +158,7 @@ samples(
     lambda key, offset, n: np.argsort([pair(key, offset + 2 * i) >> 1 for i in range(n)], kind="stable"),
     case(key=KEY, offset=3, n=20),
     case(key=1, offset=0, n=1),
+    case(key=7, offset=5, n=11),
 )
 samples(
     "categorical",

@@ -27,6 +27,10 @@ INTS = (
     case(integers(2, 3).astype(np.int8), axis=(0, 1), keepdims=True),
     case(integers(4, low=0, high=9).astype(np.uint8), axis=(0,)),
 )
+#: Integers that neither float64 nor 32 bits hold.
+WIDE = np.array([2**53, 2**53 + 1, -(2**53) - 3, 2**40 + 2**31 - 1, 2**31])
+#: Neighbours in 64 bits, which 32 do not tell apart.
+NEAR = np.array([1 + 2.0**-41, 1.0, 1 + 2.0**-40])
 TIES = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, -1.0]])
 SPECIAL = np.array([[1.0, NAN, 3.0], [-INF, 0.0, INF], [-INF, -INF, -INF], [1.0, 2.0, 3.0]])
 MANY = np.full((3, 5000), 0.1)  # more than 16 bits can add up one by one
@@ -47,6 +51,7 @@ samples(
     case(SPECIAL, axis=(1,), smooth=0),
     case(MANY, axis=(1,), smooth=1),
     case(MANY.T[:500].copy(), axis=(0,), smooth=1),
+    case(WIDE, axis=(0,), note="exact beyond float64"),
 )
 samples(
     "prod",
@@ -58,6 +63,7 @@ samples(
     case(np.array([[0.0, 2.0], [0.5, 0.0]]), axis=(0, 1), keepdims=True),
     case(np.linspace(0.99, 1.012, 1000), axis=(0,), smooth=1),
     case(SPECIAL, axis=(1,), smooth=0),
+    case(WIDE[1:], axis=(0,), note="wraps, exactly"),
 )
 samples(
     "count_nonzero",
@@ -68,6 +74,7 @@ samples(
     case(booleans(3, 3), axis=(0,)),
     case(booleans(), axis=()),
     case(real(0, 3), axis=(0,)),
+    case(np.array([1e-300, 0.0, -1e-300]), axis=(0,), note="numbers that only 64 bits have"),
 )
 samples(
     "max",
@@ -77,6 +84,7 @@ samples(
     case(SPECIAL, axis=(1,), smooth=0),
     case(TIES, axis=(1,), smooth=0, gradients=(np.array([[0, 0.5, 0.5], [0.5, 0.5, 0]]),)),
     case(np.full((2, 3), 7.0), axis=(0, 1), keepdims=True, smooth=0, gradients=(np.full((2, 3), 1 / 6),)),
+    case(WIDE, axis=(0,)),
 )
 samples(
     "min",
@@ -86,6 +94,7 @@ samples(
     case(SPECIAL, axis=(1,), smooth=0),
     case(-TIES, axis=(1,), smooth=0, gradients=(np.array([[0, 0.5, 0.5], [0.5, 0.5, 0]]),)),
     case(np.full((2, 3), 7.0), axis=(0, 1), keepdims=True, smooth=0, gradients=(np.full((2, 3), 1 / 6),)),
+    case(WIDE, axis=(0,)),
 )
 samples(
     "max_abs",
@@ -99,6 +108,7 @@ samples(
         smooth=0,
         gradients=(np.array([[0, -0.5, 0.5], [0, 0, 0]]),),
     ),
+    case(WIDE, axis=(0,)),
 )
 
 ONE_AXIS = (
@@ -114,8 +124,9 @@ FIRST = (
     case(SPECIAL, axis=1, smooth=0, note="NaN counts as the extreme"),
     case(np.array([NAN, 1.0, NAN]), axis=0, smooth=0),
 )
-samples("argmax", np.argmax, *ONE_AXIS, *FIRST, case(TIES, axis=1))
-samples("argmin", np.argmin, *ONE_AXIS, *FIRST, case(-TIES, axis=1))
+EXACT = (case(NEAR, axis=0, smooth=0), case(WIDE, axis=0), case(-WIDE, axis=0))
+samples("argmax", np.argmax, *ONE_AXIS, *FIRST, case(TIES, axis=1), *EXACT)
+samples("argmin", np.argmin, *ONE_AXIS, *FIRST, case(-TIES, axis=1), *EXACT)
 
 
 def with_indices(find: Any) -> Any:
@@ -136,6 +147,7 @@ samples(
     *ONE_AXIS,
     *FIRST,
     case(TIES, axis=1, smooth=0, gradients=(TO_FIRST,)),
+    *EXACT,
 )
 samples(
     "min_with_indices",
@@ -143,6 +155,7 @@ samples(
     *ONE_AXIS,
     *FIRST,
     case(-TIES, axis=1, smooth=0, gradients=(TO_FIRST,)),
+    *EXACT,
 )
 
 TRUTHS = (

@@ -33,6 +33,7 @@ UNFOLDED = (
     ((1, 2, 3, 3), windows(2, 2)),
     ((1, 1, 3, 4), {"size": (2, 1), "stride": (1, 2), "padding": ((0, 1), (1, 0)), "dilation": (2, 1)}),
     ((0, 1, 3), windows(1, 2)),
+    ((1, 1, 3, 5), {"size": (2, 2), "stride": (1, 2), "padding": ((0, 0), (1, 0)), "dilation": (1, 3)}),
 )
 samples("unfold", unfold, *(case(real(*shape), **options) for shape, options in UNFOLDED))
 
@@ -223,5 +224,9 @@ samples(
         note="two sets of offsets",
     ),
     case(real(1, 1, 3, 3), unit(1, 8, 1, 1), real(1, 1, 2, 2, seed=1), None, None, **square(dilation=2), smooth=2),
+    case(
+        real(1, 1, 3, 6), unit(1, 8, 2, 2), real(1, 1, 2, 2, seed=1), None, None,
+        stride=(1, 2), padding=((1, 0), (0, 1)), dilation=(2, 3), groups=1, smooth=2, note="each axis its own",
+    ),
     dtypes=("float64", "float32"),
 )  # fmt: skip

@@ -47,4 +47,6 @@ samples(
     case(np.array([NAN, 1.0, INF, -INF, 0.0]), np.array([NAN, INF, -0.0])),
     case(integers(2, 5), integers(3, seed=1)),
     case(np.array([255, 0, 7], np.uint8), np.array([7, 255], np.uint8)),
+    case(np.array([1.0, 1 + 2.0**-40]), np.array([1.0, 2.0])),
+    case(np.array([2**53 + 1, 2**40]), np.array([2**53])),
 )

@@ -48,7 +48,9 @@ ALONG = (
     case(TIES, axis=1, descending=True, smooth=0),
 )
 TRUTHS = (case(booleans(5), axis=0), case(booleans(2, 3), axis=1, descending=True))
-samples("argsort", order, *ALONG, *TRUTHS)
+#: Neighbours in 64 bits, which 32 do not tell apart, and integers that float64 does not.
+NEAR = (case(np.array([1 + 2.0**-40, 1.0]), axis=0), case(np.array([2**53 + 1, 2**53, -(2**40)]), axis=0))
+samples("argsort", order, *ALONG, *TRUTHS, *NEAR)
 samples("sort", lambda *a, **b: both(*a, **b)[0], *ALONG, *TRUTHS)
 samples("sort_with_indices", both, *ALONG, *TRUTHS)
 
@@ -127,4 +129,5 @@ samples(
     case(np.array([[1.0, 1.0, NAN], [0.0, NAN, NAN]]), np.array([[1.0, NAN], [NAN, 0.0]])),
     case(np.array([[1.0, 1.0, NAN], [0.0, NAN, NAN]]), np.array([[1.0, NAN], [NAN, 0.0]]), right=True),
     case(np.sort(integers(2, 4), axis=-1), integers(2, 3, seed=1), right=True),
+    case(np.array([1.0, 1 + 2.0**-40]), np.array([1.0, 1 + 2.0**-41, 1 + 2.0**-40]), right=True),
 )

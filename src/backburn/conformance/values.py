@@ -104,8 +104,9 @@ def check_value(check: Check) -> float:
 
 def _keeps_zeros(operation: Operation) -> bool:
     """Whether the sign of a zero is promised: by IEEE 754 and C, and wherever values only move."""
-    exact = ("add", "sub", "mul", "div", "neg", "abs", "copysign")
-    return operation.family in ("functions", "shape", "index") or operation.name in exact
+    exact = ("add", "sub", "mul", "div", "fmod", "reciprocal", "neg", "abs", "copysign")
+    moving = ("where", "mask_fill", "masked_select", "triu", "tril")
+    return operation.family in ("functions", "shape", "index") or operation.name in exact + moving
 
 
 def _compare_zeros(got: Array, reference: Array) -> None:
