@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import struct
+import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -423,11 +424,15 @@ def test_no_damage_of_an_npz_file_is_more_than_a_refusal(tmp_path: Path) -> None
             assert load_npz(path).keys() <= {"w"}
 
 
+#: Parts in parts that JSON takes and we do not: before 3.12 a comprehension is a call, and what JSON does counts too.
+DEEP = 700 if sys.version_info < (3, 12) else 990
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
         ({"a": {"$array": ["x"]}}, r"the array \['x'\] is missing"),
-        (json.loads("[" * 700 + "]" * 700), "parts in parts too deep"),
+        (json.loads("[" * DEEP + "]" * DEEP), "parts in parts too deep"),
     ],
 )
 def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:
