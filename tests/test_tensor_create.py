@@ -96,6 +96,13 @@ def test_arange(bounds: tuple[float, ...]) -> None:
         assert (x.dtype.kind == "float") == (expected.dtype.kind == "f" or dtype == "float64")
 
 
+def test_ranges_to_lengths_that_were_computed() -> None:
+    lengths = bb.asarray([3, 5])
+    assert bb.arange(lengths.max()).tolist() == [0, 1, 2, 3, 4]
+    assert bb.arange(1, lengths.max(), bb.asarray(2)).dtype is bb.int64
+    assert bb.linspace(0, lengths.min(), 3).tolist() == [0.0, 1.5, 3.0]
+
+
 def test_linspace_and_eye() -> None:
     assert np.isnan(bb.linspace(-np.inf, np.inf, 3).numpy()[1])  # and no warning
     assert bb.linspace(0, 1e300, 2).tolist() == [0.0, np.inf]
@@ -129,6 +136,8 @@ def test_linspace_and_eye() -> None:
         (lambda: bb.random.normal((2,), backend="numpy", device="null"), ArgumentError, "normal: backend is numpy and"),
         (lambda: bb.arange(0, 1, 0), ArgumentError, "arange: .*step not 0"),
         (lambda: bb.arange(0, 1.5, dtype="int64"), DTypeError, r"arange: int64 takes integers.*1\.5"),
+        (lambda: bb.arange(bb.ones(())), DTypeError, "arange: .*FloatTensor; item"),  # type: ignore[arg-type]
+        (lambda: bb.arange(bb.asarray([1, 2])), ShapeError, r"arange: only a 0-d int tensor.*int64\[2\]"),
         (lambda: bb.arange(3, dtype="bool"), DTypeError, "arange: makes float and int tensors, not bool"),
         (lambda: bb.linspace(0, 1, -3), ShapeError, "linspace: .*-3"),
         (lambda: bb.linspace(0, 1, 3, dtype="int64"), DTypeError, "linspace: makes float tensors, not int64"),

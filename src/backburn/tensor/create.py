@@ -7,7 +7,8 @@ the default backend. What cannot be done raises :class:`ArgumentError` (numbers 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Never, overload
+import operator
+from typing import TYPE_CHECKING, Any, Literal, Never, SupportsIndex, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.calls import refuse, told
@@ -33,11 +34,17 @@ def fitted(name: str, value: Any, dtype: DType) -> Scalar:
     """A Python number as one that ``dtype`` can hold."""
     scalar = scalar_of(value)
     if scalar is None:
-        raise DTypeError(f"{name}: takes a Python number, not {type(value).__name__}")
+        advice = "; item() makes one of a 0-d tensor, without its gradient" if is_tensor(value) else ""
+        raise DTypeError(f"{name}: takes a Python number, not {type(value).__name__}{advice}")
     try:
         return fit(scalar, dtype)
     except (ValueError, OverflowError) as cause:
         raise ArgumentError(f"{name}: {dtype} does not hold {value!r}") from cause
+
+
+def _end(value: Any) -> Any:
+    """An end or step of a range: a 0-d int tensor is as good as its number."""
+    return operator.index(value) if is_tensor(value) and value.dtype.kind == "int" else value
 
 
 # ---- of one value ----
@@ -71,7 +78,7 @@ def full(
 ) -> Tensor:
     """``fill_value`` in every place.
 
-    Without ``dtype`` the value decides: a float makes the default float dtype, an int int64, a truth value bool. A 0-d
+    Without ``dtype`` the value decides: a float makes the default float dtype, an int int64, a boolean bool. A 0-d
     tensor may be the value as well, and then receives the gradient.
 
         >>> import backburn as bb
@@ -242,25 +249,25 @@ def full_like(
 
 
 def arange(
-    start: float,
+    start: float | SupportsIndex,
     /,
-    stop: float | None = None,
-    step: float = 1,
+    stop: float | SupportsIndex | None = None,
+    step: float | SupportsIndex = 1,
     *,
     dtype: Any = None,
     backend: Place = None,
     device: Place = None,
 ) -> Tensor:
-    """``start``, ``start + step``, ... up to and without ``stop``; with one number, from 0 up to and without it.
+    """``start``, ``start + step``, ... up to but excluding ``stop``; with one number, from 0 up to but excluding it.
 
-    Integers make int64, a float among them the default float dtype, unless ``dtype`` says otherwise; an int dtype
-    takes integers only. Floats are computed in double precision and rounded once.
+    Integers, 0-d int tensors among them, make int64, a float among them the default float dtype, unless ``dtype`` says
+    otherwise; an int dtype takes integers only. Floats are computed in double precision and rounded once.
 
         >>> import backburn as bb
         >>> bb.arange(4).tolist(), bb.arange(1, 0, -0.25).tolist()
         ([0, 1, 2, 3], [1.0, 0.75, 0.5, 0.25])
     """
-    bounds = [0, start, step] if stop is None else [start, stop, step]
+    bounds = [_end(n) for n in ((0, start, step) if stop is None else (start, stop, step))]
     numbers = [scalar_of(n) for n in bounds]
     k = as_backend(place_of(backend, device))
     chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in map(type, numbers) else k.int_dtype)
@@ -272,8 +279,8 @@ def arange(
 
 
 def linspace(
-    start: float,
-    stop: float,
+    start: float | SupportsIndex,
+    stop: float | SupportsIndex,
     /,
     num: int,
     *,
@@ -292,7 +299,7 @@ def linspace(
     """
     chosen = plain_dtype("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
     (count,) = shape_of("linspace", integer("linspace", "num", num))
-    first, last = (fitted("linspace", n, chosen) for n in (start, stop))
+    first, last = (fitted("linspace", _end(n), chosen) for n in (start, stop))
     k = as_backend(place_of(backend, device))
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
@@ -337,9 +344,9 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None)
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor:
     """``x`` in another float, int or bool dtype; ``x`` itself when it has it already.
 
-    A number becomes a truth value by ``x != 0`` (NaN is true) and a truth value 0 or 1. A float loses its fraction as
+    A number becomes a boolean by ``x != 0`` (NaN is true) and a boolean 0 or 1. A float loses its fraction as
     it becomes an integer; what the integer dtype does not hold is unspecified. Between float dtypes the gradient is
-    cast back. ``copy`` is there for the Array API and changes nothing, since tensors are never changed.
+    cast back. ``copy`` is there for the Array API and changes nothing, since tensors are immutable.
 
         >>> import backburn as bb
         >>> bb.asarray([-1.7, 0.0, 2.5]).astype(bb.int64).tolist(), bb.asarray([0, 3]).astype("bool").tolist()
