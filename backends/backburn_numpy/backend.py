@@ -148,7 +148,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         memory.cleanup()
 
     def dtype(self, x: Any, /) -> DType:
-        """The dtype of an array; what is no array is refused."""
+        """The dtype of an array; anything but an array is refused."""
         if x.__class__ is np.ndarray:
             known = _DTYPES.get(x.dtype)
             if known is None:

@@ -43,7 +43,7 @@ def max_pool(
         keys = [(slice(None), *places_of(o, counts, stride, dilation)) for o in offsets(size)]
         at = [_flat([s + o * d for s, o, d in zip(starts, offset, dilation, strict=True)], places)
               for offset in offsets(size)]  # fmt: skip
-        # The first element that is no padding stays chosen where all are -inf.
+        # The first element that is not a padding stays chosen where all are -inf.
         first = _flat([np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True)], places)
         rows = max(1, BLOCK // math.prod(images.shape[1:]))
 

@@ -151,4 +151,3 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
 
     for_parts(part, rows, max(1, WORTH_A_THREAD * rows // size))
     return out
-

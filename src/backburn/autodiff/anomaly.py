@@ -37,7 +37,7 @@ def detect_anomaly() -> Block[None]:
     """Raise :class:`NumericalInstabilityError` at the first NaN or infinity in a ``with`` block or decorated function.
 
     The message names the operation, its operands with shapes and ranges of values, and the line of the program that
-    called it; for a gradient, those of the operation whose gradient it is (of one that was recorded outside of the
+    called it; for a gradient, those of the operation whose gradient it is (of one that was recorded outside the
     block, its name alone). What runs on an autodiff backend is looked at, and values and tangents in forward mode.
     Every operation then waits for its result, so this is for finding a fault and not for training.
 
@@ -126,7 +126,7 @@ def _check(name: str, k: Any, output: Any, operands: Any, site: str) -> None:
 
 
 def _looking_at_graph(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """``backward``, after the rules of what was recorded outside of the block were made to look, too."""
+    """``backward``, after the rules of what was recorded outside the block were made to look, too."""
 
     @functools.wraps(original)
     def backward(self: Any, tensor: Any, *args: Any, **options: Any) -> Any:

@@ -296,7 +296,7 @@ def _float(backend: Any, operation: str, tensor: Any) -> Any:
 
 
 def _check_own(backend: Any, operation: str, tensor: Any) -> None:
-    """Refuse what is no primitive of ``backend``: that no gradient flowed to it would be no answer."""
+    """Refuse anything but a primitive of ``backend``: that no gradient flowed to it would be no answer."""
     value = tensor.value if tensor.__class__ is Tracked else None
     try:
         backend.dtype(tensor)

@@ -29,7 +29,7 @@ def pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:
 def pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
     """The gradient of the exponent: ``x**y log(x)``, 0 where ``x`` is 0 and ``y`` not negative, NaN for negative ``x``.
 
-    There the power is no function of the exponent but at the integers, so that it has no derivative.
+    There the power is defined for integral exponents only, so that it has no derivative.
     """
     if is_scalar(x):
         if x > 0:

@@ -97,7 +97,7 @@ def gradient(
 def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
     """Let an operation refuse operands that are on the graph or have a tangent: it would lose them without a word.
 
-    ``advice`` says for each what to do instead. Inside of ``no_grad()``, where nothing is recorded, they are taken.
+    ``advice`` says for each what to do instead. Inside ``no_grad()``, where nothing is recorded, they are taken.
     """
     entry = entry_of("constant", operation)
     if unknown := set(advice) - set(entry.operands):

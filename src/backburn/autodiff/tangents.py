@@ -102,7 +102,7 @@ def reduction(*operations: Named, axes: tuple[int, ...] | None = None) -> None:
 def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
     """Say that the operation is linear in the operands of each group together, the others being held.
 
-    Without ``groups``, all operands with a gradient are one. An optional operand outside of the group is left out of
+    Without ``groups``, all operands with a gradient are one. An optional operand outside the group is left out of
     the call for its tangent, since it is added.
     """
     for name in _names("linear", operations):

@@ -16,7 +16,7 @@ from backburn.base.errors import ArgumentError
 
 
 def transfer(x: Any, source: Any, target: Any) -> tuple[Any, Any]:
-    """Primitive ``x`` of ``source`` on ``target``, or on a level inside of it, and that level.
+    """Primitive ``x`` of ``source`` on ``target``, or on a level inside it, and that level.
 
     Raises :class:`ArgumentError` where ``x`` is tracked on a level that ``target`` does not have.
     """

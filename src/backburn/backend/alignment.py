@@ -24,9 +24,7 @@ Shape = tuple[int, ...]
 IMPOSSIBLE = -1e30
 
 
-def _aligned(
-    log_probs: Shape, targets: Shape, input_lengths: Shape, target_lengths: Shape, *, blank: int = 0
-) -> Shape:
+def _aligned(log_probs: Shape, targets: Shape, input_lengths: Shape, target_lengths: Shape, *, blank: int = 0) -> Shape:
     if len(log_probs) != 3 or len(targets) != 2:
         raise ShapeError(
             f"log_probs (steps, examples, classes) and targets (examples, labels), not {list(log_probs)} and "

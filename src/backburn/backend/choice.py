@@ -1,4 +1,4 @@
-"""Choosing between values by truth values, and by position."""
+"""Choosing between values by booleans, and by position."""
 
 from __future__ import annotations
 

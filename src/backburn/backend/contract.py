@@ -295,11 +295,11 @@ def is_class_of_backends(kind: type) -> bool:
 
 
 class NoBackendError(ArgumentError, TypeError):
-    """A decorator is given what is no backend."""
+    """A decorator is given anything but a backend."""
 
 
 def no_backend(decorator: str, value: object) -> NoBackendError:
-    """The error of a decorator that is to wrap what is no backend."""
+    """The error of a decorator that is to wrap anything but a backend."""
     if isinstance(value, str):
         return NoBackendError(f"{decorator} wraps a backend, not the name of one: write load_backend({value!r})")
     why = f": {lacking(value)}" if hasattr(value, "spec") and not isinstance(value, type) else ""

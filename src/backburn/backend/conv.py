@@ -2,7 +2,7 @@
 
 ``x`` has the shape ``(examples, channels, *places)``. ``stride`` and ``dilation`` have one number for each of the last
 axes, ``padding`` a pair: how many zeros are put before and after. What is called convolution here does not flip the
-weight, as everywhere in deep learning. 16-bit floats are added up in float32.
+weight, as everywhere in deep learning. 16-bit floats are accumulated in float32.
 
 All three operations are linear in each operand, and each is the gradient of the others: derivatives of every order
 stay among them.

@@ -56,7 +56,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cast(self, x: Any, /, dtype: DType) -> Any:
         """``x`` in another float, int or bool dtype.
 
-        A number becomes a truth value by ``x != 0`` (NaN is True), a truth value 0 or 1. A float loses its fraction
+        A number becomes a boolean by ``x != 0`` (NaN is True), a boolean 0 or 1. A float loses its fraction
         as it becomes an integer; what the integer type cannot hold is unspecified then. Integers are taken modulo
         ``2**bits``. The gradient is cast back.
         """

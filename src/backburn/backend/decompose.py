@@ -151,7 +151,7 @@ def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
     if q.shape[-1] > inner:
         rest = signs(k, part(k, q, len(q.shape) - 1, inner, q.shape[-1]))
         own = k.concat([own, rest], len(own.shape) - 1)
-    # A turned row has negative zeros left of the diagonal, which are no part of a triangle.
+    # A turned row has negative zeros left of the diagonal, which are not part of a triangle.
     return k.mul(q, own), k.triu(k.mul(r, transposed(k, own)), 0)
 
 
@@ -289,7 +289,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_svd, result=("same", "same", "same"), required=True, differentiable=True)
     def svd(self, x: F, /, full: bool = False) -> tuple[F, F, F]:
-        """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in falling order.
+        """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
         The gradient of the sum of equal values is right; see the module for that of their vectors. What flows to
@@ -299,17 +299,17 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
     def eigh(self, x: F, /) -> tuple[F, F]:
-        """The eigenvalues of the symmetric part of ``x`` in rising order, and its eigenvectors, the columns."""
+        """The eigenvalues of the symmetric part of ``x`` in ascending order, and its eigenvectors, the columns."""
         return missing("eigh")
 
     @operation(kinds="F", shape=_values, differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:
-        """The singular values in falling order."""
+        """The singular values in descending order."""
         return self.svd(x)[1]
 
     @operation(kinds="F", shape=_eigenvalues, differentiable=True)
     def eigvalsh(self: Any, x: F, /) -> F:
-        """The eigenvalues of the symmetric part in rising order."""
+        """The eigenvalues of the symmetric part in ascending order."""
         return self.eigh(x)[0]
 
     # ---- solutions and inverses ----

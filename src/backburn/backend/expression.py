@@ -46,7 +46,7 @@ class Decorated(Expression):
 
 
 def unreadable(text: str, problem: str) -> SpecError:
-    """The error for a text that is no expression."""
+    """The error for a text that is not an expression."""
     return SpecError(f"cannot read the backend expression {text!r}: {problem}. Examples: numpy, autodiff(numpy)")
 
 

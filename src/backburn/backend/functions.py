@@ -1,6 +1,6 @@
 """Functions of each element: powers, logarithms, trigonometry, special functions, rounding.
 
-No operation warns: outside of a function's domain the result is NaN, at a pole it is infinite.
+No operation warns: outside a function's domain the result is NaN, at a pole it is infinite.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def asin(self, x: F, /) -> F:
-        """The inverse of the sine, from -pi/2 to pi/2; NaN outside of [-1, 1]."""
+        """The inverse of the sine, from -pi/2 to pi/2; NaN outside [-1, 1]."""
         return missing("asin")
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def acos(self, x: F, /) -> F:
-        """The inverse of the cosine, from 0 to pi; NaN outside of [-1, 1]."""
+        """The inverse of the cosine, from 0 to pi; NaN outside [-1, 1]."""
         return missing("acos")
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)

@@ -65,7 +65,7 @@ def gathered(x: Shape, indices: Shape, *, axis: int) -> Shape:
 
 
 def scattered(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any) -> Shape:
-    """The shape of ``x``, whose elements are written one by one along ``axis``."""
+    """The shape of ``x``, whose elements are written one at a time along ``axis``."""
     _same_but_for(x, indices, axis)
     if values is not None and values != indices:
         raise ShapeError(f"there are {list(indices)} indices and {list(values)} values")

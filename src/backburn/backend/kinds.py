@@ -63,7 +63,7 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="B", shape=unchanged, required=True)
     def logical_not(self, x: B, /) -> B:
-        """The opposite truth value."""
+        """The opposite boolean."""
         return missing("logical_not")
 
     @operation(kinds="F", shape=quantizable, result="dtype")

@@ -1,4 +1,4 @@
-"""Comparisons and predicates, logic of truth values, and bits of integers.
+"""Comparisons and predicates, logic of booleans, and bits of integers.
 
 Operands broadcast. Either operand of a binary operation may be a Python scalar, never both; operands of one call have
 one dtype (promotion happens above the contract).
@@ -17,7 +17,7 @@ from backburn.backend.types import B, F, I, Q
 
 
 class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations whose result is a truth value, or that see a number as signs and bits."""
+    """Operations whose result is a boolean, or that see a number as signs and bits."""
 
     # ---- comparisons ----
 
@@ -153,7 +153,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         return missing("nextafter")
 
-    # ---- truth values ----
+    # ---- booleans ----
 
     @overload
     def logical_and(self, x: B, y: B | bool, /) -> B: ...

@@ -93,7 +93,7 @@ def _adapted(x: Shape, *, size: Shape) -> Shape:
 
 
 def adaptive_places(n: int, m: int) -> list[range]:
-    """Which of ``n`` places each of ``m`` windows takes: as equal as may be, with every place in one at least."""
+    """Which of ``n`` places each of ``m`` windows takes: as equal as may be, with every place in at least one."""
     return [range(i * n // m, -((i + 1) * n // -m)) for i in range(m)]
 
 
@@ -150,7 +150,7 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             self.add(self.mul(column(self, list(range(m)), a + 2, rank, int64), step), -before)
             for a, (m, step, (before, _)) in enumerate(zip(counts, stride, widths, strict=True))
         ]
-        first = [  # the first element that is no padding, which stays chosen where all are -inf
+        first = [  # the first element that is not a padding, which stays chosen where all are -inf
             self.where(self.less(s, 0), self.remainder(s, spacing), s)
             for s, spacing in zip(starts, dilation, strict=True)
         ]
@@ -227,7 +227,7 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def adaptive_avg_pool(self: Any, x: F, /, size: Shape) -> F:
         """The means of as many windows as ``size`` says along each axis.
 
-        Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to and without
+        Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to but excluding
         ``ceil((i + 1) n / m)``.
         """
         dtype, wide = self.dtype(x), widened(self, x)

@@ -66,7 +66,7 @@ def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
 
 
 def refuse_infinite(shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
-    """The error for values in a given range that are no numbers, or infinite."""
+    """The error for values in a given range that are not numbers, or infinite."""
     return NumericalInstabilityError(
         f"quantize: values must be finite for {dtype}, and of those in the shape {list(shape)} some are not"
     )
@@ -181,7 +181,7 @@ def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quan
 
 
 def all_of(k: Any, x: Any) -> bool:
-    """Whether all truth values of ``x`` are true, read on the host."""
+    """Whether all booleans of ``x`` are true, read on the host."""
     return bool(k.to_numpy(k.all(x, tuple(range(len(x.shape))))))
 
 

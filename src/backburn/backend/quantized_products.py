@@ -79,8 +79,8 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def q_linear(self: Any, x: F, weight: Q, bias: F | None = None, /, transposed: bool = False) -> F:
         """``x @ weight + bias`` for a quantized ``weight``; with ``transposed``, its shape is (outputs, inputs).
 
-        The weight is a constant; gradients flow to ``x`` and ``bias``. 16-bit floats are added up in float32. (Dettmers
-        et al. (2023), *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS.)
+        The weight is a constant; gradients flow to ``x`` and ``bias``. 16-bit floats are accumulated in float32.
+        (Dettmers et al. (2023), *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS.)
         """
         given: Any = x
         rows: Any = weight

@@ -2,7 +2,7 @@
 
 Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (from 0 to ``2**64 - 1``) in the
 key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits,
-uniform numbers, integers, truth values and permutations to the last bit, normal numbers to the last few.
+uniform numbers, integers, booleans and permutations to the last bit, normal numbers to the last few.
 
 The stream is that of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011). Word ``w`` belongs to block ``w // 8``, which is the function of the counter ``(w // 8 + 1, 0, 0, 0)`` under
@@ -96,7 +96,7 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="I", shape=lambda *, shape, **_: shape, result="dtype")
     def integers(self: Any, key: int, offset: int, shape: Shape, low: int, high: int, dtype: IntDType) -> Any:
-        """Integers from ``low`` up to and without ``high``, all equally likely to one part in ``2**64 / (high - low)``.
+        """Integers from ``low`` up to but excluding ``high``, uniform up to one part in ``2**64 / (high - low)``.
 
         Element ``i`` is ``low + (u * (high - low) >> 64)``, where ``u`` has word ``offset + 2 * i`` as its low and the
         word after it as its high half: nothing is rejected. Raises :class:`ArgumentError` for an empty range or one

@@ -67,7 +67,7 @@ def _lstm_backward(
 
 
 def columns(k: Any, x: Any, start: int, stop: int) -> Any:
-    """The columns of a matrix from ``start`` up to and without ``stop``."""
+    """The columns of a matrix from ``start`` up to but excluding ``stop``."""
     return k.slice(x, (slice(0, x.shape[0], 1), slice(start, stop, 1)))
 
 

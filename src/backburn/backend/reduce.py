@@ -1,6 +1,6 @@
 """Reductions: operations that combine the elements along axes.
 
-``axis`` holds distinct numbers from 0 to rank - 1 in rising order, and one number where one axis is meant; with
+``axis`` holds distinct numbers from 0 to rank - 1 in ascending order, and one number where one axis is meant; with
 ``keepdims`` the reduced axes stay at length 1. 16-bit floats are accumulated in float32.
 """
 
@@ -207,7 +207,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The first smallest element along ``axis``, which gets the whole gradient, and its index."""
         return chosen(self, x, self.argmin(x, axis, True), axis, keepdims)
 
-    # ---- truth values ----
+    # ---- booleans ----
 
     @operation(kinds="B", shape=reduced, required=True)
     def any(self, x: B, /, axis: Axes, keepdims: bool = False) -> B:
@@ -301,7 +301,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def _between(k: Any, below: Any, above: Any, part: float) -> Any:
-    """What lies at ``part`` of the way: never outside of the two, and hence theirs where they are equal."""
+    """What lies at ``part`` of the way: never outside the two, and hence theirs where they are equal."""
     weighted = k.add(k.mul(below, 1.0 - part), k.mul(above, part))
     if part == 0.5:  # halves are exact
         return weighted

@@ -21,7 +21,7 @@ Elements = tuple[Any, ...]
 
 
 def part(k: Any, x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
-    """Every ``step``-th element of ``x`` along ``axis`` from ``start`` up to and without ``stop``."""
+    """Every ``step``-th element of ``x`` along ``axis`` from ``start`` up to but excluding ``stop``."""
     return k.slice(x, tuple(slice(start, stop, step) if i == axis else slice(0, n, 1) for i, n in enumerate(x.shape)))
 
 

@@ -24,9 +24,9 @@ class Sets(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def unique_all(self, x: B, /) -> tuple[B, I, I, I]: ...
     @operation(kinds="FIB", shape=None, result=("same", "int64", "int64", "int64"), differentiable=True)
     def unique_all(self: Any, x: Any, /) -> Any:
-        """The distinct elements in rising order, and for each the index of its first and the number of all its places.
+        """The distinct elements in ascending order, each with the index of its first occurrence and its count.
 
-        The four results are the values; the index of each in ``x`` in row-major order; in the shape of ``x`` the place
+        The four results are the values; the index of each in ``x`` in row-major order; in the shape of ``x`` the index
         of each element among the values; the counts. Each NaN is distinct, 0 and -0 are not. The gradient of a value
         goes to its first place.
         """

@@ -107,7 +107,7 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def kthvalue(self, x: I, /, nth: int, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
     @operation(kinds="FI", shape=_nth, result=("same", "int64"), differentiable=True)
     def kthvalue(self: Any, x: Any, /, nth: int, axis: int, keepdims: bool = False) -> Any:
-        """The element that is ``nth``, counted from 1, in rising order along ``axis``, and its index.
+        """The element that is ``nth``, counted from 1, in ascending order along ``axis``, and its index.
 
         Raises ValueError when there is no such element.
         """
@@ -120,7 +120,7 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def searchsorted(self, x: I, values: I, /, right: bool = False) -> I: ...
     @operation(kinds="FI", shape=_searched, result="int64")
     def searchsorted(self: Any, x: Any, values: Any, /, right: bool = False) -> Any:
-        """How many elements of ``x``, which is in rising order, come before each of ``values``.
+        """How many elements of ``x``, which is in ascending order, come before each of ``values``.
 
         Those equal to the value are counted with ``right``. Where ``x`` has several axes, each row along the last is
         searched for the row of ``values`` at its place. NaN stands after every number.

@@ -258,7 +258,7 @@ def _power(k: Any, x: Any, n: int) -> Any:
 
 @cache
 def polygamma_series(n: int, bits: int) -> tuple[int, table.Polynomial]:
-    """How many terms :func:`polygamma` sums one by one, and the coefficients of the Euler-Maclaurin remainder.
+    """How many terms :func:`polygamma` sums one at a time, and the coefficients of the Euler-Maclaurin remainder.
 
     With ``w = x + terms`` the remainder is ``w**-n * (1 / n + 1 / (2 w) + w**-2 * polynomial(w**-2))``, all times
     ``n!``. ``terms`` is the least number for which the first coefficient left out is below a rounding unit.
@@ -290,10 +290,10 @@ def polygamma(k: Any, x: Any, bits: int, n: int = 1) -> Any:
     """The n-th derivative of :func:`digamma`, for an integer ``n`` from 1 (the trigamma function) to 10.
 
     Infinite at 0; at -1, -2, ... infinite for odd ``n`` and NaN for even; NaN at -inf. ``-(-1)**n n!`` times Hurwitz's
-    zeta function ``zeta(n + 1, x)`` by the Euler-Maclaurin formula: some terms one by one, the smallest first, and an
-    asymptotic remainder (NIST DLMF 25.11.5, 5.15.1); below 0 the reflection with the n-th derivative of the cotangent
-    (DLMF 5.15.6). For ``n <= 4``: within 4 ulp (n = 1) and 6 ulp (others) for ``x > 0``; below, for ``n <= 3``, the
-    error is at most 4 (n + 1) rounding units of ``|polygamma(x, n)| + |polygamma(1 - x, n)|``. Raises
+    zeta function ``zeta(n + 1, x)`` by the Euler-Maclaurin formula: some terms one at a time, the smallest first, and
+    an asymptotic remainder (NIST DLMF 25.11.5, 5.15.1); below 0 the reflection with the n-th derivative of the
+    cotangent (DLMF 5.15.6). For ``n <= 4``: within 4 ulp (n = 1) and 6 ulp (others) for ``x > 0``; below, for ``n <=
+    3``, the error is at most 4 (n + 1) rounding units of ``|polygamma(x, n)| + |polygamma(1 - x, n)|``. Raises
     :class:`ArgumentError` for another ``n``. Derivative: ``polygamma(x, n + 1)``.
     """
     if n not in POLYGAMMA_ORDERS:

@@ -123,9 +123,7 @@ def operation(
             raise ValueError(f"operation {name} is declared twice")
         family = (body.__module__ or "").rpartition(".")[2]
         results = (result,) if isinstance(result, str) else result
-        OPERATIONS[name] = Operation(
-            name, family, kinds, required, differentiable, shape, results, like, lists, body
-        )
+        OPERATIONS[name] = Operation(name, family, kinds, required, differentiable, shape, results, like, lists, body)
         return body
 
     return enter

@@ -101,7 +101,7 @@ class IntDType(DType):
 
 
 class BoolDType(DType):
-    """The type of truth values."""
+    """The type of booleans."""
 
     __slots__ = ()
     kind = "bool"
@@ -243,7 +243,7 @@ def _lengths(block: Any) -> tuple[int, ...]:
 
 
 def _whole_number(what: str, value: Any) -> int:
-    """An integer of any kind but a truth value."""
+    """An integer of any kind but a boolean."""
     try:
         if not isinstance(value, bool):
             return index(value)

@@ -228,9 +228,9 @@ def _visit(
 ) -> Structure:
     """The structure of ``value``, whose leaves are appended to ``leaves``.
 
-    Inside of a node that shares, ``known`` says which of its leaves an object is.
+    Inside a node that shares, ``known`` says which of its leaves an object is.
     """
-    # Not a function inside of flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
+    # Not a function inside flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
     if value is None:
         return NONE
     node = node_type(value.__class__)

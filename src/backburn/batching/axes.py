@@ -50,7 +50,7 @@ def scan(name: str) -> Rule:
 
 
 def spread(level: Any, x: Any, rank: int) -> Any:
-    """An operand with ``rank`` axes behind that of the examples; what is no tensor stays what it is."""
+    """An operand with ``rank`` axes behind that of the examples; anything but a tensor stays what it is."""
     if not hasattr(x, "shape"):
         return x
     shape = (level.size, *(1,) * (rank - len(x.shape)), *x.shape)

@@ -30,7 +30,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
     the former is the inner backend's; one that a mapped operand takes part in goes by its batching rule, else by its
     default body, else by one example after another. Objects are distinct and equal to no other. ``randomness`` is
     ``"error"``, ``"different"`` or ``"same"`` and says what becomes of draws, ``on_fallback`` (``"warn"``, ``"error"``
-    or ``"allow"``) what of operations that go one by one.
+    or ``"allow"``) what of operations that go one at a time.
 
         >>> from backburn_numpy import NumpyBackend
         >>> import numpy as np

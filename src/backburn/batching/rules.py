@@ -101,7 +101,7 @@ def is_mapped(level: Batched, x: Any) -> bool:
 
 
 def front(level: Batched, x: Any) -> Any:
-    """An operand as an inner primitive whose first axis numbers the examples; what is no tensor stays what it is."""
+    """An operand as an inner primitive with the batch axis first; anything but a tensor is returned as it is."""
     if x is None or is_scalar(x):
         return x
     if x.__class__ is list or x.__class__ is tuple:
@@ -112,7 +112,7 @@ def front(level: Batched, x: Any) -> Any:
 
 
 def rank_of(x: Any) -> int:
-    """The number of axes of an operand, of one example; 0 for what is no tensor."""
+    """The number of axes of an operand, of one example; 0 for anything but a tensor."""
     return len(getattr(x, "shape", ()))
 
 

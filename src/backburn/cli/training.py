@@ -171,8 +171,8 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
     """Run the epochs that are left and save the run; how many are saved, and what cut the run short.
 
     It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
-    also where a signal ends it or the loss is no finite number. A save waits for the disk, and so has a thread of its
-    own beside the next epoch: tensors never change.
+    also where a signal ends it or the loss is not a finite number. A save waits for the disk, and so has a thread of
+    its own beside the next epoch: tensors never change.
     """
     from tqdm import tqdm
 
@@ -195,7 +195,7 @@ def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
         try:
             for number in range(saved + 1, epochs + 1):
                 shown = {"desc": f"epoch {number}/{epochs}", "total": trainer.steps_per_epoch, "unit": "batch"}
-                # Where standard error is no terminal, there is no bar.
+                # Where standard error is not a terminal, there is no bar.
                 epoch = trainer.run_epoch(partial(tqdm, leave=False, disable=None, **shown))
                 waiting = state = trainer.state()
                 if time.perf_counter() >= due:

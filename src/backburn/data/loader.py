@@ -17,7 +17,7 @@ Arrays: TypeAlias = tuple[NDArray[Any], ...]
 def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
     """Split arrays of one length into what is trained on and the last of ``parts`` equal parts, which is held out.
 
-    Where the length is no multiple of ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The
+    Where the length is not a multiple of ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The
     results are views. Raises :class:`ShapeError` for arrays of several lengths, :class:`ArgumentError` for less than
     two parts or fewer elements than parts.
 

@@ -20,8 +20,8 @@ from backburn.io.plain import as_array, check_names
 def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """Write tensors by name to an ``.npz`` file, whole or not at all.
 
-    Raises :class:`DTypeError` for what is no tensor or NumPy array of numbers, for names that are no strings, and for
-    bfloat16, which the format cannot name.
+    Raises :class:`DTypeError` for anything but a tensor or NumPy array of numbers, for names that are not strings, and
+    for bfloat16, which the format cannot name.
 
         >>> import tempfile, backburn as bb
         >>> path = tempfile.mkdtemp() + "/state.npz"

@@ -32,7 +32,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_names(operation: str, state: object) -> None:
-    """Refuse what is no mapping from names to tensors."""
+    """Refuse anything but a mapping from names to tensors."""
     if not isinstance(state, Mapping):
         hint = "write model.state_dict()" if hasattr(state, "state_dict") else "save_state takes trees of any form"
         raise DTypeError(f"{operation}: a state holds tensors by name, and this is a {type(state).__name__}: {hint}")
@@ -45,7 +45,7 @@ def take_apart(tree: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     """``tree`` as JSON knows it; its tensors go into ``arrays`` under dotted names that begin with ``name``.
 
     Nodes are mappings with string keys, lists and tuples (which come back as lists); leaves are tensors, NumPy arrays,
-    numbers (NumPy's come back as Python's), strings, truth values and None. Raises :class:`DTypeError` for all
+    numbers (NumPy's come back as Python's), strings, booleans and None. Raises :class:`DTypeError` for all
     else.
     """
     if isinstance(tree, (Tensor, np.ndarray)):

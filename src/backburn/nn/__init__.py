@@ -2,7 +2,7 @@
 
     model = Sequential(Linear(64, 128), ReLU(), Dropout(0.2), Linear(128, 10))
 
-New layers live on the default backend (:func:`backburn.use_backend`); their parameters require gradients when it
+New layers are on the default backend (:func:`backburn.use_backend`); their parameters require gradients when it
 differentiates.
 """
 

@@ -42,7 +42,7 @@ class RotaryEmbedding(Module):
 class KeyValueCache:
     """Keys and values of the steps that attention has seen, for generating a sequence step by step.
 
-    Begin with an empty one for each layer, and hand it to every call, with the new steps alone; inside of
+    Begin with an empty one for each layer, and hand it to every call, with the new steps alone; inside
     ``bb.no_grad()`` where there is nothing to be trained. The tensors (..., heads, steps, size / heads) may be
     replaced, such as by those of other beams.
 
@@ -82,7 +82,7 @@ class MultiHeadAttention(Module):
     a ``cache``, the queries attend to the steps in it too, and are added to it.
 
     Raises :class:`ArgumentError` unless ``heads`` divides ``size`` and ``kv_heads`` divides ``heads``, and for a
-    ``bias`` that is no truth value; when called :class:`ShapeError` for inputs that do not fit.
+    ``bias`` that is not a boolean; when called :class:`ShapeError` for inputs that do not fit.
 
     >>> import backburn as bb
     >>> MultiHeadAttention(8, 2)(bb.zeros((3, 5, 8)), causal=True).shape

@@ -18,7 +18,7 @@ R = TypeVar("R", covariant=True, default=FloatTensor)
 class ModuleList(Module):
     """Modules in a row; their parameters have the paths ``"0.weight"``, ``"1.weight"``, ...
 
-    A plain Python list in an attribute does as well. Raises :class:`ArgumentError` for what is no module.
+    A plain Python list in an attribute does as well. Raises :class:`ArgumentError` for anything but a module.
 
     >>> from backburn.nn import Linear
     >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])

@@ -69,10 +69,10 @@ class Module:
     dataclasses of tensors and modules, to any depth. One tensor in two places is one parameter, and so is that of a
     module in two places. ``copy.deepcopy(model)`` has parameters of its own, tied to one another as the model's are.
 
-    A tensor that was computed from tracked ones is no parameter: an attribute that is set to one (or to a list, tuple
-    or dict of such), as in ``self.hidden = self.layer(x)``, is no part of the state. In the place of a parameter that
-    requires gradients it is refused with :class:`GraphError`, outside of transforms. Arrays and numbers in the place of
-    a tensor are refused with :class:`DTypeError`: they would be no part of the state.
+    A tensor that was computed from tracked ones is not a parameter: an attribute that is set to one (or to a list,
+    tuple or dict of such), as in ``self.hidden = self.layer(x)``, is not part of the state. In the place of a parameter
+    that requires gradients it is refused with :class:`GraphError`, outside transforms. Arrays and numbers in the place
+    of a tensor are refused with :class:`DTypeError`: they would not be part of the state.
 
         >>> from backburn.nn import Linear, Sequential
         >>> model = Sequential(Linear(3, 2), Linear(2, 1))
@@ -424,13 +424,13 @@ def _attribute(leaf: Shared) -> tuple[Module, str]:
 
 
 def _is_buffer(leaf: Shared) -> bool:
-    """Whether a tensor is no parameter: of another kind than float, or in a buffer of the module that holds it."""
+    """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
     return leaf.value.dtype.kind != "float" or name in module._buffers
 
 
 def _is_result(leaf: Shared) -> bool:
-    """Whether a tensor is no part of the state: in an attribute that was set to what was computed."""
+    """Whether a tensor is not part of the state: in an attribute that was set to what was computed."""
     module, name = _attribute(leaf)
     return name in module._results
 
@@ -443,7 +443,7 @@ def _was_computed(value: Any) -> bool:
     if value.__class__ is not FloatTensor or not value.is_tracked:
         return False
     try:
-        value.backend.set_require_grad(value.primitive, True)  # refuses what is no leaf
+        value.backend.set_require_grad(value.primitive, True)  # refuses anything but a leaf
     except GraphError:
         return True
     return False

@@ -238,7 +238,7 @@ def _eps(layer: str, eps: Any) -> float:
 
 
 def _last_lengths(layer: str, shape: Any) -> tuple[int, ...]:
-    """The lengths of the last axes, of which there is one at least."""
+    """The lengths of the last axes, of which there is at least one."""
     if not (lengths := integers_of(layer, "shape", shape)):
         raise ArgumentError(f"{layer}: shape has the length of one axis or more, not {shape!r}")
     for length in lengths:

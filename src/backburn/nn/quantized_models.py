@@ -54,7 +54,7 @@ def quantize_model(
     With a scheme for ``activations``, layers quantize their inputs too: for the ranges that ``inputs`` has by
     path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
     :class:`ArgumentError` when no layer matches, a pattern of ``skip`` matches none, or a layer has no range in
-    ``inputs``, and :class:`DTypeError` for what is no scheme.
+    ``inputs``, and :class:`DTypeError` for anything but a scheme.
 
         >>> from backburn.nn import ReLU, Sequential
         >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")

@@ -40,7 +40,7 @@ def named_gradients(model: Any, gradients: Any) -> NamedGradients:
     """The gradient of each parameter that has one, by the parameter's path (its first, if it stands in several places).
 
     ``gradients`` is what ``backward`` returned, or a tree like the model, as ``bb.grad`` returns. The gradients are
-    tensors of the inner backend; inside of a transform they are those of the tree, which it differentiates or maps.
+    tensors of the inner backend; inside a transform they are those of the tree, which it differentiates or maps.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([1.0, 2.0]).require_grad()}

@@ -20,8 +20,8 @@ class Groups(Settled):
     """Optimizers by patterns of paths: each parameter is that of the first pattern that its path matches.
 
     A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
-    :class:`ArgumentError` for what is no optimizer, and at a step for a pattern that matches no parameter, and for a
-    parameter that has a gradient and that no pattern matches (``"*"`` matches all).
+    :class:`ArgumentError` for anything but an optimizer, and at a step for a pattern that matches no parameter, and for
+    a parameter that has a gradient and that no pattern matches (``"*"`` matches all).
 
         >>> import backburn as bb
         >>> from backburn.optim import SGD

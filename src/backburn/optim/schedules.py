@@ -1,7 +1,7 @@
 """Learning rates as functions of the number of steps done, to be given to an optimizer as ``lr``.
 
 A schedule is a value: it is called with a number of steps, and keeps nothing. The optimizer counts, and its count is
-saved with its state. A function of one's own does as well. ::
+saved with its state. A function of your own does as well. ::
 
     optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
 """

@@ -1,7 +1,7 @@
 """Tensor functions: activation functions.
 
-Each takes a float tensor and keeps its shape and dtype; integers become the default float. Truth values and quantized
-tensors raise :class:`DTypeError`. At a kink the derivative is the one that the function's description names.
+Each takes a float tensor and keeps its shape and dtype; integers become the default float. Raises :class:`DTypeError`
+for bool and quantized tensors. The derivative at a kink is given with each function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sigmoid(x: Tensor, /) -> FloatTensor:
 
 
 def log_sigmoid(x: Tensor, /) -> FloatTensor:
-    """The logarithm of :func:`sigmoid`, exact where that is near 0 and where it is large.
+    """The logarithm of :func:`sigmoid`, accurate for all ``x``.
 
     >>> import backburn as bb
     >>> log_sigmoid(bb.asarray([-1000.0, 1000.0])).tolist()
@@ -212,9 +212,9 @@ def mish(x: Tensor, /) -> FloatTensor:
 
 
 def softplus(x: Tensor, /, beta: float = 1.0, threshold: float | None = None) -> FloatTensor:
-    """``log(1 + exp(beta * x)) / beta``, exact and without overflow for every ``x``.
+    """``log(1 + exp(beta * x)) / beta``, accurate and without overflow for all ``x``.
 
-    With a ``threshold`` it is ``x`` itself where ``beta * x`` is above that, as other libraries have it above 20.
+    With a ``threshold``, it is ``x`` itself where ``beta * x`` is above that; other libraries use 20.
 
     >>> import backburn as bb
     >>> softplus(bb.asarray([-1000.0, 1000.0])).tolist()
@@ -251,7 +251,7 @@ def tanhshrink(x: Tensor, /) -> FloatTensor:
 
 
 def softshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
-    """``x`` moved towards 0 by ``threshold``, not beyond; the derivative at both thresholds is 0.
+    """``x`` moved towards 0 by ``threshold``, at most to 0; the derivative at both thresholds is 0.
 
     Raises :class:`ArgumentError` for a negative ``threshold``.
 
@@ -278,9 +278,9 @@ def hardshrink(x: Tensor, /, threshold: float = 0.5) -> FloatTensor:
 
 
 def glu(x: Tensor, /, axis: int = -1) -> FloatTensor:
-    """The first half of ``x`` along ``axis`` times the :func:`sigmoid` of the second.
+    """The first half of ``x`` along ``axis`` times the :func:`sigmoid` of the second half.
 
-    Raises :class:`ShapeError` where ``axis`` has no halves. After Dauphin et al., Language modeling with gated
+    Raises :class:`ShapeError` if the length of ``axis`` is odd. After Dauphin et al., Language modeling with gated
     convolutional networks, 2016.
 
         >>> import backburn as bb

@@ -1,8 +1,8 @@
 """Tensor functions: arithmetic on each element.
 
-Operands broadcast and are promoted to one dtype; Python numbers are weak. Every function raises :class:`ShapeError` for
-shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that it does not take (truth values and quantized
-tensors are no numbers), and :class:`BackendMismatchError` for operands on different backends.
+Operands broadcast and are promoted to one dtype; Python numbers are weakly typed. Functions raise :class:`ShapeError`
+for shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that they do not support (such as bool and
+quantized tensors), and :class:`BackendMismatchError` for operands on different backends.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
 
 
 def remainder(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
-    """``x - floor(x / y) * y``, with the sign of ``y``.
+    """``x - floor(x / y) * y``, which has the sign of ``y``.
 
     Divided by 0, integers give 0, as in NumPy but without a warning, and floats NaN.
 
@@ -217,10 +217,10 @@ def minimum(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
 
 
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
-    """``x`` with values below ``min`` raised to it and those above ``max`` lowered to it; None sets no bound.
+    """``x`` with its values limited to the range from ``min`` to ``max``; None sets no bound.
 
-    The bounds broadcast and take part in promotion; where they cross, ``max`` wins. NaN stays NaN. The gradient passes
-    to ``x`` between the bounds and at them, and outside to the bound.
+    The bounds broadcast and take part in promotion; where they cross, ``max`` wins. NaN stays NaN. The gradient goes to
+    ``x`` within the bounds, ends included, and to the bound outside.
 
         >>> import backburn as bb
         >>> x = bb.asarray([-2.0, 0.5, 2.0]).require_grad()
@@ -236,7 +236,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
     """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1.
 
-    One of both ends must be a tensor.
+    At least one of ``x`` and ``y`` must be a tensor.
 
         >>> import backburn as bb
         >>> bb.lerp(bb.asarray([0.0, 10.0]), 20.0, 0.25).tolist()

@@ -1,4 +1,4 @@
-"""Tensor functions: choosing between values by truth values, and by position."""
+"""Tensor functions: selecting elements by masks, and triangles."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _condition(name: str, value: Any) -> BoolTensor:
 def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
     """``x1`` where ``condition`` is true, else ``x2``, in their promoted dtype; the three broadcast.
 
-    What is not chosen receives a gradient of 0, whatever its value: ``where(x > 0, x, 1.0)`` inside a logarithm keeps
-    the gradient finite. Raises :class:`DTypeError` for a condition of another kind than bool and for quantized
-    tensors, :class:`ShapeError` where shapes do not broadcast.
+    Elements that are not selected receive a gradient of 0, whatever their value: ``where(x > 0, x, 1.0)`` inside a
+    logarithm keeps the gradient finite. Raises :class:`DTypeError` for a condition of another kind than bool and for
+    quantized tensors, :class:`ShapeError` where shapes do not broadcast.
 
         >>> import backburn as bb
         >>> x = bb.asarray([-1.0, 2.0])
@@ -62,9 +62,9 @@ def mask_fill(x: Tensor, mask: Tensor, value: Tensor | float, /) -> Tensor:
 
 
 def masked_select(x: T, mask: Tensor, /) -> T:
-    """The elements of ``x`` where ``mask`` is true, in row-major order, in one dimension; both broadcast.
+    """The elements of ``x`` where ``mask`` is true, in row-major order, as a vector; both broadcast.
 
-    The length depends on data. The gradient goes to the chosen elements. Raises :class:`DTypeError` for a mask of
+    The length depends on data. The gradient goes to the selected elements. Raises :class:`DTypeError` for a mask of
     another kind than bool, :class:`ShapeError` where shapes do not broadcast.
 
         >>> import backburn as bb

@@ -119,7 +119,7 @@ class Tensor(metaclass=Telling):
 
     @property
     def T(self) -> Self:  # noqa: N802 - the Array API's name
-        """A matrix with its axes exchanged. Raises :class:`ShapeError` for what is no matrix."""
+        """A matrix with its axes exchanged. Raises :class:`ShapeError` for anything but a matrix."""
         return linalg.transpose(self)
 
     @property
@@ -225,7 +225,7 @@ class Tensor(metaclass=Telling):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A tensor of its own with the same values, which are shared: a new leaf, if this one requires gradients.
 
-        The copies of one leaf in one ``deepcopy`` are one leaf. Inside of a transform a copy has the history of the
+        The copies of one leaf in one ``deepcopy`` are one leaf. Inside a transform a copy has the history of the
         original, so that gradients flow through it. Raises :class:`GraphError` outside for what was computed from
         tracked tensors, whose copy would depend on the old ones.
 
@@ -609,7 +609,7 @@ class IntTensor(IntKind):
 
 
 class BoolTensor(BoolKind):
-    """A tensor of truth values.
+    """A tensor of booleans.
 
     >>> import backburn as bb
     >>> isinstance(bb.asarray([1]) == 1, bb.BoolTensor)

@@ -1,8 +1,8 @@
-"""Tensor functions: making tensors, changing their dtype, quantizing them.
+"""Tensor functions: creating tensors, changing their dtype, quantizing them.
 
-Every function that makes a tensor takes ``dtype``, and ``backend`` or, by the Array API's name, ``device``; without one
-the default backend. What cannot be done raises :class:`ArgumentError` (numbers that a dtype does not hold, steps of 0),
-:class:`ShapeError` (negative lengths) or :class:`DTypeError` (dtypes of another kind).
+Functions that create tensors take ``dtype`` and ``backend``, by the Array API's name ``device``; the default is the
+default backend. Raises :class:`ArgumentError` for numbers that a dtype does not hold and steps of 0,
+:class:`ShapeError` for negative lengths, and :class:`DTypeError` for dtypes of another kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Shape = int | tuple[int, ...]
 
 
 def fitted(name: str, value: Any, dtype: DType) -> Scalar:
-    """A Python number as one that ``dtype`` can hold."""
+    """A Python number converted to one that ``dtype`` can hold."""
     scalar = scalar_of(value)
     if scalar is None:
         advice = "; item() makes one of a 0-d tensor, without its gradient" if is_tensor(value) else ""
@@ -76,10 +76,10 @@ def full(
     device: Place = None,
     **wrong: Never,
 ) -> Tensor:
-    """``fill_value`` in every place.
+    """A tensor filled with ``fill_value``.
 
-    Without ``dtype`` the value decides: a float makes the default float dtype, an int int64, a boolean bool. A 0-d
-    tensor may be the value as well, and then receives the gradient.
+    Without ``dtype``, it follows from the value: the default float dtype for a float, int64 for an int, bool for a
+    boolean. The value may also be a 0-d tensor, to which gradients flow.
 
         >>> import backburn as bb
         >>> bb.full((2, 2), 0.5).tolist(), bb.full(3, 7).dtype
@@ -101,7 +101,7 @@ def full(
 
 
 def _filled(name: str, shape: Any, dtype: Any, backend: Place, device: Place) -> Any:
-    """What ``name`` (zeros, ones or empty) makes."""
+    """The result of ``name`` (zeros, ones or empty)."""
     chosen = plain_dtype(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     return made(name, as_backend(place_of(backend, device)), shape=shape_of(name, shape), dtype=chosen)
 
@@ -120,7 +120,7 @@ def zeros(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = No
 def zeros(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
-    """0 (or False) in every place; the default float dtype unless ``dtype`` says otherwise.
+    """A tensor filled with 0 (or False), in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
     >>> bb.zeros((2, 3))
@@ -146,7 +146,7 @@ def ones(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = Non
 def ones(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
-    """1 (or True) in every place; the default float dtype unless ``dtype`` says otherwise.
+    """A tensor filled with 1 (or True), in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
     >>> bb.ones(2, dtype=bb.int64).tolist()
@@ -171,7 +171,7 @@ def empty(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = No
 def empty(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
-    """Whatever values the memory happens to hold; the default float dtype unless ``dtype`` says otherwise.
+    """A tensor of arbitrary values, in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
     >>> bb.empty((2, 3)).shape
@@ -193,7 +193,7 @@ def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple
 def zeros_like(
     x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
-    """0 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
+    """A constant filled with 0, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
     >>> bb.zeros_like(bb.asarray([1, 2])).tolist()
@@ -209,7 +209,7 @@ def zeros_like(
 def ones_like(
     x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
-    """1 in every place, with the shape, dtype and backend of ``x`` unless others are named; it has no history.
+    """A constant filled with 1, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
     >>> bb.ones_like(bb.asarray([1.5, 2.5])).tolist()
@@ -222,7 +222,7 @@ def ones_like(
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
-    """Whatever the memory holds, with the shape, dtype and backend of ``x`` unless others are named.
+    """A tensor of arbitrary values, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
     >>> bb.empty_like(bb.asarray([1.5, 2.5])).shape
@@ -235,7 +235,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device
 def full_like(
     x: Tensor, /, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
 ) -> Tensor:
-    """``fill_value`` in every place, with the shape, dtype and backend of ``x`` unless others are named.
+    """A tensor filled with ``fill_value``, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
     >>> bb.full_like(bb.asarray([1, 2]), 7).tolist()
@@ -258,7 +258,7 @@ def arange(
     backend: Place = None,
     device: Place = None,
 ) -> Tensor:
-    """``start``, ``start + step``, ... up to but excluding ``stop``; with one number, from 0 up to but excluding it.
+    """``start``, ``start + step``, ... up to but excluding ``stop``; with one number, from 0 up to it.
 
     Integers, 0-d int tensors among them, make int64, a float among them the default float dtype, unless ``dtype`` says
     otherwise; an int dtype takes integers only. Floats are computed in double precision and rounded once.
@@ -289,9 +289,9 @@ def linspace(
     backend: Place = None,
     device: Place = None,
 ) -> FloatTensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``, which is the last one, exactly.
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, which is exactly the last one.
 
-    Without ``endpoint`` the last number is one step before ``stop``. A float ``dtype`` may be named.
+    Without ``endpoint`` the last number is one step before ``stop``. ``dtype`` is a float dtype.
 
         >>> import backburn as bb
         >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
@@ -316,7 +316,7 @@ def eye(
     device: Place = None,
     **wrong: Never,
 ) -> Tensor:
-    """Zeros with ones on a diagonal, ``k`` above the main one (below, if negative).
+    """A matrix of zeros with ones on a diagonal, ``k`` above the main one (below, if negative).
 
     >>> import backburn as bb
     >>> bb.eye(2, 3, k=1).tolist()
@@ -342,11 +342,11 @@ def astype(x: Tensor, dtype: BoolDType, /, *, copy: bool = True, device: Place =
 @overload
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor: ...
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor:
-    """``x`` in another float, int or bool dtype; ``x`` itself when it has it already.
+    """``x`` cast to another float, int or bool dtype; ``x`` itself if it already has it.
 
-    A number becomes a boolean by ``x != 0`` (NaN is true) and a boolean 0 or 1. A float loses its fraction as
-    it becomes an integer; what the integer dtype does not hold is unspecified. Between float dtypes the gradient is
-    cast back. ``copy`` is there for the Array API and changes nothing, since tensors are immutable.
+    A number becomes the boolean ``x != 0`` (NaN is true), and a boolean 0 or 1. Floats are truncated to integers; the
+    result is unspecified if the integer dtype does not hold it. Between float dtypes the gradient is cast back.
+    ``copy`` is there for the Array API and changes nothing, since tensors are immutable.
 
         >>> import backburn as bb
         >>> bb.asarray([-1.7, 0.0, 2.5]).astype(bb.int64).tolist(), bb.asarray([0, 3]).astype("bool").tolist()
@@ -374,19 +374,19 @@ def quantize(
     straight_through: bool = False,
     **wrong: Never,
 ) -> QuantizedTensor | FloatTensor:
-    """``x`` rounded to integers times stored steps, by the scheme that is the ``dtype`` (:class:`QuantizedDType`).
+    """``x`` quantized: integers times stored steps, by the scheme ``dtype`` (a :class:`QuantizedDType`).
 
     ``bb.qint8`` has one step for all values, ``max(abs(x)) / 127``. The error is at most half a step in every scheme.
-    ``low`` and ``high``, numbers or tensors that broadcast to the shape of the steps, give the range to be represented
-    instead of the least and the largest value; it always holds 0, and values beyond it become its ends
-    (:mod:`backburn.quantization` finds ranges from data). Operations on the shape (reshaping, permuting, broadcasting,
-    flipping, slicing, taking, joining) keep a tensor quantized where its steps allow it; everything else takes
-    :func:`dequantize` first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError`
-    for other than float tensors and for a tensor that is quantized already, :class:`AxisError` and :class:`ShapeError`
-    for a scheme or a range that does not fit the shape, :class:`ArgumentError` for ``low`` above ``high``, and outside
-    of ``no_grad()`` :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow. With
-    ``straight_through`` the result is the float tensor of the rounded values (:func:`fake_quantize`), whose gradient
-    passes as if nothing had been rounded.
+    ``low`` and ``high``, numbers or tensors that broadcast to the shape of the steps, are the range to represent, by
+    default that of the values; it is extended to include 0, and values beyond it are clamped
+    (:mod:`backburn.quantization` finds ranges from data). Operations that move elements (reshaping, permuting,
+    broadcasting, flipping, slicing, taking, joining) keep a tensor quantized where its steps allow it; everything else
+    dequantizes it first. Raises :class:`NumericalInstabilityError` for NaN and infinite values, :class:`DTypeError` for
+    tensors that are not float tensors, :class:`AxisError` and :class:`ShapeError` for a scheme or a range that does not
+    fit the shape, :class:`ArgumentError` for ``low`` above ``high``, and outside of ``no_grad()``
+    :class:`NotDifferentiableError` for a tracked tensor, through which no gradient would flow. With
+    ``straight_through`` the result is the float tensor of the rounded values, through which the gradient passes
+    unchanged (:func:`fake_quantize`).
 
         >>> import backburn as bb
         >>> q = bb.asarray([1.0, -127.0, 3.4]).quantize()
@@ -410,9 +410,9 @@ def quantize(
 
 
 def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
-    """The float tensor that a quantized one stands for, in the default float dtype unless ``dtype`` names another.
+    """The float tensor that a quantized one represents, in the default float dtype unless ``dtype`` is given.
 
-    A float tensor stands for itself, so that results may be dequantized whether or not the backend quantizes them
+    A float tensor is returned as it is, so that results may be dequantized whether or not the backend quantizes them
     again. Raises :class:`DTypeError` for tensors of other kinds, and for other than float dtypes.
 
         >>> import backburn as bb

@@ -53,7 +53,7 @@ def check_same_shape(name: str, *operands: Any) -> None:
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
-    """The losses, their mean or their sum, in ``dtype``."""
+    """The losses, reduced as ``reduction`` says, in ``dtype``."""
     one_of(name, "the reduction", reduction, ("none", "mean", "sum"))
     if reduction != "none":
         losses = call(reduction, losses, axis=tuple(range(losses.ndim)), keepdims=False)
@@ -117,8 +117,8 @@ def binary_cross_entropy(
     """``-target * log(x) - (1 - target) * log(1 - x)`` of probabilities, times ``weight``.
 
     Logarithms are at least -100, and their derivatives 1e12 at most (16384 in float16), so that a saturated wrong
-    prediction has the loss 100 and a finite gradient that is not 0. What is no probability, below 0 or above 1, has
-    the loss NaN. :func:`binary_cross_entropy_with_logits` is exact everywhere.
+    prediction has the loss 100 and a finite, nonzero gradient. The loss is NaN where ``x`` is not between 0 and 1.
+    :func:`binary_cross_entropy_with_logits` has no such limits.
 
         >>> import backburn as bb
         >>> losses = binary_cross_entropy(bb.asarray([0.5, 1.0]), bb.asarray([1.0, 1.0]), reduction="none")
@@ -163,9 +163,9 @@ def binary_cross_entropy_with_logits(
 
 
 def kl_div_loss(x: Tensor, targets: Tensor, *, log_target: bool = False, reduction: str = "mean") -> FloatTensor:
-    """``target * (log(target) - x)`` for logarithms of probabilities ``x``: its sum is the divergence of the two.
+    """The Kullback-Leibler divergence ``target * (log(target) - x)``, for log-probabilities ``x``.
 
-    With ``log_target`` the targets are logarithms too. A target of 0 counts for nothing. ``reduction="batchmean"``
+    With ``log_target`` the targets are log-probabilities too. A target of 0 contributes 0. ``reduction="batchmean"``
     divides the sum by the length of the first axis. After Kullback and Leibler (1951).
 
         >>> import backburn as bb
@@ -200,10 +200,10 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> FloatTensor:
-    """``exp(x) - target * x``: minus the log-likelihood of counts whose expected value has the logarithm ``x``.
+    """``exp(x) - target * x``: the negative log-likelihood of Poisson counts whose mean has the logarithm ``x``.
 
-    Without ``log_input``, ``x`` is the expected value: ``x - target * log(x + eps)``. ``full`` adds the logarithm of
-    the factorial by Stirling's formula for targets above 1.
+    Without ``log_input``, ``x`` is the mean itself: ``x - target * log(x + eps)``. ``full`` adds the logarithm of the
+    factorial by Stirling's formula for targets above 1.
 
         >>> import backburn as bb
         >>> poisson_nll_loss(bb.asarray([0.0]), bb.asarray([2.0])).item()
@@ -230,10 +230,10 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> FloatTensor:
-    """``(log(variance) + (x - target)**2 / variance) / 2``, and with ``full`` ``log(2 pi) / 2`` more.
+    """``(log(variance) + (x - target)**2 / variance) / 2``; ``full`` adds the constant ``log(2 pi) / 2``.
 
-    ``variance`` has the shape of ``x``, or no axis, or length 1 along axes over which it is shared; below ``eps`` it
-    counts as that, with gradient 0. After Nix and Weigend (1994).
+    ``variance`` has the shape of ``x``, is 0-d, or has length 1 along shared axes. It is clamped to at least ``eps``,
+    with gradient 0 below. After Nix and Weigend (1994).
 
         >>> import backburn as bb
         >>> gaussian_nll_loss(bb.asarray([1.0]), bb.asarray([3.0]), bb.asarray([1.0])).item()
@@ -266,14 +266,13 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> FloatTensor:
-    """Minus the logarithm of the probability of all alignments of label sequences with steps in time.
+    """The negative log-probability of a label sequence, summed over all its alignments with the time steps.
 
     ``log_probs`` (steps, examples, classes) are logarithms of probabilities, ``targets`` (examples, labels) integers,
-    of which each example has as many as its length says. An alignment gives each step a label or ``blank``; with equal
-    neighbours merged and blanks left out it reads as the target. One loss for each example; the mean is over losses
-    divided by their number of labels. Where there is no alignment the loss is infinite, or 0 with ``zero_infinity``,
-    and the gradient 0. Raises :class:`OutOfRangeError` for labels that are no class and for lengths below 0
-    or above what there is. After Graves et al., Connectionist
+    padded to a common length. An alignment gives each step a label or ``blank``; merging equal neighbours and then
+    removing blanks gives the target. One loss for each example; the mean is over losses divided by their number of
+    labels. If there is no alignment, the loss is infinite, or 0 with ``zero_infinity``, and the gradient is 0. Raises
+    :class:`OutOfRangeError` for labels that are not a class and for invalid lengths. After Graves et al., Connectionist
     temporal classification, 2006.
 
         >>> import backburn as bb

@@ -117,7 +117,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
-    """The singular value decomposition: ``U``, the values ``S`` in falling order, and ``Vh``.
+    """The singular value decomposition: ``U``, the values ``S`` in descending order, and ``Vh``.
 
     U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
     of a column of U is positive. Gradients are right where the values are distinct and not 0. Where values are equal to
@@ -135,7 +135,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def svdvals(x: Tensor, /) -> FloatTensor:
-    """The singular values in falling order.
+    """The singular values in descending order.
 
     >>> import backburn as bb
     >>> bb.linalg.svdvals(bb.asarray([[0.0, 2.0], [1.0, 0.0]])).tolist()
@@ -145,7 +145,7 @@ def svdvals(x: Tensor, /) -> FloatTensor:
 
 
 def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
-    """The eigenvalues of symmetric matrices in rising order, and their eigenvectors as columns.
+    """The eigenvalues of symmetric matrices in ascending order, and their eigenvectors as columns.
 
     Of a matrix that is not symmetric, the symmetric part counts, or with ``UPLO`` the lower (``"L"``) or upper
     (``"U"``) triangle, beside which no element is read; gradients go to what counts. The first large element of a
@@ -160,7 +160,7 @@ def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
 
 
 def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
-    """The eigenvalues of symmetric matrices in rising order; ``UPLO`` is that of :func:`eigh`.
+    """The eigenvalues of symmetric matrices in ascending order; ``UPLO`` is that of :func:`eigh`.
 
     >>> import backburn as bb
     >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()

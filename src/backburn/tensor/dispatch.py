@@ -32,7 +32,7 @@ Scalar = bool | int | float
 
 
 def scalar_of(value: Any) -> Scalar | None:
-    """``value`` as a plain Python scalar, or None when it is none (NumPy scalars count, complex numbers do not)."""
+    """``value`` as a Python scalar; None if it is not a real scalar of Python or NumPy."""
     if value.__class__ in (float, int, bool):
         return value
     if isinstance(value, (bool, int, float)):
@@ -45,14 +45,14 @@ def scalar_of(value: Any) -> Scalar | None:
 
 
 def fit(scalar: Scalar, dtype: DType) -> Scalar:
-    """A Python scalar as the contract takes it beside operands of ``dtype``."""
+    """A Python scalar converted to the Python type that goes with operands of ``dtype``."""
     if dtype.kind == "float":
         return float(scalar)
     return int(scalar) if dtype.kind == "int" else bool(scalar)
 
 
 def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
-    """``value``, one of the operands ``among``, as a tensor or a Python scalar; an error of ours for anything else."""
+    """``value`` as a tensor or a Python scalar; raises :class:`DTypeError`, which describes the operands ``among``."""
     if value.__class__ in TENSORS:
         return value
     scalar = scalar_of(value)
@@ -85,7 +85,7 @@ def common_dtype(name: str, operands: Sequence[Any]) -> DType:
 
 
 def cast(x: Any, dtype: DType) -> Any:
-    """Tensor ``x`` in another dtype; ``x`` itself when it has it already."""
+    """Tensor ``x`` in another dtype; ``x`` itself if it already has it."""
     if x._dtype is dtype:
         return x
     k = x._backend
@@ -106,8 +106,8 @@ def cast(x: Any, dtype: DType) -> Any:
 def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     """``operands`` in their common dtype, tensors cast and scalars fitted.
 
-    Where the operation takes floats only, integers become the default float; other kinds that it does not take are
-    refused.
+    If the operation takes floats only, integers become the default float. Raises :class:`DTypeError` for other kinds
+    that it does not take.
     """
     takes = kinds or OPERATIONS[name].kinds
     dtype = _shared_dtype(operands)
@@ -131,7 +131,7 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 
 
 def _shared_dtype(operands: Sequence[Any]) -> DType | None:
-    """The dtype that all operands have, which are tensors; None for others."""
+    """The dtype of the operands if all are tensors of the same dtype, else None."""
     dtype: DType | None = None
     for x in operands:
         if x.__class__ not in TENSORS or x._dtype is not dtype is not None:
@@ -141,19 +141,19 @@ def _shared_dtype(operands: Sequence[Any]) -> DType | None:
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
-    """:func:`promoted` of the tensors that are there; one that is absent (None) keeps its place."""
+    """:func:`promoted` of the tensors among optional operands; None stays None."""
     values = iter(promoted(name, *(tensor_operand(name, x) for x in operands if x is not None)))
     return [None if x is None else next(values) for x in operands]
 
 
 @functools.cache
 def _kinds_of(letters: str) -> frozenset[str]:
-    """The kinds of tensors that the table writes as these letters."""
+    """The kinds of tensors that these letters of the operation table stand for."""
     return frozenset(KINDS[c] for c in letters)
 
 
 def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DType:
-    """``dtype``, or the float that stands for it in an operation on floats; other kinds are refused."""
+    """``dtype``, or the default float for integers if only floats are taken; :class:`DTypeError` for other kinds."""
     if dtype.kind in _kinds_of(kinds):
         return dtype
     if dtype.kind == "int" and "F" in kinds:
@@ -175,7 +175,7 @@ def is_quantized(x: Any) -> bool:
 
 
 def dequantized(x: Any, dtype: DType | None = None) -> Any:
-    """The float tensor for which a quantized operand stands where only floats are taken."""
+    """A quantized operand as a float tensor, for an operation that takes floats only."""
     k, chosen = x.backend, dtype or DEFAULT_FLOAT.get()
     if k.capabilities.propagates:
         from backburn.tensor.propagate import Dequantized
@@ -219,7 +219,7 @@ def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
 
 
 def call(name: str, *operands: Any, **attributes: Any) -> Any:
-    """Call operation ``name`` on tensors, Python scalars, None and lists of tensors, all of fitting dtypes."""
+    """Call operation ``name`` on tensors, Python scalars, None and lists of tensors that are already promoted."""
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
@@ -238,7 +238,7 @@ def call(name: str, *operands: Any, **attributes: Any) -> Any:
 
 
 def unary(name: str, x: Any) -> Any:
-    """An operation of one tensor which keeps its dtype; integers become floats where only floats are taken."""
+    """An operation on one tensor that keeps its dtype; integers become floats if it takes floats only."""
     try:
         k, dtype = x._backend, x._dtype
         if dtype.__class__ is FloatDType:
@@ -252,9 +252,10 @@ def unary(name: str, x: Any) -> Any:
 
 
 def binary(name: str, x: Any, y: Any) -> Any:
-    """An operation of two tensors, or of a tensor and a Python scalar, after promotion.
+    """An operation on two tensors, or on a tensor and a Python scalar, after promotion.
 
-    Floats of one dtype on one backend, and a float beside a number, need none: they go straight to the backend.
+    Float tensors of one dtype on one backend, and a float tensor with a Python number, need no promotion and take a
+    short cut to the backend.
     """
     entry = OPERATIONS[name]
     if "F" in entry.kinds:
@@ -282,7 +283,7 @@ def is_plain_float(x: Any) -> bool:
 
 
 def of_floats(entry: Operation, primitive: Any, backend: AnyBackend, dtype: DType) -> Any:
-    """The result of an operation on floats of ``dtype``, whose table entry says what dtype it has itself."""
+    """Wrap the result of an operation on floats of ``dtype``; its dtype follows from the table entry."""
     if entry.results[0] == "same":
         return CLASSES["float"](primitive, backend, dtype)
     return wrap(primitive, backend)
@@ -296,7 +297,7 @@ def tensor_operand(name: str, value: Any) -> Any:
 
 
 def float_operand(name: str, value: Any) -> FloatTensor:
-    """``value`` as a float tensor; integers become the default float, other kinds are refused."""
+    """``value`` as a float tensor; integers become the default float. Raises :class:`DTypeError` for other kinds."""
     x = tensor_operand(name, value)
     if x._dtype.kind == "quantized":
         x = dequantized(x)
@@ -304,7 +305,7 @@ def float_operand(name: str, value: Any) -> FloatTensor:
 
 
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
-    """``value`` as a tensor of one of ``kinds``, or of those that the operation takes; others are refused."""
+    """``value`` as a tensor of one of ``kinds`` (by default those of the operation); :class:`DTypeError` for others."""
     x, takes = tensor_operand(name, value), kinds or OPERATIONS[name].kinds
     if x.dtype.kind == "quantized" and "F" in takes and "Q" not in takes:
         return dequantized(x)
@@ -313,7 +314,7 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
 
 
 def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
-    """The tensor that an operation without operands makes on ``backend``."""
+    """The result of an operation without operands on ``backend``."""
     try:
         primitive = quietly(backend, partial(getattr(backend, name), **attributes))
     except Exception as error:
@@ -324,7 +325,7 @@ def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
 
 
 def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]) -> DeviceMemoryError:
-    """The error for a tensor that cannot be made because the memory of the device does not hold it."""
+    """The error for a new tensor that does not fit into the memory of the device."""
     defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
     shape: tuple[int, ...] = entry.shape(**{**defaults, **attributes}) if entry.shape is not None else ()
     (dtype,) = entry.dtypes({}, attributes)

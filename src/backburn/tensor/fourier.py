@@ -152,7 +152,7 @@ def fft(
 
 
 def _spectrum(x: Any, axis: int) -> tuple[Any, Any]:
-    """All frequencies of real numbers: those beyond half are the conjugates of those below, in falling order."""
+    """All frequencies of real numbers: those beyond half are the conjugates of those below, in descending order."""
     length = x.shape[axis]
     real, imag = call("rfft", x, axis=axis)
     mirrored = [call("flip", _part(part, 1, (length + 1) // 2, axis), axis=(axis,)) for part in (real, imag)]

@@ -1,8 +1,8 @@
 """Tensor functions: powers, logarithms, trigonometry and rounding of each element.
 
-Integers become the default float, except in rounding, which leaves them as they are; other dtypes stay. Outside of a
-function's domain the result is NaN, at a pole it is infinite, and nothing warns. Functions of two operands broadcast
-and promote. Every function raises :class:`DTypeError` for bool and quantized tensors.
+Integers become the default float, except in rounding, which leaves them as they are; other dtypes stay. Outside a
+function's domain the result is NaN, and at a pole it is infinite, without a warning. Functions of two operands
+broadcast and promote. All raise :class:`DTypeError` for bool and quantized tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 def pow(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
-    """``x ** y``; ``0 ** 0`` is 1, and a negative float needs an integral exponent, else the result is NaN.
+    """``x ** y``. ``0 ** 0`` is 1; a negative float to a non-integral power is NaN.
 
     The derivative by ``y`` is 0 where ``x`` is 0 and ``y`` is not negative, and NaN where ``x`` is negative. Integers
     stay integers; a negative exponent then raises :class:`ArgumentError`.
@@ -58,7 +58,7 @@ def rsqrt(x: Tensor, /) -> FloatTensor:
 
 
 def hypot(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
-    """``sqrt(x**2 + y**2)`` without overflow on the way. The gradient at (0, 0) is 0.
+    """``sqrt(x**2 + y**2)`` without intermediate overflow. The gradient at (0, 0) is 0.
 
     >>> import backburn as bb
     >>> bb.hypot(bb.asarray([3.0, 3e200], dtype="float64"), bb.asarray([4.0, 4e200], dtype="float64"))
@@ -138,7 +138,7 @@ def log1p(x: Tensor, /) -> FloatTensor:
 
 
 def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
-    """``log(exp(x) + exp(y))`` without overflow on the way.
+    """``log(exp(x) + exp(y))`` without intermediate overflow.
 
     >>> import backburn as bb
     >>> bb.logaddexp(bb.asarray([0.0, 1000.0], dtype="float64"), 1000.0)
@@ -181,7 +181,7 @@ def tan(x: Tensor, /) -> FloatTensor:
 
 
 def asin(x: Tensor, /) -> FloatTensor:
-    """The inverse of the sine, from -pi/2 to pi/2; NaN outside of [-1, 1].
+    """The inverse of the sine, from -pi/2 to pi/2; NaN outside [-1, 1].
 
     >>> import backburn as bb
     >>> bb.asin(bb.asarray([0.0, 1.0, 2.0], dtype="float64"))
@@ -191,7 +191,7 @@ def asin(x: Tensor, /) -> FloatTensor:
 
 
 def acos(x: Tensor, /) -> FloatTensor:
-    """The inverse of the cosine, from 0 to pi; NaN outside of [-1, 1].
+    """The inverse of the cosine, from 0 to pi; NaN outside [-1, 1].
 
     >>> import backburn as bb
     >>> bb.acos(bb.asarray([1.0, 0.0], dtype="float64"))
@@ -286,7 +286,7 @@ def atanh(x: Tensor, /) -> FloatTensor:
 
 
 def rounded(name: str, x: Any) -> Any:
-    """``x`` by the rounding operation ``name``; integers are round already."""
+    """``x`` by the rounding operation ``name``; integers are returned as they are."""
     return x if is_tensor(x) and x.dtype.kind == "int" else unary(name, x)
 
 
@@ -311,10 +311,10 @@ def ceil(x: T, /) -> T:
 
 
 def round(x: T, /, decimals: int = 0) -> T:
-    """The nearest value with ``decimals`` places after the point, the even one of two. The derivative is 0.
+    """The nearest value with ``decimals`` decimal places; ties go to the even one. The derivative is 0.
 
-    A negative number of places rounds floats to tens, hundreds and so on; for integers it raises
-    :class:`ArgumentError`. With places, what is rounded is the product of ``x`` and a power of ten, as in NumPy.
+    A negative number rounds floats to tens, hundreds and so on; for integers it raises :class:`ArgumentError`. With
+    ``decimals``, the product of ``x`` and a power of ten is rounded, as in NumPy.
 
         >>> import backburn as bb
         >>> bb.round(bb.asarray([0.5, 1.5, 2.6])).tolist()
@@ -343,7 +343,7 @@ def round(x: T, /, decimals: int = 0) -> T:
 
 
 def trunc(x: T, /) -> T:
-    """``x`` without its fraction. The derivative is 0.
+    """``x`` without its fractional part. The derivative is 0.
 
     >>> import backburn as bb
     >>> bb.trunc(bb.asarray([1.5, -1.5])).tolist()
@@ -353,7 +353,7 @@ def trunc(x: T, /) -> T:
 
 
 def frac(x: Tensor, /) -> FloatTensor:
-    """The fraction ``x - trunc(x)``, with the sign of ``x``. The derivative is 1.
+    """The fractional part ``x - trunc(x)``, with the sign of ``x``. The derivative is 1.
 
     >>> import backburn as bb
     >>> bb.frac(bb.asarray([1.5, -1.25])).tolist()

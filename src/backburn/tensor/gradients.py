@@ -44,7 +44,7 @@ def detach(self: Tensor) -> FloatTensor:
 
 
 def retain_grad(self: Tensor) -> FloatTensor:
-    """This tensor with its gradient kept by ``backward``, though it is no leaf. Use the returned tensor."""
+    """This tensor with its gradient kept by ``backward``, though it is not a leaf. Use the returned tensor."""
     return _tracking("retain_grad", self, lambda k: k.retain_grad(self._primitive))
 
 

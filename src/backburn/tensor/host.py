@@ -212,7 +212,7 @@ def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
 
 
 def _words(obj: Any) -> str:
-    """What a thing is that is no array, for messages."""
+    """What a thing is that is not an array, for messages."""
     inside = obj
     while isinstance(inside, list | tuple) and inside:
         inside = next((x for x in inside if not isinstance(x, int | float | np.generic)), inside[0])
@@ -275,7 +275,7 @@ def counts(name: str, values: Any) -> Any:
 
 
 def first_outside(indices: Any, length: int) -> int | None:
-    """The first of an int tensor's elements that is no index of ``length`` elements; None if all are."""
+    """The first of an int tensor's elements that is not an index of ``length`` elements; None if all are."""
     array = to_host(indices)
     wrong = array[(array < -length) | (array >= length)]
     return int(wrong[0]) if wrong.size else None

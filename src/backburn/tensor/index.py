@@ -1,9 +1,9 @@
 """Tensor functions: reading and writing by position.
 
-Indices are integer tensors of any width; negative ones count from the end of their axis. An index out of range raises
-:class:`OutOfRangeError`, indices that are no integers :class:`DTypeError`, an axis that does not exist
-:class:`AxisError`, and shapes that do not fit :class:`ShapeError`. What writes returns a changed copy, whose gradient
-flows to what was written and to what was kept.
+Indices are integer tensors of any width; negative ones count from the end of their axis. Functions that write return a
+modified copy; gradients flow to the values written and to the elements kept. Raises :class:`OutOfRangeError` for an
+index out of range, :class:`DTypeError` for indices that are not integers, :class:`AxisError` for an axis that does not
+exist, and :class:`ShapeError` for shapes that do not fit.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def plain_operand(name: str, value: Any) -> Any:
 
 
 def written_value(name: str, x: Any, value: Any) -> Any:
-    """A value to be written into ``x``: a Python number, or a tensor in the dtype of ``x``.
+    """A value to write into ``x``: a Python number, or a tensor cast to the dtype of ``x``.
 
-    One that the dtype of ``x`` cannot hold in general, as an int tensor cannot hold floats, is refused.
+    Raises :class:`DTypeError` for a dtype that does not promote to that of ``x``, such as a float into an int tensor.
     """
     scalar = None if is_tensor(value) else scalar_of(value)
     if scalar is None:
@@ -78,7 +78,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **wrong: Never) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
-    Without an axis, ``indices`` count the elements in row-major order.
+    Without an axis, ``indices`` index the elements in row-major order.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
@@ -98,9 +98,9 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
 
 
 def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
-    """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name.
+    """``x`` with the entries of ``values`` along ``axis`` added at ``indices`` (1-d).
 
-    Every one counts where several are for one place.
+    For repeated indices, all entries are added.
 
         >>> import backburn as bb
         >>> bb.index_add(bb.asarray([0.0, 0.0]), bb.asarray([1, 1]), bb.asarray([2.0, 3.0]), axis=0).tolist()
@@ -110,9 +110,9 @@ def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) 
 
 
 def index_copy(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
-    """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
+    """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by those of ``values``.
 
-    The last stays where several are for one place.
+    For repeated indices, the last entry wins.
 
         >>> import backburn as bb
         >>> bb.index_copy(bb.asarray([1.0, 2.0, 3.0]), bb.asarray([2, 0]), bb.asarray([8.0, 9.0]), axis=0).tolist()
@@ -122,7 +122,7 @@ def index_copy(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int)
 
 
 def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
-    """An operation on ``x`` that takes indices along one axis and values for them."""
+    """An operation that writes values into ``x`` at indices along one axis."""
     plain_operand(name, x)
     operands = (x, indices_operand(name, indices), written_value(name, x, values))
     return call(name, *operands, axis=axis_of(name, x, axis))
@@ -133,7 +133,7 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
 
 @told
 def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, **wrong: Never) -> T:
-    """The element of ``x`` that ``indices`` name along ``axis``, for each of them; the other axes broadcast.
+    """The elements of ``x`` at ``indices`` along ``axis``; the other axes broadcast.
 
     With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
 
@@ -168,12 +168,12 @@ def scatter(
     mode: str = "assign",
     include_self: bool = True,
 ) -> T:
-    """``x`` with ``values`` put where ``indices`` point along ``axis``, as :func:`take_along_axis` reads.
+    """``x`` with ``values`` written at ``indices`` along ``axis``; the writing counterpart of :func:`take_along_axis`.
 
-    ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
-    ``"assign"`` (the last of several values for one place stays), ``"add"``, ``"mul"``, ``"min"``, ``"max"`` or, for
-    floats, ``"mean"``, which combine all of them with the element, or without it where not ``include_self``. Equal
-    smallest or largest ones share the gradient.
+    ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is ``"assign"``
+    (for repeated indices, the last value wins), ``"add"``, ``"mul"``, ``"min"``, ``"max"`` or, for floats, ``"mean"``,
+    which combine all values with the element, or without it if ``include_self`` is False. Ties of ``"min"`` and
+    ``"max"`` share the gradient.
 
         >>> import backburn as bb
         >>> x, where = bb.asarray([[1.0, 2.0, 3.0]]), bb.asarray([[2, 2]])
@@ -198,7 +198,7 @@ def scatter(
 def _combined(
     name: str, x: Any, value: Any, mode: str, include_self: bool, write: Callable[[Any, Any, str], Any]
 ) -> Any:
-    """``x`` with ``value`` put where ``write`` puts it, by a mode that must be one for the kind of ``x``."""
+    """``x`` with ``value`` written by ``write``; checks that the mode exists for the kind of ``x``."""
     if one_of(name, "mode", mode, MODES, of=(x,)) not in ("assign", "add"):
         kind_operand(name, x, "FI")
     if mode == "mean" and x.dtype.kind != "float":
@@ -214,7 +214,7 @@ def _combined(
 
 
 def _neutral(dtype: DType, mode: str) -> Scalar:
-    """What changes nothing that it is combined with."""
+    """The neutral element of a mode."""
     if mode in ("add", "mul", "mean"):
         return fit(mode == "mul", dtype)
     if dtype.kind == "int":
@@ -245,7 +245,7 @@ def gather_nd(x: T, indices: Indices, /) -> T:
 def scatter_nd(
     x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign", include_self: bool = True
 ) -> T:
-    """``x`` with entries put at positions as :func:`gather_nd` reads them.
+    """``x`` with entries written at positions; the writing counterpart of :func:`gather_nd`.
 
     ``mode`` and ``include_self`` are those of :func:`scatter`.
 
@@ -285,10 +285,10 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
 
 
 def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> Tensor:
-    """1 where the new last axis of length ``classes`` has the index that ``x`` names, and 0 elsewhere.
+    """A new last axis of length ``classes`` that is 1 at the index given by ``x`` and 0 elsewhere.
 
-    Without ``classes`` there are as many as the largest index makes, plus one. It is read on the host, since the shape
-    of the result depends on it; a negative one then raises :class:`OutOfRangeError`, and none :class:`ArgumentError`.
+    Without ``classes``, their number is the largest index plus one, which is read on the host; then a negative index
+    raises :class:`OutOfRangeError`, and an empty ``x`` :class:`ArgumentError`.
 
         >>> import backburn as bb
         >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()

@@ -1,7 +1,7 @@
-"""``x[key]`` and ``x.at[key]``: NumPy's indexing, over the contract's ranges and positions.
+"""``x[key]`` and ``x.at[key]``: NumPy's indexing, by the backend's operations for slices and indices.
 
-A key is read once into a :class:`Plan`: ranges for every axis, then the axes that integer and boolean tensors index.
-Reading and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
+A key is parsed into a :class:`Plan`: a slice for every axis, then the axes indexed by integer and bool tensors. Reading
+and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Shape = tuple[int, ...]
 def getitem(x: T, key: Any, /) -> T:
     """``x[key]``, with NumPy's rules.
 
-    The key is an integer, a slice (negative steps too), None (a new axis), an Ellipsis, a tensor, array or list of
-    integers or of truth values, or a tuple of them. Truth values must have the lengths of the axes that they index,
-    or have length 0 and choose nothing. One truth value alone makes a new axis of length 1 or 0. Raises
+    The key is an integer, a slice (also with a negative step), None (a new axis), an Ellipsis, a tensor, array or list
+    of integers or booleans, or a tuple of them. A mask of booleans must have the lengths of the axes that it indexes,
+    or length 0, which selects nothing. A single boolean makes a new axis of length 1 or 0. Raises
     :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
 
         >>> import backburn as bb
@@ -76,7 +76,7 @@ def unchanged(x: Any, key: Any, value: Any) -> ImmutableError:
 
 
 class At(Generic[T]):
-    """``x.at``: ``x.at[key]`` names a place in ``x``, from which changed copies are made."""
+    """``x.at``: ``x.at[key]`` refers to elements of ``x``, and its methods make modified copies."""
 
     __slots__ = ("_x",)
 
@@ -91,11 +91,10 @@ class At(Generic[T]):
 
 
 class AtIndex(Generic[T]):
-    """A place in a tensor. Each method returns a copy of the tensor that is changed there.
+    """Elements of a tensor. Each method returns a copy of the tensor in which these are changed.
 
-    Values broadcast to the shape of ``x[key]`` and must fit into the dtype of ``x``. Where a key names one place
-    several times, ``set`` keeps the last value and the others combine all of them. Gradients flow to the tensor and
-    to the values.
+    Values broadcast to the shape of ``x[key]`` and must fit into the dtype of ``x``. For repeated indices, ``set``
+    keeps the last value and the other methods combine all values. Gradients flow to the tensor and to the values.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 3.0])
@@ -110,23 +109,23 @@ class AtIndex(Generic[T]):
         self._key = key
 
     def set(self, value: Tensor | Scalar, /) -> T:
-        """A copy with ``value`` there."""
+        """A copy with these elements replaced by ``value``."""
         return _write(self._x, self._key, value, "assign")
 
     def add(self, value: Tensor | Scalar, /) -> T:
-        """A copy with ``value`` added there."""
+        """A copy with ``value`` added to these elements."""
         return _write(self._x, self._key, value, "add")
 
     def multiply(self, value: Tensor | Scalar, /) -> T:
-        """A copy with what is there multiplied by ``value``."""
+        """A copy with these elements multiplied by ``value``."""
         return _write(self._x, self._key, value, "mul")
 
     def min(self, value: Tensor | Scalar, /) -> T:
-        """A copy with the smaller of ``value`` and what is there."""
+        """A copy with the minimum of these elements and ``value``."""
         return _write(self._x, self._key, value, "min")
 
     def max(self, value: Tensor | Scalar, /) -> T:
-        """A copy with the larger of ``value`` and what is there."""
+        """A copy with the maximum of these elements and ``value``."""
         return _write(self._x, self._key, value, "max")
 
 
@@ -136,7 +135,7 @@ class AtIndex(Generic[T]):
 def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
     """The range of each axis, and the shape of the result; None for keys of other parts, and for those out of range.
 
-    These are by far the most keys, and a :class:`Plan` takes several times as long as reading the elements.
+    Most keys are of this kind, and making a :class:`Plan` takes several times as long as reading the elements.
     """
     ranges: list[slice] = []
     shape: list[int] = []
@@ -197,7 +196,7 @@ def _viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a key means for a tensor.
+    """A parsed key.
 
     First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then the axes that integers ``took`` are
     dropped, which leaves the shape ``kept``. ``positions`` are integer tensors for the axes ``axes`` of that, and
@@ -292,9 +291,10 @@ def plan_of(x: Any, key: Any) -> Plan:
 
 
 def _items(x: Any, key: Any) -> list[tuple[int, Any]]:
-    """The parts of ``key``, numbered: ints, slices, None and tensors of integers or truth values.
+    """The parts of ``key``, numbered: ints, slices, None and tensors of integers or booleans.
 
-    The slices that an Ellipsis, written or not, stands for have its number; it counts even where it stands for none.
+    The slices that an Ellipsis, written or implied, expands to share its number; it is counted even if it expands to
+    none.
     """
     parts = [_item(x, part) for part in (key if isinstance(key, tuple) else (key,))]
     used = sum(_axes_taken(part) for part in parts)
@@ -331,7 +331,7 @@ def _item(x: Any, part: Any) -> Any:
 
 
 def _one_truth(key: Any) -> bool | None:
-    """The truth value that ``key`` consists of, if it is one alone."""
+    """The boolean that ``key`` consists of, if it is one alone."""
     if key.__class__ is bool:
         return bool(key)
     if getattr(key, "shape", None) != () or str(getattr(key, "dtype", "")) != "bool":
@@ -364,7 +364,7 @@ def _index(x: Any, index: int, axis: int) -> int:
 
 
 def _index_tensors(x: Any, item: Any, axis: int) -> tuple[list[Any], Any]:
-    """Int64 tensors for the axes from ``axis`` on that a tensor indexes; truth values also give them as one."""
+    """Int64 tensors for the axes from ``axis`` on that a tensor indexes; booleans also give them as one."""
     if item.dtype.kind == "int":
         return [cast(item, int64)], None
     lengths = x.shape[axis : axis + item.ndim]
@@ -450,7 +450,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
 
 
 def _outside(name: str, x: Any, plan: Plan, error: OutOfRangeError) -> OutOfRangeError:
-    """The error for the first position outside of its axis, in terms of ``x`` and not of what it was taken apart to."""
+    """The error for the first index out of range, in terms of the axes of ``x``."""
     axes = [i for i in range(x.ndim) if i not in plan.took]
     for axis, position in zip(plan.axes, plan.positions, strict=True):
         length = plan.kept[axis]

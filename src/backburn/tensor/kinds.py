@@ -1,6 +1,6 @@
 """What type checkers know of each kind of tensor beyond :class:`Tensor`; nothing of this is there as programs run.
 
-Operators on a float tensor give float tensors, those on integers and truth values what promotion says. What a kind
+Operators on a float tensor give float tensors, those on integers and booleans what promotion says. What a kind
 has no use for, and refuses as programs run, is an attribute here that cannot be called, whose type says why. So a kind
 does less than :class:`Tensor` does, of which nobody knows the kind: the one place where overriding errors are off.
 
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     # ---- the kinds ----
 
     class WithoutBits(Tensor):
-        """What has no bits and is no index."""
+        """What has no bits and is not an index."""
 
         __and__: OnlyIntAndBoolTensorsHaveBits
         __or__: OnlyIntAndBoolTensorsHaveBits

@@ -1,7 +1,7 @@
 """Tensor functions: products of matrices and vectors.
 
-Operands are promoted to one dtype, and axes before the last two broadcast. Every function raises :class:`ShapeError`
-where the axes to be multiplied differ in length, and :class:`DTypeError` for truth values and quantized tensors.
+Operands are promoted to one dtype, and axes before the last two broadcast. Raises :class:`ShapeError` if the contracted
+axes differ in length, and :class:`DTypeError` for bool and quantized tensors.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["matmul", "matrix_transpose", "tensordot", "transpose", "vecdot"]
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The matrix product ``x1 @ x2`` over the last axis of ``x1`` and the last but one of ``x2``.
+    """The matrix product ``x1 @ x2`` over the last axis of ``x1`` and the second-to-last of ``x2``.
 
-    A vector on the left is a row and on the right a column, whose added axis the result does not have. Products of
-    16-bit floats are added up in float32. A quantized matrix on the right of floats, or on the left of a matrix of
-    them, is never expanded whole (:func:`backburn.quantized_matmul`).
+    A vector on the left counts as a row and on the right as a column; the result does not have the added axis. 16-bit
+    floats are accumulated in float32. A quantized matrix to the right of a float tensor, or to the left of a float
+    matrix, is never dequantized whole (:func:`backburn.quantized_matmul`).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2], [3, 4]])
@@ -49,7 +49,7 @@ def product(x: Any, y: Any) -> Tensor:
 
 
 def matrix_transpose(x: T, /) -> T:
-    """``x`` with its last two axes exchanged. Raises :class:`ShapeError` for less than two.
+    """``x`` with its last two axes swapped. Raises :class:`ShapeError` for fewer than two axes.
 
     >>> import backburn as bb
     >>> bb.matrix_transpose(bb.asarray([[1, 2, 3], [4, 5, 6]])).tolist()
@@ -62,9 +62,9 @@ def matrix_transpose(x: T, /) -> T:
 
 
 def transpose(x: T, /) -> T:
-    """``x.T``: a matrix with its axes exchanged. Raises :class:`ShapeError` for what is no matrix.
+    """``x.T``: a matrix with its axes swapped. Raises :class:`ShapeError` for anything but a matrix.
 
-    Stacks of matrices have :func:`matrix_transpose` (``x.mT``), other orders of axes :func:`permute_dims`.
+    Use :func:`matrix_transpose` (``x.mT``) for batches of matrices, :func:`permute_dims` for other orders of axes.
 
         >>> import backburn as bb
         >>> bb.asarray([[1, 2, 3]]).T.shape
@@ -79,7 +79,7 @@ def transpose(x: T, /) -> T:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sum of the products of elements along ``axis``, which counts from the end in both operands.
+    """The dot products along ``axis``, which counts from the end in both operands.
 
     The other axes broadcast. Raises :class:`AxisError` for an axis that one of the operands does not have, or that is
     not negative.
@@ -130,7 +130,7 @@ def _size(x: Any, axes: Sequence[int]) -> int:
 
 
 def _paired_axes(x: Any, y: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of each operand that :func:`tensordot` sums over, as numbers from 0 on."""
+    """The axes of each operand that :func:`tensordot` sums over, as non-negative numbers."""
     if isinstance(axes, int):
         if not 0 <= axes <= min(x.ndim, y.ndim):
             raise AxisError(f"tensordot: there are no {axes} axes to pair. Operands: {describe((x, y))}")

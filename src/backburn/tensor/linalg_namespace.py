@@ -1,7 +1,7 @@
-"""``backburn.linalg``: linear algebra, with all names of the Array API's extension that have real results.
+"""``backburn.linalg``: linear algebra, with all functions of the Array API's extension that have real results.
 
-Beside them are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last two
-axes. A matrix for which a function has no result raises :class:`LinearAlgebraError`, which is a ValueError.
+In addition there are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last
+two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix for which a function has no result.
 """
 
 from typing import TYPE_CHECKING, NoReturn

@@ -1,8 +1,8 @@
-"""Tensor functions: comparisons and predicates, logic of truth values, and bits of integers.
+"""Tensor functions: comparisons, predicates, boolean logic and bitwise operations.
 
-Operands broadcast and are promoted to one dtype; Python scalars are weak. Every function raises :class:`ShapeError` for
-shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that it does not take, and
-:class:`BackendMismatchError` for operands on different backends. No gradient flows through a truth value.
+Operands broadcast and are promoted to one dtype; Python scalars are weakly typed. Functions raise :class:`ShapeError`
+for shapes that do not broadcast, :class:`DTypeError` for kinds of tensors that they do not support, and
+:class:`BackendMismatchError` for operands on different backends. No gradient flows through booleans.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
-    """``x == y``, of numbers and of truth values; False where either is NaN.
+    """``x == y``, of numbers or booleans; False where either is NaN.
 
     >>> import backburn as bb
     >>> bb.equal(bb.asarray([1, 2, 3]), 2).tolist()
@@ -34,7 +34,7 @@ def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
 
 
 def not_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
-    """``x != y``, of numbers and of truth values; True where either is NaN.
+    """``x != y``, of numbers or booleans; True where either is NaN.
 
     >>> import backburn as bb
     >>> bb.not_equal(bb.asarray([1.0, float("nan")]), bb.asarray([1.0, float("nan")])).tolist()
@@ -127,7 +127,7 @@ def _check_tolerances(name: str, rtol: Any, atol: Any) -> None:
 
 
 def predicate(name: str, x: Any, of_others: str) -> Any:
-    """A predicate of floats; numbers that are always finite answer as ``of_others`` does of ``x`` and itself."""
+    """A predicate of floats; for other numbers, which are always finite, ``of_others`` compares ``x`` with itself."""
     if tensor_operand(name, x).dtype.kind in ("int", "bool"):
         return call(of_others, x, x)
     return call(name, *promoted(name, x))
@@ -164,7 +164,7 @@ def isfinite(x: Tensor, /) -> BoolTensor:
 
 
 def signbit(x: Tensor, /) -> BoolTensor:
-    """Whether ``x`` is negative, -0.0 included; of NaN either answer is right.
+    """Whether ``x`` is negative, -0.0 included; unspecified for NaN.
 
     >>> import backburn as bb
     >>> bb.signbit(bb.asarray([1.0, -0.0])).tolist()
@@ -174,7 +174,7 @@ def signbit(x: Tensor, /) -> BoolTensor:
 
 
 def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
-    """``|x|`` with the sign of ``y``, that of -0.0 included; integers become the default float.
+    """``|x|`` with the sign of ``y``, also that of -0.0; integers become the default float.
 
     The derivative by ``x`` is 0 at 0, that by ``y`` is 0.
 
@@ -186,7 +186,7 @@ def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 
 
 def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
-    """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal.
+    """The next representable number after ``x`` towards ``y``; ``y`` where both are equal.
 
     The derivative by ``x`` is 1, that by ``y`` is 0.
 
@@ -197,11 +197,11 @@ def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     return binary("nextafter", x, y)
 
 
-# ---- truth values ----
+# ---- booleans ----
 
 
 def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
-    """Whether both truth values are true; tensors of numbers are refused.
+    """Whether both booleans are true. Raises :class:`DTypeError` for tensors of numbers.
 
     >>> import backburn as bb
     >>> bb.logical_and(bb.asarray([True, False]), True).tolist()
@@ -211,7 +211,7 @@ def logical_and(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
 
 
 def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
-    """Whether either truth value is true; tensors of numbers are refused.
+    """Whether either boolean is true. Raises :class:`DTypeError` for tensors of numbers.
 
     >>> import backburn as bb
     >>> bb.logical_or(bb.asarray([True, False]), bb.asarray([False, False])).tolist()
@@ -221,7 +221,7 @@ def logical_or(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
 
 
 def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
-    """Whether exactly one truth value is true; tensors of numbers are refused.
+    """Whether exactly one boolean is true. Raises :class:`DTypeError` for tensors of numbers.
 
     >>> import backburn as bb
     >>> bb.logical_xor(bb.asarray([True, False]), True).tolist()
@@ -231,7 +231,7 @@ def logical_xor(x: Tensor | bool, y: Tensor | bool, /) -> BoolTensor:
 
 
 def logical_not(x: Tensor, /) -> BoolTensor:
-    """The opposite truth value; tensors of numbers are refused.
+    """The negated boolean. Raises :class:`DTypeError` for tensors of numbers.
 
     >>> import backburn as bb
     >>> bb.logical_not(bb.asarray([True, False])).tolist()
@@ -244,14 +244,14 @@ def logical_not(x: Tensor, /) -> BoolTensor:
 
 
 def bits(name: str, x: Any, y: Any) -> Any:
-    """Bits of integers; where every operand is a truth value, the logical operation of the same name."""
+    """A bitwise operation on integers; on booleans, the logical operation of the same name."""
     operands = promoted(f"bitwise_{name}", x, y, kinds="IB")
     kind = next(t.dtype.kind for t in operands if is_tensor(t))
     return call(f"logical_{name}" if kind == "bool" else f"bitwise_{name}", *operands)
 
 
 def bitwise_and(x: Tensor | int, y: Tensor | int, /) -> Tensor:
-    """The bits set in both integers, or the conjunction of truth values.
+    """The bits set in both integers; of booleans, logical and.
 
     >>> import backburn as bb
     >>> bb.bitwise_and(bb.asarray([6, 5]), 3).tolist()
@@ -261,7 +261,7 @@ def bitwise_and(x: Tensor | int, y: Tensor | int, /) -> Tensor:
 
 
 def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
-    """The bits set in either integer, or the disjunction of truth values.
+    """The bits set in either integer; of booleans, logical or.
 
     >>> import backburn as bb
     >>> bb.bitwise_or(bb.asarray([6, 5]), 3).tolist()
@@ -271,7 +271,7 @@ def bitwise_or(x: Tensor | int, y: Tensor | int, /) -> Tensor:
 
 
 def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
-    """The bits set in exactly one integer, or the exclusive disjunction of truth values.
+    """The bits set in exactly one integer; of booleans, exclusive or.
 
     >>> import backburn as bb
     >>> bb.bitwise_xor(bb.asarray([6, 5]), 3).tolist()
@@ -281,7 +281,7 @@ def bitwise_xor(x: Tensor | int, y: Tensor | int, /) -> Tensor:
 
 
 def bitwise_invert(x: T, /) -> T:
-    """All bits flipped, which is ``-x - 1`` for signed integers; the opposite of truth values.
+    """All bits flipped, which is ``-x - 1`` for signed integers; of booleans, the negation.
 
     >>> import backburn as bb
     >>> bb.bitwise_invert(bb.asarray([0, 5])).tolist()
@@ -292,7 +292,7 @@ def bitwise_invert(x: T, /) -> T:
 
 
 def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
-    """``x`` with its bits moved up by ``y``, zeros moving in; ``y`` is from 0 to below the number of bits.
+    """``x`` with its bits shifted left by ``y``, filled with zeros; ``0 <= y < bits``.
 
     >>> import backburn as bb
     >>> bb.bitwise_left_shift(bb.asarray([1, -3]), 2).tolist()
@@ -302,7 +302,7 @@ def bitwise_left_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
 
 
 def bitwise_right_shift(x: Tensor | int, y: Tensor | int, /) -> IntTensor:
-    """``floor(x / 2**y)``: the bits moved down, copies of the sign moving in; ``y`` as for the left shift.
+    """``floor(x / 2**y)``: the bits shifted right, filled with the sign bit; ``0 <= y < bits``.
 
     >>> import backburn as bb
     >>> bb.bitwise_right_shift(bb.asarray([5, -5]), 1).tolist()

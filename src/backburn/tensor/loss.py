@@ -1,8 +1,8 @@
 """Tensor functions: losses.
 
 ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` (a loss for each example). Predictions and targets must have the
-same shape and never broadcast against one another: (n, 1) against (n,) is a mistake that would go unnoticed. Every
-function raises :class:`ShapeError` there, and :class:`ArgumentError` for an option that it does not know.
+same shape; they never broadcast, since (n, 1) against (n,) is a mistake that would go unnoticed. Raises
+:class:`ShapeError` if they differ, and :class:`ArgumentError` for an unknown ``reduction``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def mse_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTen
 
 
 def l1_loss(x: Tensor, targets: Tensor, *, reduction: str = "mean") -> FloatTensor:
-    """The absolute difference of predictions and targets; where there is none the derivative is 0.
+    """The absolute difference of predictions and targets; where it is 0, so is the derivative.
 
     >>> import backburn as bb
     >>> l1_loss(bb.asarray([1.0, 2.0]), bb.asarray([1.0, 4.0]), reduction="none").tolist()
@@ -62,8 +62,8 @@ def cross_entropy(
 
     Integer ``targets``, of the shape of ``x`` without ``axis``, name the class of each example; float ones, of the
     shape of ``x``, give every class a probability. ``weight`` multiplies the term of each class. ``label_smoothing``,
-    from 0 to 1, mixes that much of the uniform distribution into the targets. Examples labelled ``ignore_index`` count
-    for nothing. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
+    from 0 to 1, mixes that much of the uniform distribution into the targets. Examples labelled ``ignore_index`` are
+    ignored. The mean over labels is weighted by ``weight``, the mean over probabilities divides by the number of
     examples. Raises :class:`OutOfRangeError` for a label outside 0 to classes - 1.
 
         >>> import backburn as bb

@@ -43,7 +43,7 @@ def hinge_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: st
 
 
 def hinge_embedding_loss(x: Tensor, targets: Tensor, *, margin: float = 1.0, reduction: str = "mean") -> FloatTensor:
-    """The distance ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.
+    """``x``, a distance, where the target is 1; ``max(0, margin - x)`` where it is -1.
 
     >>> import backburn as bb
     >>> hinge_embedding_loss(bb.asarray([0.25, 0.25]), bb.asarray([1, -1]), reduction="none").tolist()
@@ -61,8 +61,8 @@ def cosine_embedding_loss(
 ) -> FloatTensor:
     """``1 - cos(x, y)`` along ``axis`` where the target is 1, ``max(0, cos(x, y) - margin)`` where it is -1.
 
-    One loss for each pair of vectors; ``targets`` has the shape of ``x`` without ``axis``. The cosine of a zero vector
-    is 0.
+    There is one loss for each pair of vectors; ``targets`` has the shape of ``x`` without ``axis``. The cosine of a
+    zero vector is 0.
 
         >>> import backburn as bb
         >>> x, y = bb.asarray([[1.0, 0.0], [1.0, 0.0]]), bb.asarray([[2.0, 0.0], [0.0, 3.0]])
@@ -81,10 +81,10 @@ def cosine_embedding_loss(
 
 
 def cosine_similarity(x: Tensor, y: Tensor, /, axis: int = -1, *, eps: float = 1e-8) -> FloatTensor:
-    """The cosines of the angles between vectors along ``axis``: their products over both norms.
+    """The cosines of the angles between vectors along ``axis``: dot products divided by both norms.
 
-    Norms below ``eps`` count as ``eps``, so that the cosine of a zero vector is 0. ``x`` and ``y`` broadcast first,
-    and :class:`ShapeError` says where they do not.
+    Norms below ``eps`` count as ``eps``, so that the cosine of a zero vector is 0. ``x`` and ``y`` broadcast; raises
+    :class:`ShapeError` if they do not.
 
         >>> import backburn as bb
         >>> x, y = bb.asarray([[1.0, 0.0], [3.0, 4.0]]), bb.asarray([[0.0, 2.0], [3.0, 4.0]])
@@ -115,8 +115,8 @@ def triplet_margin_loss(
 ) -> FloatTensor:
     """``max(0, |anchor - positive| - |anchor - negative| + margin)``, with norms of order ``ord`` over the last axis.
 
-    One loss for each triplet. With ``swap``, the negative is as far as the nearer of anchor and positive. After
-    Schroff, Kalenichenko and Philbin, FaceNet, 2015.
+    One loss for each triplet. With ``swap``, the distance of the negative is the smaller of those from anchor and
+    positive. After Schroff, Kalenichenko and Philbin, FaceNet, 2015.
 
         >>> import backburn as bb
         >>> a, p, n = bb.asarray([[0.0]]), bb.asarray([[2.0]]), bb.asarray([[2.5]])
@@ -151,10 +151,10 @@ def multi_margin_loss(
     margin: float = 1.0,
     reduction: str = "mean",
 ) -> FloatTensor:
-    """The mean over classes of ``max(0, margin - x[label] + x[other])**ord`` for all others, ``ord`` being 1 or 2.
+    """The mean over classes of ``max(0, margin - x[label] + x[other])**ord`` for all other classes; ``ord`` is 1 or 2.
 
     ``x`` is (..., classes) and ``labels``, integers, are (...). ``weight`` multiplies the loss of the examples of each
-    class. Raises :class:`OutOfRangeError` for a label that is no class. After Crammer and Singer (2001).
+    class. Raises :class:`OutOfRangeError` for a label that is not a class. After Crammer and Singer (2001).
 
         >>> import backburn as bb
         >>> multi_margin_loss(bb.asarray([[0.5, 1.0, 0.0, -1.0]]), bb.asarray([1])).item()
@@ -180,10 +180,10 @@ def multi_margin_loss(
 
 
 def multilabel_margin_loss(x: Tensor, labels: Tensor, *, reduction: str = "mean") -> FloatTensor:
-    """The sum of ``max(0, 1 - x[label] + x[other])`` over labels and classes that are none, over the number of classes.
+    """``max(0, 1 - x[label] + x[other])``, summed over labels and other classes, divided by the number of classes.
 
     ``x`` and ``labels``, integers, are (..., classes): an example's labels are those before the first -1. Raises
-    :class:`OutOfRangeError` for one of them that is no class.
+    :class:`OutOfRangeError` for a label that is not a class.
 
         >>> import backburn as bb
         >>> x, labels = bb.asarray([[0.0, 0.5, 0.25, 1.0]]), bb.asarray([[3, 0, -1, 1]])
@@ -214,7 +214,7 @@ def multilabel_soft_margin_loss(
 ) -> FloatTensor:
     """The mean over classes of ``target * softplus(-x) + (1 - target) * softplus(x)``, each times its ``weight``.
 
-    ``x`` and ``targets`` are (..., classes); every class is there (1) or not (0) on its own. ``weight`` broadcasts.
+    ``x`` and ``targets`` are (..., classes); every class has a target of its own, 1 or 0. ``weight`` broadcasts.
 
         >>> import backburn as bb
         >>> multilabel_soft_margin_loss(bb.asarray([[1000.0, -1000.0]]), bb.asarray([[1, 1]])).item()
@@ -235,7 +235,7 @@ def _check_classes(name: str, x: Any) -> None:
 
 
 def _check_labels(name: str, x: Any, labels: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse what are no integers of this shape."""
+    """Raise unless the labels are integers of this shape."""
     _check_classes(name, x)
     if tensor_operand(name, labels).dtype.kind != "int":
         raise DTypeError(f"{name}: labels are integers. Operands: {describe((x, labels))}")

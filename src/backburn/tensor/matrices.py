@@ -51,7 +51,7 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """The product of ``n`` times ``x``, of its inverse for a negative ``n``; the unit matrix for 0.
 
-    Raises :class:`ArgumentError` for an ``n`` that is no integer.
+    Raises :class:`ArgumentError` for an ``n`` that is not an integer.
 
         >>> import backburn as bb
         >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()

@@ -1,4 +1,4 @@
-"""Error messages of tensor functions: operands described, and a backend's failures turned into errors of ours."""
+"""Error messages of tensor functions: operands described, and a backend's failures turned into errors of backburn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tensor functions: moving and repeating elements, padding, windows and diagonals.
 
-Negative axes count from the end. An axis that does not exist or is named twice raises :class:`AxisError`, lengths that
-do not fit :class:`ShapeError`, a quantized tensor :class:`DTypeError`. Gradients move elements back, and are added
-where one element went to several places.
+Negative axes count from the end. Gradients are moved back, and summed for elements that were repeated. Raises
+:class:`AxisError` for an axis that is out of range or repeated, :class:`ShapeError` for lengths that do not fit, and
+:class:`DTypeError` for quantized tensors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wr
 def roll(
     x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never
 ) -> T:
-    """``x`` with its elements moved by ``shift`` places along ``axis``; what leaves at one end comes in at the other.
+    """``x`` with its elements shifted cyclically by ``shift`` positions along ``axis``.
 
     Several axes take one shift each, or the same. Without an axis the elements move in row-major order.
 
@@ -84,7 +84,7 @@ def _rolled(x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None
 
 
 def tile(x: T, repetitions: int | Sequence[int], /) -> T:
-    """``x`` laid side by side with itself, so often along each axis; fewer numbers than axes are for the last ones.
+    """``x`` repeated the given number of times along each axis; fewer numbers than axes are for the last axes.
 
     More numbers than axes make new leading axes.
 
@@ -107,7 +107,7 @@ def _tiled(x: Any, times: Shape) -> Any:
 
 
 def repeat(x: T, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> T:
-    """Each entry along ``axis`` several times in a row, as often as ``repeats`` says, for all entries or for each.
+    """Each entry along ``axis`` repeated ``repeats`` times in a row; one number for all entries, or one for each.
 
     Without an axis the elements are taken in row-major order. An int tensor of ``repeats`` is read on the host, since
     the shape of the result depends on it.
@@ -142,10 +142,10 @@ def pad(
 ) -> T:
     """``x`` with more elements at the ends of its axes.
 
-    ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. By ``mode`` the
-    new elements are ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``); these two
-    elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). A negative width cuts elements off,
-    in mode ``"constant"``; :class:`ShapeError` is raised where there are not so many.
+    ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. The new elements
+    depend on ``mode``: ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``); these
+    two elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). A negative width cuts elements
+    off, in mode ``"constant"``; :class:`ShapeError` is raised where there are not so many.
 
         >>> import backburn as bb
         >>> bb.pad(bb.arange(3), (2, 1), mode="reflect").tolist(), bb.pad(bb.arange(2), 1, value=9).tolist()
@@ -187,7 +187,7 @@ def _cut(x: Any, ends: tuple[Shape, ...]) -> Any:
 
 
 def _windows(name: str, x: Any, axis: Any, **options: Any) -> tuple[Shape, list[int], dict[str, Shape]]:
-    """Axes in rising order, the places of the given ones among them, and options with a number for each axis."""
+    """Axes in ascending order, the places of the given ones among them, and options with a number for each axis."""
     given = integers_of(name, "axis", axis)
     axes = axes_of(name, x, given)
     order = [axes.index(axis_of(name, x, a)) for a in given]

@@ -1,6 +1,6 @@
 """Tensor functions: softmax and the normalizations.
 
-All take floats, integers becoming the default float, and raise :class:`DTypeError` for truth values and quantized
+All take float tensors; integers become the default float. They raise :class:`DTypeError` for bool and quantized
 tensors, :class:`AxisError` for an axis that does not exist and :class:`ShapeError` for parameters that do not fit.
 16-bit floats are computed in float32.
 """
@@ -43,7 +43,7 @@ def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> Fl
 
 @told
 def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
-    """The logarithm of :func:`softmax`, exact where that is small.
+    """The logarithm of :func:`softmax`, accurate where that is small.
 
     >>> import backburn as bb
     >>> bb.log_softmax(bb.asarray([1000.0, 0.0])).tolist()
@@ -82,8 +82,7 @@ def layer_norm(
 ) -> FloatTensor:
     """``(x - mean) / sqrt(variance + eps) * scale + bias``, with mean and variance over ``axis``.
 
-    ``scale`` and ``bias`` broadcast to ``x``: for the last axes they have the lengths of these. After Ba, Kiros and
-    Hinton, Layer normalization, 2016.
+    ``scale`` and ``bias`` broadcast to ``x``. After Ba, Kiros and Hinton, Layer normalization, 2016.
 
         >>> import backburn as bb
         >>> layer_norm(bb.asarray([[1.0, 3.0], [10.0, 10.0]]), eps=0.0625).numpy().round(2).tolist()
@@ -130,7 +129,7 @@ def group_norm(
 def instance_norm(
     x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> FloatTensor:
-    """:func:`group_norm` with a group for each channel: over all axes from 2 on.
+    """:func:`group_norm` with one group per channel: over all axes after the first two.
 
     >>> import backburn as bb
     >>> instance_norm(bb.asarray([[[3.0, -3.0], [5.0, 5.0]]]), eps=1e-12).tolist()

@@ -107,7 +107,7 @@ def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
     except TypeError:
         try:
             return tuple(map(index, value))
-        except (TypeError, ShapeError):  # a tensor that is no integer
+        except (TypeError, ShapeError):  # a tensor that is not an integer
             words = describe((value,)) or None
             raise ArgumentError(f"{name}: {option} is one integer or several, not {words}") from None
 

@@ -122,7 +122,7 @@ def _divided(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: float) -
 def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
     """The means of ``size`` windows along each axis, as equal as may be.
 
-    Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to and without
+    Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to but excluding
     ``ceil((i + 1) n / m)``.
 
         >>> import backburn as bb

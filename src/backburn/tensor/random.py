@@ -79,7 +79,7 @@ class Generator:
         self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:
-        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for what is no key."""
+        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for anything but a key."""
         key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
         recording = REPLAY.get()
         if recording is None:
@@ -299,7 +299,7 @@ def uniform(
     generator: Generator | None = None,
     **wrong: Never,
 ) -> FloatTensor:
-    """Uniform numbers from ``low`` up to and without ``high`` (which rounding may reach unless they are 0 and 1).
+    """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
     :class:`ArgumentError` for a number ``low`` above a number ``high``.
@@ -379,7 +379,7 @@ def integers(
     generator: Generator | None = None,
     **wrong: Never,
 ) -> IntTensor:
-    """Integers from ``low`` up to and without ``high``, all equally likely; with ``low`` alone, from 0 up to it.
+    """Integers from ``low`` up to but excluding ``high``, all equally likely; with ``low`` alone, from 0 up to it.
 
     The shape comes first. They are int64 unless ``dtype`` names another int dtype. Raises :class:`ArgumentError` where
     the range is empty or the dtype does not hold it, and for ``integers(0, n)``, which would be no integers at all:
@@ -423,9 +423,9 @@ def bernoulli(
     device: Place = None,
     generator: Generator | None = None,
 ) -> BoolTensor:
-    """Truth values that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
+    """Booleans that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
 
-    Without ``shape`` there is one for each element of ``p``. Raises :class:`ArgumentError` for a number outside of
+    Without ``shape`` there is one for each element of ``p``. Raises :class:`ArgumentError` for a number outside
     ``[0, 1]``.
 
         >>> import backburn as bb

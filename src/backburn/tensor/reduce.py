@@ -1,8 +1,8 @@
 """Tensor functions: reductions.
 
 ``axis`` is one axis, several, or None for all; negative numbers count from the end. With ``keepdims`` the reduced axes
-stay at length 1, so that the result broadcasts against the operand. An axis that does not exist or is named twice
-raises :class:`AxisError`.
+stay with length 1, so that the result broadcasts against the operand. Raises :class:`AxisError` for an axis that is out
+of range or repeated.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Axis = int | Sequence[int] | None
 
 
 def accumulated(name: str, value: Any, dtype: Any) -> Any:
-    """A tensor in the dtype in which ``name`` adds or multiplies: ``dtype``, else the widest integer for integers.
+    """A tensor in the dtype in which ``name`` accumulates: ``dtype``, else the widest integer for integers.
 
-    Truth values are counted in int64; floats stay what they are.
+    Booleans become int64; floats keep their dtype.
     """
     x = kind_operand(name, value, "FIB")
     if dtype is not None:
@@ -52,10 +52,10 @@ def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = 
 def sum(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
 ) -> Tensor:
-    """The sum of the elements over ``axis``; 0 where there is nothing to add.
+    """The sum of the elements over ``axis``; 0 if there are none.
 
-    Floats keep their dtype (16-bit ones are added up in float32), integers become int64 or uint64, truth values are
-    counted in int64; ``dtype`` chooses another, in which the elements are added. Raises :class:`DTypeError` for
+    Floats keep their dtype (16-bit ones are accumulated in float32), integers become int64 or uint64, booleans are
+    counted in int64; ``dtype`` selects another, in which the elements are accumulated. Raises :class:`DTypeError` for
     quantized tensors.
 
         >>> import backburn as bb
@@ -81,9 +81,9 @@ def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool =
 def prod(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
 ) -> Tensor:
-    """The product of the elements over ``axis``; 1 where there is nothing to multiply.
+    """The product of the elements over ``axis``; 1 if there are none.
 
-    The dtype is that of :func:`sum`. The gradient is right at zeros too, at every order. Raises :class:`DTypeError`
+    The dtype is that of :func:`sum`. The gradient is also correct at zeros, at every order. Raises :class:`DTypeError`
     for quantized tensors.
 
         >>> import backburn as bb
@@ -101,7 +101,7 @@ def prod(
 def count_nonzero(
     x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> IntTensor:
-    """How many elements over ``axis`` are not 0 (or are true), in int64; NaN is not 0.
+    """The number of elements over ``axis`` that are not 0 (or are true), in int64; NaN counts as not 0.
 
     >>> import backburn as bb
     >>> bb.count_nonzero(bb.asarray([[0.0, 2.0], [0.0, 0.0]]), axis=1).tolist()
@@ -213,7 +213,7 @@ def max_with_indices(
 ) -> tuple[T, IntTensor]:
     """The first largest element along ``axis`` and its index; the element gets the whole gradient.
 
-    NaN counts as larger than every number. Raises as :func:`max`.
+    NaN counts as larger than every number. Raises the errors of :func:`max`.
 
         >>> import backburn as bb
         >>> values, indices = bb.asarray([[1.0, 9.0, 9.0], [7.0, 0.0, 8.0]]).max_with_indices(axis=1)
@@ -232,7 +232,7 @@ def min_with_indices(
 ) -> tuple[T, IntTensor]:
     """The first smallest element along ``axis`` and its index; the element gets the whole gradient.
 
-    NaN counts as smaller than every number. Raises as :func:`min`.
+    NaN counts as smaller than every number. Raises the errors of :func:`min`.
 
         >>> import backburn as bb
         >>> values, indices = bb.min_with_indices(bb.asarray([[4, 2, 2]]), axis=1, keepdims=True)
@@ -245,12 +245,12 @@ def min_with_indices(
     return call("min_with_indices", y, axis=axis_of("min_with_indices", y, axis), keepdims=keepdims)
 
 
-# ---- truth values ----
+# ---- booleans ----
 
 
 @told
 def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
-    """Whether an element over ``axis`` is true; False where there is none. A number is true unless it is 0.
+    """Whether any element over ``axis`` is true; False if there are none. A number is true unless it is 0.
 
     >>> import backburn as bb
     >>> bb.any(bb.asarray([[0, 3], [0, 0]]), axis=1).tolist()
@@ -264,7 +264,7 @@ def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
 
 @told
 def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
-    """Whether every element over ``axis`` is true; True where there is none. A number is true unless it is 0.
+    """Whether all elements over ``axis`` are true; True if there are none. A number is true unless it is 0.
 
     >>> import backburn as bb
     >>> bb.all(bb.asarray([[0, 3], [1, 2]]), axis=1).tolist()
@@ -281,7 +281,7 @@ def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
 
 @told
 def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
-    """The arithmetic mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN of nothing.
+    """The mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN if there are no elements.
 
     Raises :class:`DTypeError` for bool and quantized tensors.
 
@@ -299,10 +299,10 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
 def var(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
-    """The variance over ``axis``: the squared distances from the mean, added up and divided by ``n - correction``.
+    """The variance over ``axis``: the sum of squared deviations from the mean, divided by ``n - correction``.
 
-    ``correction=1`` estimates the variance of what ``x`` is a sample of. Infinite or NaN where ``n`` is not above
-    ``correction``. The dtype is that of :func:`mean`, and so is what is refused.
+    ``correction=1`` estimates the variance of the population that ``x`` is a sample of. Infinite or NaN unless ``n >
+    correction``. Dtypes are as for :func:`mean`.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 3.0, 6.0])
@@ -320,7 +320,7 @@ def var(
 def std(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
-    """The standard deviation over ``axis``: the square root of :func:`var`. The gradient where it is 0 is 0.
+    """The standard deviation over ``axis``: the square root of :func:`var`. Where it is 0, so is the gradient.
 
     >>> import backburn as bb
     >>> bb.std(bb.asarray([1.0, 3.0, 1.0, 3.0])).item()
@@ -340,11 +340,11 @@ def std(
 def vector_norm(
     x: Tensor, /, *surplus: Never, axis: Axis = None, keepdims: bool = False, ord: float = 2, **wrong: Never
 ) -> FloatTensor:
-    """``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
+    """``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; where it is 0, so is the gradient.
 
     ``ord`` is any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the smallest
-    absolute value. Nothing overflows on the way to a norm that does not. Raises :class:`ArgumentError` for an ``ord``
-    that is no number, :class:`DTypeError` for bool and quantized tensors.
+    absolute value. No intermediate result overflows unless the norm does. Raises :class:`ArgumentError` for an ``ord``
+    that is not a number, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> x = bb.asarray([3e30, 4e30])
@@ -363,7 +363,7 @@ def vector_norm(
 
 @told
 def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
-    """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf of nothing.
+    """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf if there are no elements.
 
     Raises :class:`DTypeError` for bool and quantized tensors.
 
@@ -378,7 +378,7 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool =
 
 
 def _truth(name: str, value: Any) -> Any:
-    """The truth values of a tensor: itself, or which of its elements are not 0."""
+    """A bool tensor itself, or which elements of another are not 0."""
     x = kind_operand(name, value, "FIB")
     if x.dtype.kind == "bool":
         return x

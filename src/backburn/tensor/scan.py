@@ -40,11 +40,11 @@ def cumulative_sum(
     include_initial: bool = False,
     **wrong: Never,
 ) -> Tensor:
-    """The sum of each element and all before it along ``axis``, which a tensor of one axis may leave out.
+    """The cumulative sum along ``axis``, which is optional for a tensor of one axis.
 
-    The dtype is that of :func:`sum`. ``include_initial`` begins with 0, so that the result is longer by one. Raises
-    :class:`ArgumentError` without ``axis`` where there is not one axis, :class:`AxisError` for one that does not exist,
-    :class:`DTypeError` for quantized tensors.
+    The dtype is that of :func:`sum`. ``include_initial`` puts a 0 first, so that the result is longer by one. Raises
+    :class:`ArgumentError` for a missing ``axis``, :class:`AxisError` for one that does not exist, :class:`DTypeError`
+    for quantized tensors.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2, 3], [4, 5, 6]])
@@ -80,10 +80,10 @@ def cumulative_prod(
     include_initial: bool = False,
     **wrong: Never,
 ) -> Tensor:
-    """The product of each element and all before it along ``axis``, which a tensor of one axis may leave out.
+    """The cumulative product along ``axis``, which is optional for a tensor of one axis.
 
-    The dtype is that of :func:`prod`. ``include_initial`` begins with 1, so that the result is longer by one. The
-    gradient is right at zeros too, at every order. Raises as :func:`cumulative_sum`.
+    The dtype is that of :func:`prod`. ``include_initial`` puts a 1 first, so that the result is longer by one. The
+    gradient is also correct at zeros, at every order. Raises the errors of :func:`cumulative_sum`.
 
         >>> import backburn as bb
         >>> bb.cumulative_prod(bb.asarray([1, 2, 3, 4])).tolist()
@@ -164,9 +164,9 @@ def diff(
     append: T | None = None,
     **wrong: Never,
 ) -> T:
-    """What each element along ``axis`` exceeds the one before it by, taken ``n`` times; shorter by ``n``.
+    """The difference of each element along ``axis`` and the one before it, taken ``n`` times; shorter by ``n``.
 
-    ``prepend`` and ``append``, alike ``x`` in every other axis, are put around ``x`` first, unless ``n`` is 0; the
+    ``prepend`` and ``append``, which match ``x`` in all other axes, are joined to ``x`` first, unless ``n`` is 0; the
     dtype is the promoted one. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for a
     negative ``n``, :class:`ShapeError` for a ``prepend`` or ``append`` that does not fit, :class:`DTypeError` for bool
     and quantized tensors.

@@ -24,7 +24,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
     """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
 
     The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for integers that name no row,
-    :class:`DTypeError` for ids that are no integers, :class:`ShapeError` for a 0-d weight, which has no rows.
+    :class:`DTypeError` for ids that are not integers, :class:`ShapeError` for a 0-d weight, which has no rows.
 
         >>> import backburn as bb
         >>> embedding(bb.asarray([1, 1, 0]), bb.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
@@ -116,7 +116,7 @@ def scaled_dot_product_attention(
     """``softmax(scale * query @ key.T + mask) @ value`` over the last two axes, without the matrix of all scores.
 
     Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) give (..., queries, width);
-    leading axes broadcast. ``mask`` broadcasts to (..., queries, keys): of truth values, those that may be attended to;
+    leading axes broadcast. ``mask`` broadcasts to (..., queries, keys): of booleans, those that may be attended to;
     of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that may
     attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is dropped,
     at random from ``generator``. After Vaswani et al., Attention is all you need, 2017.

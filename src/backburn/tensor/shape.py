@@ -1,8 +1,9 @@
-"""Tensor functions: the shape, the order of axes, broadcasting, joining and cutting.
+"""Tensor functions: reshaping, permuting axes, broadcasting, joining and splitting.
 
-Negative axes count from the end. An axis that does not exist or is named twice raises :class:`AxisError`, lengths that
-do not fit :class:`ShapeError`. The gradient of all of them moves elements back. Quantized tensors stay quantized where
-they are reshaped, permuted or broadcast; everything else refuses them with :class:`DTypeError`.
+Negative axes count from the end. Gradients are moved back to where the elements came from. Quantized tensors stay
+quantized when they are reshaped, permuted or broadcast. Raises :class:`AxisError` for an axis that is out of range or
+repeated, :class:`ShapeError` for lengths that do not fit, and :class:`DTypeError` for quantized tensors in other
+functions.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ Shape = tuple[int, ...]
 
 
 def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) -> T:
-    """The same elements in row-major order under another shape, of which one length may be -1: what is left.
+    """The same elements in row-major order in another shape; one length may be -1, and is then inferred.
 
-    ``copy`` is there for the Array API and changes nothing, since tensors are never changed. Raises
-    :class:`ShapeError` where the elements do not fill the shape.
+    ``copy`` is there for the Array API and changes nothing, since tensors are immutable. Raises :class:`ShapeError` if
+    the number of elements differs.
 
         >>> import backburn as bb
         >>> bb.reshape(bb.arange(6), (2, -1)).tolist(), bb.arange(6).reshape(3, 2).shape
@@ -45,12 +46,12 @@ def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) ->
 
 
 def reshape_method(x: T, /, *shape: Any) -> T:
-    """The same elements under another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
+    """The same elements in another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
     return reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
 def _whole(name: str, x: Any, shape: Any) -> Shape:
-    """``shape`` with the number for -1."""
+    """``shape`` with -1 replaced by the inferred length."""
     lengths = integers_of(name, "a shape", shape)
     unknown = [i for i, n in enumerate(lengths) if n == -1]
     if len(unknown) > 1:
@@ -69,7 +70,7 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
 
 @told
 def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Never) -> T:
-    """The axes from ``start`` to ``end``, both included, as one; a 0-d tensor becomes one of one element.
+    """``x`` with its axes from ``start`` to ``end``, both included, merged into one; a 0-d tensor becomes a vector.
 
     >>> import backburn as bb
     >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start=1).shape
@@ -108,7 +109,7 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, *
 
 @told
 def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong: Never) -> T:
-    """``x`` with new axes of length 1 that have the numbers ``axis`` in the result.
+    """``x`` with new axes of length 1 at the positions ``axis`` of the result.
 
     >>> import backburn as bb
     >>> bb.zeros((3,)).expand_dims(axis=-1).shape, bb.expand_dims(bb.zeros((3,)), axis=(0, 2)).shape
@@ -152,7 +153,7 @@ def atleast_2d(x: T, /) -> T:
 
 
 def atleast_3d(x: T, /) -> T:
-    """``x`` with at least three axes; a vector lies in the middle one, and a matrix in the first two.
+    """``x`` with at least three axes; a vector becomes (1, n, 1), a matrix (m, n, 1).
 
     >>> import backburn as bb
     >>> bb.atleast_3d(bb.asarray([1, 2, 3])).shape, bb.atleast_3d(bb.zeros((2, 3))).shape
@@ -182,7 +183,7 @@ def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) 
 
 
 def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
-    """``x`` with the axes ``source`` moved to the places ``destination``; the others keep their order.
+    """``x`` with the axes ``source`` moved to the positions ``destination``; the others keep their order.
 
     >>> import backburn as bb
     >>> bb.moveaxis(bb.zeros((2, 3, 4)), 0, -1).shape
@@ -203,7 +204,7 @@ def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int]
 
 
 def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
-    """``x`` with two axes exchanged.
+    """``x`` with two axes swapped.
 
     >>> import backburn as bb
     >>> bb.swapaxes(bb.zeros((2, 3, 4)), 0, 2).shape
@@ -220,7 +221,7 @@ def swapaxes(x: T, axis1: int, axis2: int, /) -> T:
 
 
 def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
-    """``x`` repeated along axes of length 1 and new leading axes to ``shape``. The gradient adds the repetitions up.
+    """``x`` broadcast to ``shape``. The gradient is summed over the repetitions.
 
     >>> import backburn as bb
     >>> bb.broadcast_to(bb.asarray([1, 2]), (2, 2)).tolist()
@@ -231,7 +232,7 @@ def broadcast_to(x: T, /, shape: int | Sequence[int]) -> T:
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """All tensors with the shape to which they broadcast, in a list.
+    """The tensors, broadcast to their common shape, in a list.
 
     >>> import backburn as bb
     >>> [x.shape for x in bb.broadcast_arrays(bb.zeros((2, 1)), bb.zeros(3))]
@@ -250,11 +251,11 @@ def _common_shape(name: str, tensors: list[Any]) -> Shape:
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> list[Tensor]:
-    """The coordinates of all points of a grid: a list of one tensor for each of the one-dimensional ``arrays``.
+    """The coordinates of all points of a grid: a list with one tensor for each of the 1-d ``arrays``.
 
-    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are exchanged. ``sparse``
-    leaves the length 1 where an array does not vary; broadcasting does the rest. Raises :class:`ShapeError` for arrays
-    of two or more axes.
+    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are swapped. ``sparse``
+    leaves axes along which an array does not vary with length 1. Raises :class:`ShapeError` for arrays of two or more
+    axes.
 
         >>> import backburn as bb
         >>> x, y = bb.meshgrid(bb.arange(2), bb.arange(3))
@@ -279,9 +280,9 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> lis
 
 @told
 def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, **wrong: Never) -> Tensor:
-    """Tensors one after the other along ``axis``, in their promoted dtype; without an axis, flattened first.
+    """Tensors joined along ``axis``, in their promoted dtype; if ``axis`` is None, they are flattened first.
 
-    They are equal in all other axes, or :class:`ShapeError` names the one in which they differ.
+    Raises :class:`ShapeError`, which names the axis, if they differ in another axis.
 
         >>> import backburn as bb
         >>> bb.concat([bb.zeros((2, 1)), bb.ones((2, 2))], axis=1).tolist()
@@ -297,7 +298,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, *
 
 @told
 def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: Never) -> Tensor:
-    """Tensors of one shape along a new axis, in their promoted dtype.
+    """Tensors of one shape joined along a new axis, in their promoted dtype.
 
     >>> import backburn as bb
     >>> bb.stack([bb.arange(2), bb.arange(2)], axis=1).tolist()
@@ -345,9 +346,9 @@ def _listed(name: str, arrays: Any) -> list[Any]:
 
 @told
 def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
-    """``x`` cut along ``axis`` into pieces of ``size`` entries, the last perhaps shorter, or of the given sizes.
+    """``x`` split along ``axis`` into pieces of length ``size``, the last perhaps shorter, or of the given lengths.
 
-    Several sizes must add up to the length of the axis, or :class:`ShapeError` is raised.
+    Raises :class:`ShapeError` if several lengths do not sum to the length of the axis.
 
         >>> import backburn as bb
         >>> [p.tolist() for p in bb.arange(5).split(2)], [p.tolist() for p in bb.arange(5).split([1, 4])]
@@ -378,9 +379,9 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
 
 @told
 def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
-    """``x`` cut along ``axis`` into ``chunks`` pieces of one length, rounded up: the last may be shorter.
+    """``x`` split along ``axis`` into ``chunks`` pieces of equal length, rounded up; the last may be shorter.
 
-    There are fewer pieces where those are enough; an axis of length 0 gives all of them, empty.
+    There may be fewer pieces; an axis of length 0 gives ``chunks`` empty ones.
 
         >>> import backburn as bb
         >>> [p.tolist() for p in bb.arange(5).chunk(2)], len(bb.arange(6).chunk(4))
@@ -399,7 +400,7 @@ def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) 
 
 @told
 def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
-    """The entries along ``axis``, which they lack: the opposite of :func:`stack`.
+    """The entries along ``axis`` as a tuple of tensors without it: the inverse of :func:`stack`.
 
     >>> import backburn as bb
     >>> [p.tolist() for p in bb.unstack(bb.asarray([[1, 2], [3, 4]]), axis=1)]

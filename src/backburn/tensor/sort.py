@@ -1,7 +1,7 @@
-"""Tensor functions: order, and what is found by it.
+"""Tensor functions: sorting, searching and order statistics.
 
-Sorting is always stable: equal elements keep their order, in both directions. NaN comes last in both directions. An
-axis that does not exist raises :class:`AxisError`, a quantized tensor :class:`DTypeError`.
+Sorting is always stable: equal elements keep their order, in both directions. NaN comes last in both directions. Raises
+:class:`AxisError` for an axis that does not exist and :class:`DTypeError` for quantized tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 class ModeResult(NamedTuple, Generic[T]):
-    """The elements that occur most often, and how often they do."""
+    """The most frequent elements, and their counts."""
 
     values: T
     counts: IntTensor
@@ -35,10 +35,9 @@ class ModeResult(NamedTuple, Generic[T]):
 
 @told
 def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never) -> T:
-    """The elements of ``x`` in rising (or with ``descending`` in falling) order along ``axis``.
+    """The elements of ``x`` sorted along ``axis``, ascending or ``descending``.
 
-    ``stable=False`` would allow another order of equal elements; it is not made use of. The gradient of an element
-    goes back to its place.
+    The sort is stable whatever ``stable`` says. The gradient of an element goes back to its position.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[3, 1, 2], [9, 7, 8]])
@@ -55,7 +54,7 @@ def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, sta
 def argsort(
     x: Tensor, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never
 ) -> IntTensor:
-    """The indices, in int64, that put ``x`` in order along ``axis`` as :func:`sort` does.
+    """The indices, in int64, that sort ``x`` along ``axis``; see :func:`sort`.
 
     >>> import backburn as bb
     >>> x = bb.asarray([2, 1, 2, 0])
@@ -69,7 +68,7 @@ def argsort(
 
 
 def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> tuple[T, IntTensor]:
-    """The elements of ``x`` in order along ``axis``, and the index of each: :func:`sort` and :func:`argsort` in one.
+    """The sorted elements of ``x`` along ``axis``, and their indices: :func:`sort` and :func:`argsort` in one.
 
     >>> import backburn as bb
     >>> values, indices = bb.sort_with_indices(bb.asarray([2.0, 3.0, 1.0]))
@@ -120,11 +119,11 @@ def kthvalue(
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> IntTensor:
-    """For each value of ``x2``, the index before which it would be put to keep ``x1`` in rising order, in int64.
+    """For each value of ``x2``, the index at which inserting it keeps the sorted ``x1`` in order, in int64.
 
-    With ``side="left"`` before elements that equal it, with ``"right"`` after them. ``sorter`` holds the indices that
-    put ``x1`` in order. Where ``x1`` has several axes, each row along the last is searched for the row of ``x2`` at its
-    place. Raises :class:`ArgumentError` for another ``side``, :class:`ShapeError` for shapes that do not fit.
+    With ``side="left"`` that is before equal elements, with ``"right"`` after them. ``sorter`` holds the indices that
+    sort ``x1``. If ``x1`` has several axes, each row along the last is searched for the corresponding row of ``x2``.
+    Raises :class:`ArgumentError` for another ``side``, :class:`ShapeError` for shapes that do not fit.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 2.0, 5.0])
@@ -165,13 +164,13 @@ def quantile(
     method: str = "linear",
     **wrong: Never,
 ) -> FloatTensor:
-    """The value below which the part ``q`` of the elements over ``axis`` lies.
+    """The quantile ``q`` of the elements over ``axis``.
 
-    Between two neighbours in order, ``method`` goes on a line (``"linear"``), or takes the ``"lower"`` or the
-    ``"higher"`` one, the ``"nearest"`` (of two as near, that at an even place) or their mean (``"midpoint"``). A
-    sequence ``q`` gives one result for each, along a new first axis. NaN if an element is NaN. The gradient goes to the
-    neighbours that count. Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 and another ``method``,
-    :class:`ShapeError` where there is no element, :class:`DTypeError` for bool and quantized tensors.
+    Between two adjacent elements, ``method`` interpolates (``"linear"``) or takes the ``"lower"`` or the ``"higher"``
+    one, the ``"nearest"`` (ties go to an even index) or their mean (``"midpoint"``). A sequence ``q`` gives one result
+    for each, along a new first axis. NaN if an element is NaN. The gradient goes to the elements that are used. Raises
+    :class:`ArgumentError` for a ``q`` outside 0 to 1 and another ``method``, :class:`ShapeError` where there is no
+    element, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
@@ -200,7 +199,7 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> t
 
 
 def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
-    """Quantiles by elements alone, along a first axis, the other axes being those that are kept."""
+    """Quantiles that need no interpolation, along a new first axis; the other axes are those that are kept."""
     length = math.prod(x.shape[a] for a in axes)
     try:
         positions = [below + part for below, part in quantile_positions(q, length)]
@@ -217,7 +216,7 @@ def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...],
 
 
 def _ordered(x: Any, axes: tuple[int, ...]) -> Any:
-    """The elements over ``axes`` in rising order, along a first axis."""
+    """The sorted elements over ``axes``, along a new first axis."""
     kept = tuple(a for a in range(x.ndim) if a not in axes)
     shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept))
     return call("sort", call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=shape), axis=0)
@@ -241,7 +240,7 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
 
 @told
 def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
-    """The element that occurs most often over ``axis``, the smallest of several, and how often it does, in int64.
+    """The most frequent element over ``axis``, the smallest of several, and its count, in int64.
 
     Each NaN is distinct from all others; 0 and -0 are equal. The gradient goes to one of the equal elements. Raises
     :class:`ShapeError` where there is no element, :class:`DTypeError` for bool tensors.

@@ -1,7 +1,7 @@
 """Tensor functions: special functions of each element.
 
-Integers become the default float; other dtypes stay. :class:`DTypeError` is raised for bool and quantized tensors.
-Sources and bounds of the errors stand with the bodies in :mod:`backburn.backend.special`.
+Integers become the default float; other dtypes stay. Raises :class:`DTypeError` for bool and quantized tensors. Sources
+and error bounds are given in :mod:`backburn.backend.special`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def erfinv(x: Tensor, /) -> FloatTensor:
 def lgamma(x: Tensor, /) -> FloatTensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
 
-    Above -1/2 every digit is right but the last, next to the zeros at 1 and 2 too. Below -1/2, where there are zeros
-    between the integers (-2.457, -2.748, -3.143, ...), it is a difference of terms as large as ``lgamma(-x)``: an error
-    of some rounding units of these remains, and next to a zero fewer digits of the result are right.
+    Above -1/2 all digits but the last are correct, also near the zeros at 1 and 2. Below -1/2, where there are zeros
+    between the integers (-2.457, -2.748, -3.143, ...), it is a difference of terms as large as ``lgamma(-x)``: the
+    error is some rounding units of these, so that fewer digits are correct near a zero.
 
         >>> import backburn as bb
         >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
@@ -63,9 +63,9 @@ def lgamma(x: Tensor, /) -> FloatTensor:
 def digamma(x: Tensor, /) -> FloatTensor:
     """The derivative of :func:`lgamma`; NaN at -1, -2, ...
 
-    Above 0 every digit is right but the last, next to the zero at 1.4616 too. Below, where there is a zero between
-    neighbouring integers (-0.504, -1.573, -2.611, ...), it is a difference of larger terms: an error of some rounding
-    units of these remains, and next to a zero fewer digits of the result are right.
+    Above 0 all digits but the last are correct, also near the zero at 1.4616. Below, where there is a zero between
+    neighbouring integers (-0.504, -1.573, -2.611, ...), it is a difference of larger terms: the error is some rounding
+    units of these, so that fewer digits are correct near a zero.
 
         >>> import backburn as bb
         >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
@@ -77,7 +77,8 @@ def digamma(x: Tensor, /) -> FloatTensor:
 def polygamma(x: Tensor, /, n: int = 1) -> FloatTensor:
     """The derivative of order ``n``, from 1 (the trigamma function) to 10, of :func:`digamma`.
 
-    The tensor comes first, where other libraries have the order. Raises :class:`ArgumentError` for another ``n``.
+    The tensor is the first argument, which is the order ``n`` in other libraries. Raises :class:`ArgumentError` for
+    another ``n``.
 
         >>> import backburn as bb
         >>> bb.polygamma(bb.asarray([1.0, 2.0], dtype="float64"))

@@ -65,7 +65,7 @@ def resume(trainer: Trainer, folder: Path) -> None:
     """Bring a run to where the one in ``folder`` ended.
 
     Raises :class:`ConfigError` where there is none or its configuration is another, :class:`FileFormatError` for a
-    file that is no saved run.
+    file that is not a saved run.
     """
     path = folder / STATE
     if not path.exists():
@@ -80,7 +80,7 @@ def resume(trainer: Trainer, folder: Path) -> None:
 def saved_model(path: str | os.PathLike[str], backend: AnyBackend) -> tuple[Module, Config]:
     """A trained model on ``backend``, and the configuration that it was trained with.
 
-    Raises :class:`FileFormatError`, which names the file, for what is no such model.
+    Raises :class:`FileFormatError`, which names the file, if it is not such a model.
     """
     saved = load_model(path)
     try:

@@ -13,7 +13,7 @@ from backburn.base.errors import ConfigError
 
 
 def read_toml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
-    """The tables of a TOML file, and its text. Raises :class:`ConfigError`, with file and line, for what is no TOML."""
+    """The tables of a TOML file, and its text. Raises :class:`ConfigError`, with file and line, for invalid TOML."""
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")  # the byte-order mark of some editors

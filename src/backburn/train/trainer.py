@@ -72,7 +72,7 @@ class Trainer:
     def run_epoch(self, progress: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Epoch:
         """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by.
 
-        Raises :class:`NumericalInstabilityError` when the loss or a parameter is no finite number any more.
+        Raises :class:`NumericalInstabilityError` when the loss or a parameter is not a finite number any more.
         """
         number = len(self.history) + 1
         train, backend = self.config.train, self.backend

@@ -54,7 +54,7 @@ def vmap(
     each example, ``grad`` of a function that uses ``vmap`` that of all.
 
     Raises :class:`ShapeError` for examples that differ in number, :class:`AxisError` for an axis that is not there,
-    :class:`ArgumentError` for axes that are not like the arguments and for results that are no tensors, and
+    :class:`ArgumentError` for axes that are not like the arguments and for results that are not tensors, and
     :class:`Unsupported` for what cannot be done without the values.
 
         >>> import backburn as bb

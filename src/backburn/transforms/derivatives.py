@@ -328,7 +328,7 @@ def _tangent(level: Forward[Any], x: Any) -> Any:
 
 
 def _tangent_of_other(x: Any) -> Any:
-    """What stands in a tangent for what is no float tensor: 0.0 for a number that could have one, else itself."""
+    """What stands in a tangent for anything but a float tensor: 0.0 for a number that could have one, else itself."""
     return 0.0 if isinstance(x, float) else x
 
 

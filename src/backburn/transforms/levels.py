@@ -129,7 +129,7 @@ def raised(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
             return x
         try:
             kind = below.dtype(x).kind
-        except Exception:  # what is no primitive: a dtype, an operation
+        except Exception:  # anything but a primitive: a dtype, an operation
             return x
         return as_constant(x, kind, path)
 

@@ -331,7 +331,7 @@ class GraphBuilder:
         return value
 
     def reforward(self, start: int = 0, end: int | None = None) -> None:
-        """Compute the nodes from ``start`` up to and without ``end`` anew: all of them by default."""
+        """Compute the nodes from ``start`` up to but excluding ``end`` anew: all of them by default."""
         stop = len(self._ops) if end is None else end
         if index_of(start) is None or index_of(stop) is None:
             raise DTypeError(f"reforward: takes indices of nodes, not {start!r} and {end!r}")

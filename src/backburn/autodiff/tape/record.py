@@ -1,4 +1,4 @@
-"""The record tape: operations on numbered slots, recorded one by one, differentiated as often as wanted."""
+"""The record tape: operations on numbered slots, recorded one at a time, differentiated as often as wanted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class GradientTape(Slots):
         """
         values = self._values
         try:
-            if a.__class__ is int and b.__class__ is int and a >= 0 and b >= 0:  # True and -1 are no slots
+            if a.__class__ is int and b.__class__ is int and a >= 0 and b >= 0:  # True and -1 are not slots
                 out = self._fast.add(values[a], values[b])
                 if out.node is not None:
                     slot = len(values)
@@ -147,7 +147,7 @@ class GradientTape(Slots):
         With four arguments, slots each with its matrix (or None), the result is a 1-D slot, row-major. With two, which
         are slots, it is a slot of shape (m, n). ``flat`` chooses otherwise. A 1-D slot is read as the matrix it is a
         product of, or in the shape of the matrix given with it. Raises :class:`ShapeError` when the inner dimensions
-        differ, and for slots that are no matrices.
+        differ, and for slots that are not matrices.
         """
         if flat is None:
             flat = b_mat is not ABSENT

@@ -57,7 +57,7 @@ def handed_out(x: Any) -> Any:
 
 
 def index_of(x: Any) -> int | None:
-    """``x`` as an index (of a slot, of a node); None when it is no integer."""
+    """``x`` as an index (of a slot, of a node); None when it is not an integer."""
     if x.__class__ is int:
         return int(x)
     if isinstance(x, bool) or not hasattr(x, "__index__") or getattr(x, "shape", ()) != ():
@@ -69,7 +69,7 @@ def index_of(x: Any) -> int | None:
 
 
 def number_of(x: Any) -> float | None:
-    """``x`` as a constant of an operation; None when it is no number."""
+    """``x`` as a constant of an operation; None when it is not a number."""
     if isinstance(x, (bool, str, bytes)) or not hasattr(x, "__float__") or tuple(getattr(x, "shape", ())) != ():
         return None
     return float(x)
@@ -151,7 +151,7 @@ def as_primitive(k: Any, x: Any, where: str) -> Any:
 
 
 def as_float(k: Any, x: Any, where: str) -> Any:
-    """``x`` as a float primitive of ``k``; integers and truth values are refused."""
+    """``x`` as a float primitive of ``k``; integers and booleans are refused."""
     made = as_primitive(k, x, where)
     dtype = k.dtype(made)
     if dtype.kind != "float":
