@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -335,6 +336,32 @@ def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any
     del replay
     gc.collect()
     assert gone() is None
+
+
+def test_threads_record_one_after_the_other(cupy: Any, k: Any) -> None:
+    x, made, rates = k.full((3,), 2.0, dtypes.float32), {}, iter([0.5, 0.25, 0.5, 0.25])
+
+    def record(name: str, meanwhile: Callable[[], None]) -> None:
+        def program(recording: Recording, state: Any, inputs: Any) -> Any:
+            meanwhile()
+            return [k.mul(state[0], recording.number(lambda: next(rates)))], []
+
+        made[name] = recorded(k, program, [x], [])
+
+    other = threading.Thread(target=record, args=("other", lambda: None))
+
+    def begin_other() -> None:
+        other.start()
+        other.join(0.05)
+
+    record("one", begin_other)
+    other.join()
+    for replay, recording in (made["one"], made["other"]):
+        assert recording.unbound == 0
+        replay.set_state(0, x)
+        replay([], recording.advance())
+    assert [k.to_numpy(made[name][0].state[0]).tolist() for name in ("one", "other")] == [[1.0] * 3, [0.5] * 3]
+    nothing_is_left(cupy, k)
 
 
 def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:

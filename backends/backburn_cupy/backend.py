@@ -190,10 +190,11 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
         """``program`` as a CUDA graph: see :class:`backburn.backend.capture.CapturingBackend`."""
-        from backburn_cupy.capture import Recorded
+        from backburn_cupy.capture import ONE_AT_A_TIME, Recorded
 
         try:
-            recorded = Recorded(self, program, state, inputs)
+            with ONE_AT_A_TIME:
+                recorded = Recorded(self, program, state, inputs)
         except DeviceMemoryError as error:
             raise CaptureError(f"a recording has memory of its own, and there is not enough: {error}") from error
         self._recorded.add(recorded)

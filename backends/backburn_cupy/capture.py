@@ -145,6 +145,8 @@ class Recorded:
             return [x.copy() for x in self._outputs]
 
 
+#: Held by the thread that records: meanwhile the backend's methods are others, and no memory is given back.
+ONE_AT_A_TIME = threading.RLock()
 #: What has been recorded and nobody needs any more, and the recordings that are being made.
 _FORGOTTEN: list[dict[str, Any]] = []
 _UNDER_WAY: list[Recorded] = []
