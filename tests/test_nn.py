@@ -619,7 +619,7 @@ def test_prelu_learns_its_slopes() -> None:
         np.testing.assert_allclose(model(x).numpy(), np.maximum(x.numpy(), 0) + slopes[0] * below, rtol=1e-12)
     with pytest.raises(ShapeError, match=r"PReLU: axis 1 of the input has 3 channels, not float64\[2,4\]"):
         nn.PReLU(3)(normal(2, 4, dtype="float64"))
-    with pytest.raises(ShapeError, match=r"Pad: the input has the shape \(examples, channels, \*places\), not"):
+    with pytest.raises(ShapeError, match=r"Pad: the input has the shape \(examples, channels, \*spatial\), not"):
         nn.Pad(1)(normal(2, 4))
     with pytest.raises(ArgumentError, match="Pad: mode is one of 'constant', 'reflect', 'edge', 'wrap', not 'zero'"):
         nn.Pad(1, "zero")

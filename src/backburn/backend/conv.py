@@ -1,6 +1,6 @@
 """Convolutions over one, two or three axes, and the gradient of their weights.
 
-``x`` has the shape ``(examples, channels, *places)``. ``stride`` and ``dilation`` have one number for each of the last
+``x`` has the shape ``(examples, channels, *spatial)``. ``stride`` and ``dilation`` have one number for each of the last
 axes, ``padding`` a pair: how many zeros are put before and after. What is called convolution here does not flip the
 weight, as everywhere in deep learning. 16-bit floats are accumulated in float32.
 
@@ -69,7 +69,7 @@ def window_counts(places: Shape, size: Shape, stride: Shape, padding: Pairs, dil
 def _check_ranks(x: Shape, weight: Shape) -> None:
     if not 3 <= len(x) <= 5 or len(weight) != len(x):
         raise ShapeError(
-            f"the input (examples, channels, *places) has 3 to 5 axes and the weight as many; these have {len(x)} and "
+            f"the input (examples, channels, *spatial) has 3 to 5 axes and the weight as many; these have {len(x)} and "
             f"{len(weight)}"
         )
 

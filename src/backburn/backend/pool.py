@@ -1,6 +1,6 @@
 """Pooling: the largest element or the mean of windows over the last axes.
 
-``x`` has the shape (examples, channels, *places). ``size``, ``stride`` and ``dilation`` have one number for each of
+``x`` has the shape (examples, channels, *spatial). ``size``, ``stride`` and ``dilation`` have one number for each of
 the places' axes, ``padding`` a pair. With ``ceil_mode`` a last window may stick out at the end, as long as it begins
 before it or in the padding before it. Indices count the places of one channel in row-major order, as if they were in
 one axis.
@@ -66,7 +66,7 @@ def pool_windows(
 
 def _check_rank(x: Shape) -> None:
     if not 3 <= len(x) <= 5:
-        raise ShapeError(f"the input (examples, channels, *places) has 3 to 5 axes, not {len(x)}")
+        raise ShapeError(f"the input (examples, channels, *spatial) has 3 to 5 axes, not {len(x)}")
 
 
 def _pooled(
@@ -86,7 +86,7 @@ def _pooled_twice(x: Shape, **options: Any) -> tuple[Shape, Shape]:
 def _adapted(x: Shape, *, size: Shape) -> Shape:
     _check_rank(x)
     if len(size) != len(x) - 2 or any(m < 1 for m in size):
-        raise ArgumentError(f"one size, 1 or more, for each of the {len(x) - 2} axes of places, not {list(size)}")
+        raise ArgumentError(f"one size, 1 or more, for each of the {len(x) - 2} spatial axes, not {list(size)}")
     if 0 in x[2:]:
         raise ShapeError(f"there is nothing to pool in {list(x)}")
     return (*x[:2], *size)

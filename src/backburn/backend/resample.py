@@ -1,6 +1,6 @@
 """Reading places between and around the elements: windows as columns, other resolutions, free positions.
 
-``x`` has the shape (examples, channels, *places). All bodies are recorded when they are differentiated. 16-bit floats
+``x`` has the shape (examples, channels, *spatial). All bodies are recorded when they are differentiated. 16-bit floats
 are computed in float32.
 """
 
@@ -37,7 +37,7 @@ def _check_mode(mode: Any, known: tuple[str, ...]) -> None:
 
 def _interpolated(x: Shape, *, size: Shape, mode: str = "nearest", align_corners: bool = False) -> Shape:
     if len(x) < 3 or len(size) != len(x) - 2 or any(m < 1 for m in size):
-        raise ArgumentError(f"one size, 1 or more, for each axis of places in {list(x)}, not {list(size)}")
+        raise ArgumentError(f"one size, 1 or more, for each spatial axis in {list(x)}, not {list(size)}")
     _check_mode(mode, INTERPOLATIONS)
     if align_corners and mode.startswith("nearest"):
         raise ArgumentError(f"align_corners has no meaning in mode {mode!r}")
@@ -48,7 +48,7 @@ def _interpolated(x: Shape, *, size: Shape, mode: str = "nearest", align_corners
 
 def _unfolded(x: Shape, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
     if len(x) < 3 or len(size) != len(x) - 2:
-        raise ArgumentError(f"the size {list(size)} needs one entry for each axis of places in {list(x)}")
+        raise ArgumentError(f"the size {list(size)} needs one entry for each spatial axis in {list(x)}")
     counts = window_counts(x[2:], size, stride, padding, dilation)
     return (x[0], x[1] * math.prod(size), math.prod(counts))
 
@@ -69,7 +69,7 @@ def _sampled(x: Shape, grid: Shape, *, mode: str = "linear", padding: str = "zer
     rank = len(x) - 2
     if rank < 1 or len(grid) != len(x) or grid[-1] != rank or grid[0] != x[0]:
         raise ShapeError(
-            f"the grid (examples, *places, {rank}) has {len(x)} axes and a position for each of its places; "
+            f"the grid (examples, *spatial, {rank}) has {len(x)} axes and a position for each of its places; "
             f"these are {list(grid)}, for {list(x)}"
         )
     _check_mode(mode, SAMPLINGS)

@@ -103,8 +103,8 @@ def local_response_norm(
 def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) -> FloatTensor:
     """The norm of order ``ord`` of each window, ``sum(abs(x)**ord)**(1 / ord)``; where that is 0 so is its gradient.
 
-    ``x`` is ``(examples, channels, *places)``; ``size`` and ``stride`` (by default the size) are a number, or one for
-    each axis of places. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window fits.
+    ``x`` is ``(examples, channels, *spatial)``; ``size`` and ``stride`` (by default the size) are a number, or one for
+    each spatial axis. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window fits.
 
     >>> import backburn as bb
     >>> lp_pool(bb.asarray([[[3.0, -4.0, 0.0, 1.0]]]), 2, 2).tolist()

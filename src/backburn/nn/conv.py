@@ -51,7 +51,7 @@ class Convolution(Module):
         self.bias = parameter(init.uniform((outputs,), bound)) if bias else None
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The result, of shape ``(examples, outputs, *places)``."""
+        """The result, of shape ``(examples, outputs, *spatial)``."""
         self._check(x)
         return functional.conv(
             x,
@@ -95,7 +95,7 @@ class Conv2d(Convolution):
 
 
 class Conv3d(Convolution):
-    """A convolution over three axes of an input ``(examples, inputs, *places)``, like :class:`Conv1d`.
+    """A convolution over three axes of an input ``(examples, inputs, *spatial)``, like :class:`Conv1d`.
 
     >>> import backburn as bb
     >>> Conv3d(1, 2, (1, 2, 3))(bb.zeros((1, 1, 4, 4, 4))).shape
@@ -124,7 +124,7 @@ class _Transposed(Convolution):
         self.output_padding = each(type(self).__name__, "output_padding", output_padding, self.RANK, 0)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The result, of shape ``(examples, outputs, *places)``."""
+        """The result, of shape ``(examples, outputs, *spatial)``."""
         self._check(x)
         return functional.conv_transpose(
             x,

@@ -84,9 +84,9 @@ class Unflatten(Module):
 
 
 class Pad(Module):
-    """The input ``(examples, channels, *places)`` with more places at the ends; see :func:`backburn.pad`.
+    """The input ``(examples, channels, *spatial)`` with more places at the ends; see :func:`backburn.pad`.
 
-    ``widths`` is one number for all ends, ``(before, after)`` for all axes of places, or such a pair for each of them;
+    ``widths`` is one number for all ends, ``(before, after)`` for all spatial axes, or such a pair for each of them;
     ``mode`` is ``"constant"`` (``value``), ``"reflect"``, ``"edge"`` or ``"wrap"``. Raises :class:`ShapeError` for an
     input without places.
 
@@ -107,7 +107,7 @@ class Pad(Module):
         tensor_operand("Pad", x)
         given, places = self.widths, x.ndim - 2
         if places < 1:
-            raise ShapeError(f"Pad: the input has the shape (examples, channels, *places), not {describe((x,))}")
+            raise ShapeError(f"Pad: the input has the shape (examples, channels, *spatial), not {describe((x,))}")
         if not isinstance(given, Iterable):
             given = (integer("Pad", "widths", given),) * 2
         pair: list[Any] = list(given)

@@ -16,11 +16,11 @@ from backburn.tensor.window_options import Padding, Sizes, each
 
 
 def check_rank(layer: str, x: Tensor, rank: int) -> None:
-    """Refuse an input that has not ``rank`` axes of places behind examples and channels."""
+    """Refuse an input that has not ``rank`` spatial axes behind examples and channels."""
     tensor_operand(layer, x)
     if x.ndim != rank + 2:
         hint = "; expand_dims adds an axis for a single example" if x.ndim == rank + 1 else ""
-        axes = f"the input (examples, channels, *places) has {rank + 2} axes, not {x.ndim}"
+        axes = f"the input (examples, channels, *spatial) has {rank + 2} axes, not {x.ndim}"
         raise ShapeError(f"{layer}: {axes}: {describe((x,))}{hint}")
 
 
@@ -246,7 +246,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
 
 
 class Upsample(Module):
-    """The input ``(examples, channels, *places)`` in another resolution; see :func:`functional.interpolate`.
+    """The input ``(examples, channels, *spatial)`` in another resolution; see :func:`functional.interpolate`.
 
     Either ``size`` or ``scale`` says how many places come out.
 

@@ -1,10 +1,10 @@
 """Tensor functions: convolutions over one, two or three axes.
 
-Inputs have the shape `(examples, channels, *places)`. ``stride``, ``dilation`` and ``output_padding`` are a number, or
-one for each axis of places; ``padding`` is a number of zeros at all ends, one for each axis, a pair (before, after)
-for each axis, ``"valid"`` (none) or ``"same"`` (as many places as before; with stride 1). Integers become the default
-float. Every function raises :class:`ShapeError` where shapes do not fit, also for a window larger than the padded
-input, and :class:`ArgumentError` for options out of range.
+Inputs have the shape `(examples, channels, *spatial)`. ``stride``, ``dilation`` and ``output_padding`` are a number, or
+one for each spatial axis; ``padding`` is a number of zeros at all ends, one for each axis, a pair (before, after) for
+each axis, ``"valid"`` (none) or ``"same"`` (output as long as the input; with stride 1). Integers become the default
+float. Raises :class:`ShapeError` if shapes do not fit or a window is larger than the padded input, and
+:class:`ArgumentError` for options out of range.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def conv(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> FloatTensor:
-    """The products of ``weight`` with all windows of ``x``, over as many axes as ``x`` has places.
+    """The convolution (strictly, cross-correlation) of ``x`` with ``weight`` over all spatial axes.
 
-    ``weight`` has the shape ``(outputs, inputs / groups, *window)``, ``bias`` (outputs,). Along an axis,
-    ``out[i] = sum(weight[j] * padded[i * stride + j * dilation])``: the window is not flipped. With ``groups``, each
-    group of output channels sees its group of input channels only.
+    ``weight`` has the shape ``(outputs, inputs / groups, *window)``, ``bias`` (outputs,). Along an axis, ``out[i] =
+    sum(weight[j] * padded[i * stride + j * dilation])``: the window is not flipped. With ``groups``, each group of
+    output channels is computed from its group of input channels only.
 
         >>> import backburn as bb
         >>> x, weight = bb.asarray([[[1.0, 2.0, 4.0, 8.0]]]), bb.asarray([[[1.0, -1.0]]])
@@ -69,12 +69,12 @@ def conv_transpose(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> FloatTensor:
-    """Every place of ``x`` adds a window of ``weight``, ``stride`` apart: what :func:`conv` does to gradients.
+    """The transposed convolution: the gradient of :func:`conv` by its input.
 
-    ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; along an axis
-    ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding`` places come out.
-    Below ``stride``, ``output_padding`` says which of the lengths that :func:`conv` maps to ``n`` is meant; from there
-    on, it adds places that no window reaches, where ``bias`` alone is.
+    ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; the length of an
+    axis is ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding``. An ``output_padding``
+    below ``stride`` selects one of the lengths that :func:`conv` maps to ``n``; a larger one adds positions that no
+    window reaches and that hold ``bias``.
 
         >>> import backburn as bb
         >>> x, weight = bb.asarray([[[1.0, 10.0]]]), bb.asarray([[[1.0, 2.0, 3.0]]])
@@ -118,11 +118,11 @@ def deform_conv2d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> FloatTensor:
-    """:func:`conv` over two axes whose windows read from where ``offset`` moves each of their elements.
+    """:func:`conv` over two axes, with the sampling positions of each window displaced by ``offset``.
 
-    ``offset`` (examples, sets * 2 * window, rows, columns) has for each output place pairs (down, right); each set is
-    for an equal part of the input channels. ``mask`` (examples, sets * window, rows, columns) multiplies what is read.
-    Between places ``x`` is linear, outside 0. After Zhu et al., Deformable ConvNets v2, 2019.
+    ``offset`` (examples, sets * 2 * window, rows, columns) has pairs (down, right) for each output position; each set
+    is for an equal part of the input channels. ``mask`` (examples, sets * window, rows, columns) multiplies the
+    samples. ``x`` is interpolated linearly, and is 0 outside. After Zhu et al., Deformable ConvNets v2, 2019.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[[[1.0, 2.0], [3.0, 4.0]]]])
@@ -141,7 +141,7 @@ def deform_conv2d(
 
 
 def _window(weight: Tensor, rank: int) -> tuple[int, ...]:
-    """The window of a weight, for ``padding="same"``; any where the weight has another rank, which the call refuses."""
+    """The window of a weight, for ``padding="same"``; arbitrary for a weight of wrong rank, which is rejected later."""
     return weight.shape[2:] if len(weight.shape) == rank + 2 else (1,) * rank
 
 

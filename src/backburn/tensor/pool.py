@@ -1,9 +1,9 @@
 """Tensor functions: pooling over one, two or three axes.
 
-Inputs have the shape `(examples, channels, *places)`. ``size``, ``stride`` (by default the size) and ``dilation`` are a
-number, or one for each axis of places; ``padding`` is as in :func:`conv`, at most half the window, and never counts as
-an element for a maximum. With ``ceil_mode`` a last window may stick out at the end. Every function raises
-:class:`ShapeError` where no window fits and :class:`ArgumentError` for options out of range.
+Inputs have the shape `(examples, channels, *spatial)`. ``size``, ``stride`` (by default the size) and ``dilation`` are
+a number, or one for each spatial axis; ``padding`` is as in :func:`conv`, at most half the window, and never counts as
+an element for a maximum. With ``ceil_mode`` the last window may extend beyond the end. Raises :class:`ShapeError` if no
+window fits and :class:`ArgumentError` for options out of range.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def max_pool_with_indices(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> tuple[FloatTensor, IntTensor]:
-    """:func:`max_pool`, and which place each came from, counted in row-major order over all places of a channel.
+    """:func:`max_pool`, and the index of each maximum in the row-major order of its channel.
 
     >>> import backburn as bb
     >>> values, indices = max_pool_with_indices(bb.asarray([[[[1.0, 3.0], [5.0, 2.0]]]]), 2)
@@ -87,7 +87,7 @@ def avg_pool(
 ) -> FloatTensor:
     """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
 
-    With ``divisor_override`` it is the sum divided by that number, whatever counts; 0 raises :class:`ArgumentError`.
+    With ``divisor_override`` it is the sum divided by that number; 0 raises :class:`ArgumentError`.
 
         >>> import backburn as bb
         >>> avg_pool(bb.asarray([[[1.0, 3.0, 5.0, 7.0]]]), 2).tolist()
@@ -105,7 +105,7 @@ def avg_pool(
 
 
 def _divided(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: float) -> Any:
-    """The sums of windows over a number: their means as all of their elements count, times what they are off."""
+    """The sums of windows, divided by a number: rescaled means."""
     if divisor == 0 or not math.isfinite(divisor):
         raise ArgumentError(f"avg_pool: divisor_override is a number other than 0, not {divisor!r}{beside((x,))}")
     size, stride = options["size"], options["stride"]
@@ -120,10 +120,10 @@ def _divided(x: Any, options: dict[str, Any], ceil_mode: bool, divisor: float) -
 
 
 def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
-    """The means of ``size`` windows along each axis, as equal as may be.
+    """The means of ``size`` windows of nearly equal length along each axis.
 
-    Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to but excluding
-    ``ceil((i + 1) n / m)``.
+    Window ``i`` of ``m`` over ``n`` positions covers those from ``floor(i n / m)`` up to but excluding ``ceil((i + 1) n
+    / m)``.
 
         >>> import backburn as bb
         >>> adaptive_avg_pool(bb.asarray([[[1.0, 2.0, 3.0]]]), 2).tolist()
@@ -135,7 +135,7 @@ def adaptive_avg_pool(x: Tensor, size: Sizes) -> FloatTensor:
 
 
 def adaptive_max_pool_with_indices(x: Tensor, size: Sizes) -> tuple[FloatTensor, IntTensor]:
-    """:func:`adaptive_max_pool`, and which place each came from, as in :func:`max_pool_with_indices`.
+    """:func:`adaptive_max_pool`, and the index of each maximum, as in :func:`max_pool_with_indices`.
 
     >>> import backburn as bb
     >>> adaptive_max_pool_with_indices(bb.asarray([[[1.0, 2.0, 0.0]]]), 2)[1].tolist()

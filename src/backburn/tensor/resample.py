@@ -1,7 +1,7 @@
-"""Tensor functions: windows as columns, other resolutions, free positions.
+"""Tensor functions: unfolding windows, interpolation, sampling on a grid.
 
-Inputs have the shape `(examples, channels, *places)`; options of windows are those of :func:`conv`. Integers become the
-default float.
+Inputs have the shape `(examples, channels, *spatial)`; options of windows are those of :func:`conv`. Integers become
+the default float.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ def fold(
     padding: Padding = 0,
     dilation: Sizes = 1,
 ) -> FloatTensor:
-    """The sum of windows (examples, channels * window, windows), each laid where :func:`unfold` takes it from.
+    """The sum of overlapping windows (examples, channels * window, windows): the adjoint of :func:`unfold`.
 
-    The result has the shape `(examples, channels, *places)`. Raises :class:`ShapeError` where the windows are not those
-    of such a tensor.
+    The result has the shape `(examples, channels, *spatial)`. Raises :class:`ShapeError` if the windows do not fit it.
 
         >>> import backburn as bb
         >>> fold(bb.asarray([[[1.0, 2.0], [2.0, 3.0]]]), (3,), 2).tolist()
@@ -81,15 +80,14 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool = False,
 ) -> FloatTensor:
-    """``x`` with ``size`` places along each axis, or ``floor(scale * n)`` of ``n``.
+    """``x`` resized to ``size`` along each spatial axis, or to ``floor(scale * n)``.
 
     ``scale`` is one number, or one for each axis. ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``,
-    ``"cubic"`` or ``"lanczos3"``, the last three along each axis (bilinear, bicubic), and without smoothing before the
-    resolution falls. New place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among cells of length 1, or ``(i + 1/2) /
-    scale``; with ``align_corners`` the first and the last places lie on one another. Raises :class:`ArgumentError`
-    unless one of ``size`` and ``scale`` is given, and for unknown modes. After Keys, Cubic convolution interpolation,
-    1981 (a = -0.75), and Duchon, Lanczos filtering in one and two dimensions, 1979 (three lobes, normalized over the
-    places that are there).
+    ``"cubic"`` or ``"lanczos3"``, the last three along each axis (bilinear, bicubic), without antialiasing. New pixel
+    ``i`` of ``m`` is centred at ``(i + 1/2) n / m`` among cells of length 1, or at ``(i + 1/2) / scale``; with
+    ``align_corners`` the first and the last pixels coincide. Raises :class:`ArgumentError` unless one of ``size`` and
+    ``scale`` is given, and for unknown modes. After Keys, Cubic convolution interpolation, 1981 (a = -0.75), and
+    Duchon, Lanczos filtering in one and two dimensions, 1979 (three lobes, normalized over the existing pixels).
 
         >>> import backburn as bb
         >>> x = bb.asarray([[[0.0, 4.0]]])
@@ -109,7 +107,7 @@ def interpolate(
         factors = list(scale) if isinstance(scale, Sequence) else [scale] * rank
         if len(factors) != rank:
             raise ArgumentError(
-                f"interpolate: scale needs one number for each of {rank} axes of places, not {scale!r}. "
+                f"interpolate: scale needs one number for each of {rank} spatial axes, not {scale!r}. "
                 f"Operand: {describe((x,))}"
             )
         size = [_scaled(x, n, f) for n, f in zip(x.shape[2:], factors, strict=True)]
@@ -120,7 +118,7 @@ def interpolate(
 
 
 def _by_scales(x: Any, size: list[int], factors: list[Any], mode: str) -> Any:
-    """``x`` with ``size`` places, which lie by the factors, also where these give no whole numbers of places."""
+    """``x`` resized to ``size``, with positions by the factors, also where ``scale * n`` is not an integer."""
     k, rank, dtype = x.backend, x.ndim, x.dtype
     scales = [Fraction(float(f)).limit_denominator(10**9) for f in factors]
     whole = [m == n * scale for n, m, scale in zip(x.shape[2:], size, scales, strict=True)]
@@ -139,7 +137,7 @@ def _by_scales(x: Any, size: list[int], factors: list[Any], mode: str) -> Any:
 
 
 def _scaled(x: Tensor, length: int, scale: float | None) -> int:
-    """How many places ``scale`` makes of ``length``."""
+    """The length that ``scale`` makes of ``length``."""
     wanted = length * number("interpolate", "scale", scale, of=(x,))
     if not 1 <= wanted < math.inf:
         raise ArgumentError(
@@ -152,10 +150,10 @@ def _scaled(x: Tensor, length: int, scale: float | None) -> int:
 def grid_sample(
     x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> FloatTensor:
-    """``x`` at the positions in the last axis of ``grid`` ``(examples, *wanted, axes)``, the last axis of ``x`` first.
+    """``x`` sampled at the positions in ``grid`` ``(examples, *wanted, axes)``, the last axis of ``x`` first.
 
-    -1 and 1 are the outer edges of the first and the last place of an axis, or with ``align_corners`` their middles.
-    ``mode`` is ``"linear"`` or ``"nearest"``; beyond the edges ``padding`` takes 0 (``"zeros"``), the nearest place
+    -1 and 1 are the outer edges of the first and the last pixel of an axis, or with ``align_corners`` their centres.
+    ``mode`` is ``"linear"`` or ``"nearest"``; beyond the edges ``padding`` takes 0 (``"zeros"``), the nearest pixel
     (``"border"``) or ``x`` mirrored (``"reflection"``). Gradients reach ``x`` and, in mode ``"linear"``, the grid.
     Raises :class:`ShapeError` where the grid does not fit ``x``. After Jaderberg et al., Spatial transformer networks,
     2015.
@@ -172,11 +170,11 @@ def grid_sample(
 def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = False) -> FloatTensor:
     """The grid by which :func:`grid_sample` takes each example through an affine map, of one to three axes.
 
-    ``shape`` is ``(examples, channels, *places)`` of what is wanted, and ``maps`` of shape (examples, axes, axes + 1)
-    has the linear part and, as its last column, the translation. A place at ``p``, the last axis of ``places`` first,
-    takes the value at ``linear @ p + translation``; -1 and 1 are the edges, or the middles of the outermost places with
-    ``align_corners``. The result has the shape ``(examples, *places, axes)``. Raises :class:`ShapeError` where ``maps``
-    does not fit ``shape``. After Jaderberg et al., Spatial transformer networks, 2015.
+    ``shape`` is the wanted shape ``(examples, channels, *spatial)``, and ``maps`` of shape (examples, axes, axes + 1)
+    holds the linear part and, as its last column, the translation. A pixel at ``p``, the last spatial axis first, takes
+    the value at ``linear @ p + translation``; -1 and 1 are the edges, or the centres of the outermost pixels with
+    ``align_corners``. The result has the shape ``(examples, *spatial, axes)``. Raises :class:`ShapeError` where
+    ``maps`` does not fit ``shape``. After Jaderberg et al., Spatial transformer networks, 2015.
 
         >>> import backburn as bb
         >>> mirror = bb.asarray([[[-1.0, 0.0]]])
@@ -198,7 +196,7 @@ def affine_grid(maps: Tensor, shape: Sequence[int], *, align_corners: bool = Fal
 
 
 def _line(n: int, align_corners: bool, like: Tensor) -> Tensor:
-    """``n`` middles of places between -1 and 1; one alone lies at 0."""
+    """The centres of ``n`` pixels between -1 and 1; a single one is at 0."""
     steps = arange(n, dtype=like.dtype, backend=like.backend) * 2.0
     if n == 1:
         return steps

@@ -1,4 +1,4 @@
-"""Options of windows over places, as users write them and as the contract takes them."""
+"""Options of windows over spatial axes, from what users write to what the contract takes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def places_rank(name: str, x: Tensor) -> int:
-    """The number of axes of places of ``x`` (examples, channels, *places); 1 to 3."""
+    """The number of spatial axes of ``x`` (examples, channels, *spatial); 1 to 3."""
     rank = len(x.shape) - 2
     if not 1 <= rank <= 3:
         raise ShapeError(
-            f"{name}: the input (examples, channels, *places) has 3 to 5 axes. Operand: {describe((x,))}; "
+            f"{name}: the input (examples, channels, *spatial) has 3 to 5 axes. Operand: {describe((x,))}; "
             "expand_dims adds an axis for a single example"
         )
     return rank
@@ -42,7 +42,7 @@ def each(
         words = f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}{where}"
         raise ArgumentError(words) from None
     if len(numbers) != rank:
-        words = f"{name}: {option} needs one number for each of {rank} axes of places, not {value!r}{where}"
+        words = f"{name}: {option} needs one number for each of {rank} spatial axes, not {value!r}{where}"
         raise ArgumentError(words)
     if any(n < least for n in numbers):
         raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}{where}")
@@ -58,7 +58,7 @@ def pairs(
     *,
     of: Sequence[Tensor] = (),
 ) -> Pairs:
-    """``padding`` as a pair for each axis; ``"same"`` keeps the number of places, with stride 1 alone."""
+    """``padding`` as a pair for each axis; ``"same"`` keeps the length, and requires stride 1."""
     rank, where = len(size), beside(of)
     if isinstance(padding, str):
         if padding == "valid":
@@ -75,7 +75,7 @@ def pairs(
     if not isinstance(padding, Sequence):
         return tuple((n, n) for n in each(name, "padding", padding, rank, 0, of=of))
     if len(padding) != rank:
-        words = f"{name}: padding needs one entry for each of {rank} axes of places, not {padding!r}{where}"
+        words = f"{name}: padding needs one entry for each of {rank} spatial axes, not {padding!r}{where}"
         raise ArgumentError(words)
     return tuple(_pair(name, p, of) for p in padding)  # type: ignore[arg-type]
 
