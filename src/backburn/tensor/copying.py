@@ -1,4 +1,4 @@
-"""Copies of tensors: by ``copy.deepcopy``, by pickling, and of what a captured step would write over."""
+"""Copies of tensors: by ``copy.deepcopy``, by pickling, and of memory that a captured step would overwrite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}
 
 
 def lasting(x: T) -> T:
-    """``x`` itself, or its copy if it is a constant over memory that a captured step writes over."""
+    """``x`` itself, or its copy if it is a constant in memory that a captured step overwrites."""
     k: Any = x._backend
     primitive, name = x._primitive, _INNER.get(x._dtype.kind)
     while is_autodiff(k) and name is not None:

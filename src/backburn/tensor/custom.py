@@ -1,4 +1,4 @@
-"""``operation``: a function over a backend's operations, made an operation of every backend."""
+"""``operation``: define an operation of every backend by a function over a backend's operations."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def operation(
     result: str | tuple[str, ...] = "same",
     differentiable: bool = True,
 ) -> TensorOperation | Callable[[Callable[..., Any]], TensorOperation]:
-    """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend, and a function of tensors.
+    """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend and a function of tensors.
 
-    The body is written with the operations of ``k`` and needs a docstring. Without more, every backend runs it and
-    ``Autodiff`` differentiates through it. ``bb.gradient`` attaches a rule, so that it is recorded as one node;
-    ``bb.implement`` one backend's own implementation; ``backburn.conformance.samples.samples`` its samples, on which
-    every backend and every derivative is checked.
+    The body is written with the operations of ``k`` and needs a docstring. By default, every backend runs it and
+    ``Autodiff`` differentiates through it. ``bb.gradient`` adds a gradient rule, so that it is recorded as one node;
+    ``bb.implement`` adds an implementation for one backend; ``backburn.conformance.samples.samples`` adds samples, on
+    which every backend and every derivative is checked.
 
         >>> import backburn as bb
         >>> @bb.operation

@@ -27,7 +27,7 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
 
 
 def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) -> AnyBackend | str | None:
-    """Where a new tensor goes: ``backend``, or by the Array API's name ``device``; both only if they name the same."""
+    """The backend of a new tensor: ``backend``, or by the Array API's name ``device``; both must agree."""
     if backend is None or device is None:
         return device if backend is None else backend
     first, second = as_backend(backend), as_backend(device)
@@ -41,8 +41,8 @@ def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) 
 def default_backend() -> AnyBackend:
     """The backend of new tensors.
 
-    It is that of the innermost :func:`use_backend`, else ``BACKBURN_BACKEND`` (unless that is empty), else
-    ``autodiff(numpy)``.
+    It is that of the innermost :func:`use_backend`, else that of the environment variable ``BACKBURN_BACKEND``, if not
+    empty, else ``autodiff(numpy)``.
 
         >>> default_backend()
         <backend autodiff(numpy)>
@@ -60,9 +60,9 @@ def default_backend() -> AnyBackend:
 def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:
     """Make new tensors on ``backend`` inside a ``with`` block (or a decorated function).
 
-    A call alone changes nothing; for a whole process there is the variable ``BACKBURN_BACKEND``. The block holds in the
-    thread that entered it, not in those that are started there, which begin with the defaults, for it is a context
-    variable: ``contextvars.copy_context().run(function)`` runs a function there with what holds here.
+    A call alone changes nothing; for a whole process there is the environment variable ``BACKBURN_BACKEND``. The
+    setting is a context variable: it holds in the thread that entered the block, but not in threads started there,
+    unless they run ``contextvars.copy_context().run(function)``.
 
     >>> with use_backend("numpy") as backend:
     ...     backend is default_backend()
@@ -82,7 +82,7 @@ def default_dtype() -> DType:
 
 
 def use_dtype(dtype: Any) -> Block[DType]:
-    """Make another float type the default inside a ``with`` block (or a decorated function).
+    """Make another float dtype the default inside a ``with`` block (or a decorated function).
 
     A call alone changes nothing. It holds in the thread that entered the block; see :func:`use_backend`.
 
@@ -103,8 +103,8 @@ def no_grad(function: F, /) -> F: ...
 def no_grad(function: Any = None, /) -> Any:
     """Record nothing inside a ``with`` block, or a decorated function, at any level of nesting.
 
-    It holds in the thread that entered the block: what others compute is recorded; see :func:`use_backend`. Raises
-    :class:`ArgumentError` for generator and coroutine functions, whose bodies run after the call.
+    It holds in the thread that entered the block, not in others; see :func:`use_backend`. Raises :class:`ArgumentError`
+    for generator and coroutine functions, whose bodies run after the call.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0]).require_grad()

@@ -1,8 +1,7 @@
-"""Tensor functions: ``einsum``, sums of products in Einstein's notation.
+"""Tensor functions: ``einsum``, sums of products in Einstein notation.
 
-The subscripts are those of NumPy's function. Operands are multiplied two by two, the pair first that makes least work,
-each by one product of stacks of matrices. What is to be done follows from subscripts and shapes, and is found once for
-them: a program, whose steps are operations.
+The subscripts are those of NumPy's function. Operands are contracted in pairs, the cheapest pair first, each by one
+batched matrix product. Subscripts and shapes are compiled to a program of operations, which is cached.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ ELLIPSIS = "..."
 def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
     """The sum of products of ``operands`` that ``subscripts`` describe, as ``"ij,jk->ik"`` does a matrix product.
 
-    A letter names an axis; axes of one name go together and have one length, or length 1, which is repeated. A letter
-    twice in one operand takes its diagonal. Letters that do not stand behind ``->`` are summed over. ``...`` stands for
+    A letter names an axis; axes of the same name have the same length, or length 1, which is broadcast. A letter that
+    is repeated in one operand takes its diagonal. Letters that do not follow ``->`` are summed over. ``...`` stands for
     all further axes, which broadcast. Without ``->`` the result has the axes of ``...`` and then the letters that
-    appear once, in alphabetical order. Raises :class:`ArgumentError` for subscripts that cannot be read, with the
-    place marked, and :class:`ShapeError` for shapes that do not fit them.
+    appear once, in alphabetical order. Raises :class:`ArgumentError` for invalid subscripts, marking the position, and
+    :class:`ShapeError` for shapes that do not fit them.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1, 2], [3, 4]])
@@ -67,7 +66,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Step:
-    """An operation on values by their numbers, some of which nothing needs afterwards."""
+    """An operation on numbered values, some of which are not needed afterwards."""
 
     name: str
     operands: tuple[int, ...]

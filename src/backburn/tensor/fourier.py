@@ -1,11 +1,11 @@
 """``backburn.fourier``: Fourier transforms over real dtypes; a complex tensor is two, its real and imaginary parts.
 
-It is not the Array API's extension ``fft``, which needs complex dtypes, and so it does not have that name. Transforms
-run along one ``axis`` (the last one); ``n`` cuts it or fills it up with zeros first. ``norm`` says where the factor
-1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its root to both. Integers
-become the default float type, 16-bit floats are computed in float32. Everything has gradients. An axis that does not
-exist raises :class:`AxisError`, a ``norm`` or an ``n`` that has no meaning :class:`ArgumentError`, an axis without
-elements :class:`ShapeError`.
+It is not named ``fft``, since the Array API's extension of that name needs complex dtypes. Transforms run along one
+``axis`` (by default the last), which is truncated or zero-padded to ``n`` first. ``norm`` says where the factor 1/n
+goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its square root to both. Integers
+become the default float dtype; 16-bit floats are computed in float32. All functions have gradients. Raises
+:class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for an invalid ``norm`` or ``n``, and
+:class:`ShapeError` for an empty axis.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _scaled(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = F
 
 
 def _resized(x: Any, length: int, axis: int) -> Any:
-    """``x`` cut or filled up with zeros to ``length`` along ``axis``."""
+    """``x`` truncated or zero-padded to ``length`` along ``axis``."""
     known = x.shape[axis]
     if known > length:
         return _part(x, 0, length, axis)
@@ -93,7 +93,7 @@ def _pair(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
 
 
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Complex:
-    """The transform of real numbers, for the frequencies from 0 to n // 2.
+    """The Fourier transform of a real tensor, for the frequencies from 0 to n // 2.
 
     >>> import backburn as bb
     >>> real, imag = bb.fourier.rfft(bb.asarray([1.0, 0.0, 0.0, 0.0]))
@@ -135,7 +135,7 @@ def fft(
     axis: int = -1,
     norm: str = "backward",
 ) -> Complex:
-    """The transform of complex numbers, for all n frequencies; without ``imag`` of real ones.
+    """The Fourier transform of a complex tensor, for all n frequencies; without ``imag``, of a real one.
 
     >>> import backburn as bb
     >>> bb.fourier.fft(bb.asarray([0.0, 1.0])).real.tolist()
@@ -271,13 +271,13 @@ def stft(
     pad_mode: str = "reflect",
     norm: str = "backward",
 ) -> Complex:
-    """The transforms of short windows of a signal, which lies along the last axis.
+    """The short-time Fourier transform of a signal along the last axis.
 
-    A window has ``size`` points and begins ``hop`` points (a quarter of it) after the one before; its points are
-    multiplied by ``window``. That has ``win_length`` points (without it ``size``), which lie in the middle, with zeros
-    around. With ``center`` the signal is padded by half of ``size`` at both ends, as ``pad_mode`` says (see
-    :func:`backburn.pad`), so that window t is centred at point ``t * hop``. The results have the frequencies in the
-    last but one axis and the windows in the last.
+    Each segment has ``size`` points and begins ``hop`` points (by default ``size // 4``) after the one before; it is
+    multiplied by ``window``, which has ``win_length`` points (by default ``size``) and is centred and zero-padded. With
+    ``center`` the signal is padded by half of ``size`` at both ends, as ``pad_mode`` says (see :func:`backburn.pad`),
+    so that segment t is centred at point ``t * hop``. The results have the frequencies in the second-to-last axis and
+    the segments in the last.
 
         >>> import backburn as bb
         >>> real, imag = bb.fourier.stft(bb.ones(8), 4, hop=2, center=False)
@@ -314,11 +314,11 @@ def istft(
     length: int | None = None,
     norm: str = "backward",
 ) -> FloatTensor:
-    """The signal whose :func:`stft` is nearest to this one: windowed inverses, added up, over the windows' squares.
+    """The signal whose :func:`stft` is nearest to this one, by overlap-add of windowed inverse transforms.
 
-    The options are those of :func:`stft`; ``size`` is needed where it is odd. ``length`` cuts the signal, or fills it
-    up with zeros. Raises :class:`NumericalInstabilityError` where a point lies under no window. (Griffin and Lim,
-    Signal estimation from modified short-time Fourier transform, 1984)
+    The options are those of :func:`stft`; an odd ``size`` must be given. ``length`` truncates or zero-pads the signal.
+    Raises :class:`NumericalInstabilityError` if the windows do not cover all points. (Griffin and Lim, Signal
+    estimation from modified short-time Fourier transform, 1984)
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])

@@ -1,4 +1,4 @@
-"""The boundary to the host: making tensors of Python and NumPy data, and giving them back."""
+"""The boundary to the host: tensors from Python and NumPy data, and back."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def asarray(
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
-    Python floats become the default float type and Python ints int64. NumPy arrays and scalars and tensors keep their
-    dtype (longdouble becomes float64); several in a list are promoted, and Python numbers beside them are weak, as in
-    operations. Host data are copied. A tensor on another level of the same backend is lifted, one on another backend is
-    refused with :class:`BackendMismatchError` (use ``to``).
-    ``device`` is the Array API's name for ``backend``. Raises :class:`DTypeError` for complex numbers, strings, objects
-    and a quantized ``dtype`` (:func:`quantize` makes a quantized tensor), :class:`ArgumentError` for ragged lists,
-    numbers that the dtype does not hold, and ``copy=False``.
+    Python floats become the default float dtype and Python ints int64. NumPy arrays and scalars and tensors keep their
+    dtype (longdouble becomes float64); several in a list are promoted, and Python numbers among them are weakly typed,
+    as in operations. Host data are copied. A tensor on another level of the same backend is lifted; one on another
+    backend raises :class:`BackendMismatchError` (use ``to``). ``device`` is the Array API's name for ``backend``.
+    Raises :class:`DTypeError` for complex numbers, strings, objects and a quantized ``dtype`` (:func:`quantize` makes a
+    quantized tensor), :class:`ArgumentError` for ragged lists, numbers that the dtype does not hold, and
+    ``copy=False``.
 
         >>> asarray([[1, 2], [3, 4]], dtype="float32", backend="numpy")
         Tensor([[1., 2.],
@@ -103,7 +103,7 @@ def asarray(
 
 
 def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
-    """``x`` on another level over the same backend; on another backend only if the user says so, with ``to``."""
+    """``x`` on another level over the same backend; raises for another backend, which takes an explicit ``to``."""
     if innermost(x.backend) != innermost(target):
         raise BackendMismatchError(
             f"{name}: the tensor lives on another backend: {describe((x,))}. Nothing is moved by itself: write "
@@ -115,9 +115,9 @@ def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
 def host_array(obj: Any, dtype: DType | None = None) -> Any:
     """``obj`` as a NumPy array of a dtype that backburn has.
 
-    Python numbers become that of ``dtype`` if they can without loss of range. Without it arrays, NumPy scalars and
-    tensors keep theirs, several are promoted, and Python numbers beside them are weak, as in operations. Among
-    themselves floats have the default float dtype, integers int64 (uint64 beyond it).
+    Python numbers are converted to ``dtype`` if it can hold them. Without it, arrays, NumPy scalars and tensors keep
+    their dtype, several are promoted, and Python numbers among them are weakly typed, as in operations. Python floats
+    alone have the default float dtype, integers int64 (uint64 beyond it).
     """
     natural: DType | None = None
     try:
@@ -166,7 +166,7 @@ _NUMBERS = frozenset((float, int, bool))
 
 
 def _gathered(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
-    """Nested lists with host arrays for tensors; adds NumPy's dtypes of the arrays, and the types of Python numbers."""
+    """Nested lists with host arrays for tensors; collects the dtypes of arrays and the types of Python numbers."""
     if isinstance(obj, (list, tuple)):
         classes = set(map(type, obj))
         if classes <= _NUMBERS:
@@ -212,7 +212,7 @@ def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
 
 
 def _words(obj: Any) -> str:
-    """What a thing is that is not an array, for messages."""
+    """A description of an object that is not an array, for error messages."""
     inside = obj
     while isinstance(inside, list | tuple) and inside:
         inside = next((x for x in inside if not isinstance(x, int | float | np.generic)), inside[0])
@@ -243,7 +243,7 @@ def quantized_from_parts(
 
 
 def to_host(x: Any) -> Any:
-    """The values of a tensor as a NumPy array of the caller's own; history is left behind."""
+    """The values of a tensor as a new NumPy array, without history."""
     try:
         return x.backend.to_numpy(x._primitive)
     except MemoryError as error:
@@ -253,14 +253,14 @@ def to_host(x: Any) -> Any:
 def host_text(x: Any, prefix: str = "", edge: int | None = None) -> str:
     """The values of a tensor as NumPy prints them, indented for what stands before.
 
-    With ``edge`` only so many at the ends of each axis, and dots for what is between.
+    With ``edge``, only that many values at the ends of each axis, with dots between.
     """
     options: dict[str, Any] = {} if edge is None else {"threshold": 0, "edgeitems": edge}
     return np.array2string(to_host(x), separator=", ", prefix=prefix, **options)
 
 
 def counts(name: str, values: Any) -> Any:
-    """Numbers of 0 or more, given as one integer, several, or an int tensor, as a one-dimensional host array."""
+    """Non-negative integers, given as one, several, or an int tensor, as a one-dimensional host array."""
     try:
         array = np.atleast_1d(to_host(values) if is_tensor(values) else np.asarray(values))
     except ValueError:  # lists of different lengths
@@ -282,15 +282,15 @@ def first_outside(indices: Any, length: int) -> int | None:
 
 
 def places(numbers: Any) -> Any:
-    """Each of the numbers 0, 1, ... as often as ``numbers`` says, as a host array of int64."""
+    """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
 
 
 def from_dlpack(x: Any, /, *, device: Place = None, copy: bool | None = None) -> Tensor:
-    """A tensor of anything that exports itself by the DLPack protocol: a copy of its data, through the host.
+    """A tensor from any object with the DLPack protocol: a copy of its data, through the host.
 
-    Raises :class:`DTypeError` for data of a type that has no dtype here, and :class:`ArgumentError` for an object that
-    does not export itself to the host or with ``copy=False``.
+    Raises :class:`DTypeError` for data of an unsupported dtype, and :class:`ArgumentError` for ``copy=False`` and for
+    an object that cannot be exported to the host.
 
         >>> import backburn as bb
         >>> import numpy as np
@@ -307,13 +307,13 @@ def from_dlpack(x: Any, /, *, device: Place = None, copy: bool | None = None) ->
 
 
 def check_stream(name: str, stream: Any) -> None:
-    """Refuse a ``stream``: nothing here runs on one."""
+    """Raise :class:`ArgumentError` for a ``stream``: there are none here."""
     if stream is not None:
         raise ArgumentError(f"{name}: a tensor has no streams; leave stream out, or give None, not {stream!r}")
 
 
 def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
-    """The values of a tensor as a host array of the taker's own, for NumPy's functions."""
+    """The values of a tensor as a new host array, for NumPy's functions."""
     if copy is False:
         raise ArgumentError("__array__: a tensor's memory is not shared with NumPy; copy=False cannot be met")
     array = to_host(x)
@@ -321,7 +321,7 @@ def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
 
 
 def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    """The values of a tensor as a DLPack capsule over a host array of the taker's own; history is left behind."""
+    """The values of a tensor as a DLPack capsule over a new host array, without history."""
     if copy is False:
         raise ExportError("__dlpack__: a tensor's memory is not shared; copy=False cannot be met, None and True can")
     if dl_device is not None and tuple(dl_device) != x.__dlpack_device__():
@@ -333,7 +333,7 @@ def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> An
 
 
 def fixed_noise(shape: tuple[int, ...], seed: int) -> Any:
-    """The same uneven host numbers for the same arguments, between 0.3 and 1 with either sign."""
+    """Deterministic pseudo-random host numbers, between 0.3 and 1 in absolute value."""
     generator = np.random.default_rng(seed)
     return generator.uniform(0.3, 1.0, shape) * generator.choice([-1.0, 1.0], shape)
 
@@ -341,9 +341,9 @@ def fixed_noise(shape: tuple[int, ...], seed: int) -> Any:
 def to(x: Any, backend: AnyBackend | str) -> Any:
     """``x`` on another backend: lifted or lowered between levels of one backend, moved through the host otherwise.
 
-    Lifting gives a constant. Between autodiff backends over different ones the gradient flows back to where the tensor
-    came from, and ``backward`` answers for the leaves of both. Raises :class:`ArgumentError` for a tracked tensor whose
-    history would be lost, on a level that the other backend does not have: detach it first.
+    Lifting gives a constant. Between autodiff backends over different backends, gradients flow back to the original
+    tensor, and ``backward`` returns those of the leaves on both. Raises :class:`ArgumentError` for a tracked tensor
+    whose history would be lost, on a level that the other backend does not have: detach it first.
 
         >>> to(asarray([1.0], backend="numpy"), "autodiff(numpy)")
         Tensor([1.], dtype=float32, backend=autodiff(numpy))

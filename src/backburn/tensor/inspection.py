@@ -1,4 +1,4 @@
-"""Questions about dtypes and shapes, under their Array API names; nothing here computes."""
+"""Inspection of dtypes and shapes, under the names of the Array API."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def _dtype(value: Any) -> DType:
-    """The dtype of a tensor, or that which something else names."""
+    """The dtype of a tensor, or the one that an argument names."""
     return value.dtype if is_tensor(value) else as_dtype(value)
 
 
 def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     """The dtype of an operation on tensors, dtypes and (weak) Python numbers.
 
-    Beside another dtype a quantized one counts as the float for which it is exchanged: the first there is, or the
-    default. Raises :class:`DTypeError` where there is none, and :class:`ArgumentError` for Python numbers alone.
+    With other dtypes, a quantized one counts as a float: the first float dtype among the arguments, or the default.
+    Raises :class:`DTypeError` if there is no common dtype, and :class:`ArgumentError` for Python numbers alone.
 
         >>> import backburn as bb
         >>> bb.result_type(bb.int8, bb.uint8), bb.result_type(bb.asarray([1]), 2.5), bb.result_type("float16", 2.5)
@@ -57,7 +57,7 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
 
 
 def can_cast(from_: Tensor | DType | str, to: DType | str, /) -> bool:
-    """Whether every value of a tensor or dtype survives a cast to another dtype by the rules of promotion.
+    """Whether a tensor or dtype can be cast to another dtype by the rules of promotion.
 
     >>> import backburn as bb
     >>> bb.can_cast("int8", "int32"), bb.can_cast(bb.float32, bb.float16), bb.can_cast("bool", "int8")

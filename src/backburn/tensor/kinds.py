@@ -1,11 +1,11 @@
-"""What type checkers know of each kind of tensor beyond :class:`Tensor`; nothing of this is there as programs run.
+"""What type checkers know of each kind of tensor beyond :class:`Tensor`; it does not exist at run time.
 
-Operators on a float tensor give float tensors, those on integers and booleans what promotion says. What a kind
-has no use for, and refuses as programs run, is an attribute here that cannot be called, whose type says why. So a kind
-does less than :class:`Tensor` does, of which nobody knows the kind: the one place where overriding errors are off.
+Operators on a float tensor give float tensors, those on ints and bools what promotion says. A method that a kind does
+not support, and that raises at run time, is an attribute here that cannot be called, whose type says why. A kind thus
+has fewer methods than :class:`Tensor`; errors about overriding are disabled here only.
 
 A Python ``int`` passes for a ``float`` in annotations, so that an int tensor and a ``float`` give a :class:`Tensor`.
-Quantized tensors may be quantized again (``numpy(quantized=propagate)``): what computes with their values gives a
+Quantized tensors may be quantized again (``numpy(quantized=propagate)``): computing with their values gives a
 :class:`Tensor` too.
 """
 

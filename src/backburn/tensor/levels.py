@@ -11,19 +11,19 @@ from backburn.tensor.messages import describe
 
 
 def inner_of(backend: AnyBackend) -> AnyBackend | None:
-    """The backend that ``backend`` wraps, or None for one that computes by itself."""
+    """The backend that ``backend`` wraps; None if it wraps none."""
     return getattr(backend, "inner_backend", None)
 
 
 def innermost(backend: AnyBackend) -> AnyBackend:
-    """The backend that computes, under all levels."""
+    """The backend under all levels, which computes."""
     while (inner := inner_of(backend)) is not None:
         backend = inner
     return backend
 
 
 def _height(backend: AnyBackend) -> int:
-    """How many levels stand above the backend that computes."""
+    """The number of levels above the innermost backend."""
     inner = inner_of(backend)
     return 0 if inner is None else 1 + _height(inner)
 
@@ -61,7 +61,7 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
 
 
 def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
-    """The highest of the tensors' backends; they must all be levels over one and the same."""
+    """The highest of the tensors' backends; all must be levels of one backend."""
     tensors = list(tensors)
     if not tensors:
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")

@@ -19,7 +19,7 @@ from backburn.tensor.wrapping import flat, is_tensor
 
 
 def exhausted(name: str, where: str, device: str, cause: MemoryError) -> NoReturn:
-    """Raise our error for a call for which the memory does not suffice; one that is ours already stays."""
+    """Raise :class:`DeviceMemoryError` for a call that ran out of memory; an error of backburn is raised as it is."""
     if isinstance(cause, BackburnError):
         raise cause
     words = str(cause).strip().rstrip(".") or "nothing more can be allocated"
@@ -73,9 +73,9 @@ def _spoken(name: str, option: str, value: Any) -> str:
 
 
 def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
-    """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words.
+    """Raise an error of backburn for a failed call, worded by the operation's shape rule, else by the backend's error.
 
-    The backend's error stays as the cause. What is nobody's mistake (an interrupt) passes as it is.
+    The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised as they are.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
     options = ", ".join(_spoken(name, k, v) for k, v in attributes.items())

@@ -172,7 +172,7 @@ def pad(
 
 
 def _cut(x: Any, ends: tuple[Shape, ...]) -> Any:
-    """``x`` without as many elements at the ends of its axes as negative widths tell."""
+    """``x`` without the elements that negative widths cut off."""
     key = tuple(slice(max(-before, 0), n - max(-after, 0), 1) for n, (before, after) in zip(x.shape, ends, strict=True))
     for axis, kept in enumerate(key):
         if kept.start > kept.stop:
@@ -187,7 +187,7 @@ def _cut(x: Any, ends: tuple[Shape, ...]) -> Any:
 
 
 def _windows(name: str, x: Any, axis: Any, **options: Any) -> tuple[Shape, list[int], dict[str, Shape]]:
-    """Axes in ascending order, the places of the given ones among them, and options with a number for each axis."""
+    """Sorted axes, the indices of the given ones among them, and options with a number for each axis."""
     given = integers_of(name, "axis", axis)
     axes = axes_of(name, x, given)
     order = [axes.index(axis_of(name, x, a)) for a in given]
@@ -209,11 +209,11 @@ def sliding_window(
     stride: int | Sequence[int] = 1,
     dilation: int | Sequence[int] = 1,
 ) -> T:
-    """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then counts the windows.
+    """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then indexes the windows.
 
-    Window ``i`` begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not fit are left
-    out. Several axes take one number each, or the same. The NumPy backend copies nothing. Raises :class:`ShapeError`
-    where not even one window fits.
+    Window ``i`` begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not fit are left out.
+    Options are a number, or one for each axis. The NumPy backend copies nothing. Raises :class:`ShapeError` if no
+    window fits.
 
         >>> import backburn as bb
         >>> bb.sliding_window(bb.arange(5), 3, stride=2).tolist()
@@ -236,10 +236,9 @@ def overlap_add(
     stride: int | Sequence[int] = 1,
     dilation: int | Sequence[int] = 1,
 ) -> T:
-    """The sum of windows, each laid where :func:`sliding_window` takes it from, with ``length`` along ``axis``.
+    """The sum of overlapping windows, with ``length`` along ``axis``: the adjoint of :func:`sliding_window`.
 
-    ``x`` has the shape that :func:`sliding_window` makes: its last axes are the windows, and ``axis`` numbers the
-    others.
+    ``x`` has the shape that :func:`sliding_window` returns: its last axes are the windows, and ``axis`` indexes them.
 
         >>> import backburn as bb
         >>> bb.overlap_add(bb.ones((3, 2)), 4).tolist()

@@ -1,4 +1,4 @@
-"""Tensor functions: further products of vectors and tensors, and covariance."""
+"""Tensor functions: outer, cross and Kronecker products, and covariance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The products of each element of a vector with each of another. Raises :class:`ShapeError` for other ranks.
+    """The outer product of two vectors. Raises :class:`ShapeError` for other ranks.
 
     >>> import backburn as bb
     >>> bb.linalg.outer(bb.asarray([1, 2]), bb.asarray([3, 4, 5])).tolist()
@@ -28,10 +28,10 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The vectors at right angles to two, whose three elements lie along ``axis``; other axes broadcast.
+    """The cross product of vectors of three elements along ``axis``; other axes broadcast.
 
-    A negative ``axis`` counts from the end in both. Raises :class:`ShapeError` where there are not three elements and
-    :class:`AxisError` for an axis that one of the operands does not have.
+    A negative ``axis`` counts from the end in both. Raises :class:`ShapeError` unless there are three elements and
+    :class:`AxisError` for an axis out of range.
 
         >>> import backburn as bb
         >>> bb.linalg.cross(bb.asarray([1, 0, 0]), bb.asarray([0, 1, 0])).tolist()
@@ -56,7 +56,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Kronecker's product: each element of ``x1`` times all of ``x2``, block by block along every axis.
+    """The Kronecker product: each element of ``x1`` times all of ``x2``, as blocks along every axis.
 
     The operand with fewer axes gets axes of length 1 in front.
 
@@ -78,9 +78,9 @@ def cov(
 ) -> FloatTensor:
     """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
 
-    The sums of products are divided by the number of observations less ``correction``. ``fweights`` tells how often
-    each observation counts, as integers, and ``aweights`` how much. The variance of a matrix of one row is 0-d, as that
-    of a vector. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or other weights.
+    The sums of products are divided by the number of observations minus ``correction``. ``fweights`` are integer
+    frequencies of the observations, ``aweights`` their importance. The result for a matrix of one row is 0-d, as for a
+    vector. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or weights that do not fit.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()

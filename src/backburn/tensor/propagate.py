@@ -1,8 +1,8 @@
-"""Results that are quantized again: the policy of a backend such as ``numpy(quantized=propagate)``.
+"""Requantization of results: the policy of a backend such as ``numpy(quantized=propagate)``.
 
-An operation that has no quantized form computes with the floats for which its quantized operands stand. Its float
-result stays one by default; on a backend that propagates, it is quantized by the scheme of the first quantized
-operand, unless a float tensor is among the operands. Which operations these are follows from the operation table.
+An operation that has no quantized form dequantizes its operands. By default its result stays a float tensor; on a
+backend that propagates, it is quantized by the scheme of the first quantized operand, unless a float tensor is among
+the operands. Which operations these are follows from the operation table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUANTIZED_FAMILIES = ("kinds", "quantized_products", "create")
 
 
 class Dequantized(FloatTensor):
-    """The float tensor for which a quantized operand stands, with the scheme by which results are quantized.
+    """A dequantized operand, with the scheme by which results are quantized.
 
     Only :meth:`of` makes one: what a function makes of its operand's class is a float tensor like any other.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:
-    """The scheme that ``dtype`` names, with a channel axis that counts from 0 on in ``x``."""
+    """The scheme that ``dtype`` names, with a non-negative channel axis for ``x``."""
     scheme = as_dtype(dtype)
     if not isinstance(scheme, QuantizedDType):
         raise DTypeError(f"{name}: {scheme} is no quantized dtype; bb.qint8 is one")
@@ -64,12 +64,11 @@ def _constant(x: Tensor, value: float) -> Any:
 
 
 def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None) -> FloatTensor:
-    """The values of ``x`` after rounding by a scheme, as a float tensor; the gradient passes straight through.
+    """The values of ``x`` rounded by a scheme, as a float tensor; the gradient passes straight through.
 
-    A model that computes with them while it is trained learns to do with what quantization leaves (Jacob et al. (2018),
-    *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 3).
-    Where a range from ``low`` to ``high`` is given, what lies beyond it gets no gradient. Raises as
-    :func:`backburn.quantize`.
+    Training with them makes a model robust to quantization (Jacob et al. (2018), *Quantization and Training of Neural
+    Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 3). If a range from ``low`` to ``high`` is
+    given, values beyond it get no gradient. Raises the errors of :func:`backburn.quantize`.
 
         >>> import backburn as bb
         >>> x = bb.asarray([127.0, 0.7]).require_grad()
@@ -96,8 +95,8 @@ def quantized_linear(
 ) -> FloatTensor:
     """``x @ weight + bias`` for a quantized ``weight`` (inputs, outputs), or with ``transposed`` (outputs, inputs).
 
-    The weight is never expanded whole, and is a constant: gradients flow to ``x`` and ``bias``. A quantized ``x``, from
-    which none can flow, is multiplied as :func:`quantized_matmul` does, with a result in float32. Raises
+    The weight is never dequantized whole, and is a constant: gradients flow to ``x`` and ``bias``. A quantized ``x``,
+    which has no gradient, is multiplied as in :func:`quantized_matmul`, with a result in float32. Raises
     :class:`DTypeError` for a weight that is not quantized and :class:`ShapeError` for shapes that do not fit.
 
         >>> import backburn as bb
@@ -114,7 +113,7 @@ def quantized_linear(
 
 
 def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) -> Any:
-    """The linear map of a quantized input, whose leading axes become one where its steps allow it."""
+    """The linear map of a quantized input, whose leading axes are merged if its steps allow it."""
     added = None if bias is None else cast(float_operand("q_linear", bias), float32)
     try:
         shape = linear_shape(x.shape, weight.shape, None if added is None else added.shape, transposed=transposed)
@@ -131,10 +130,10 @@ def _of_quantized(x: Any, weight: Any, bias: Tensor | None, transposed: bool) ->
 def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     """The product of two matrices of which one or both are quantized, in float32 or in another float ``dtype``.
 
-    Of two quantized ones integers are added up exactly where one step belongs to all values, or to each row of ``x``
-    and each column of ``y``; else the values that they stand for are multiplied. Beside a float matrix, through which
-    gradients flow, the quantized one is expanded block by block; the result has then its dtype unless ``dtype`` says
-    another. Raises :class:`DTypeError` for two floats and :class:`ShapeError` where lengths differ.
+    If both are quantized, with one step for all values, or for each row of ``x`` and each column of ``y``, products of
+    integers are summed exactly; else the dequantized values are multiplied. With a float matrix, to which gradients
+    flow, the quantized one is dequantized block by block, and the result has the float matrix's dtype unless ``dtype``
+    is given. Raises :class:`DTypeError` for two float matrices and :class:`ShapeError` if lengths differ.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[127.0, 1.0]]).quantize()
@@ -162,7 +161,7 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
 
 
 def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
-    """What ``move`` makes of tensors; of the floats that quantized ones stand for where their steps cannot go along."""
+    """``move`` applied to tensors, which are dequantized if their steps cannot be moved along."""
     if not is_quantized(tensors[0]):
         return move(*tensors)
     try:
@@ -173,7 +172,7 @@ def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
 
 
 def largest_error(x: Tensor, original: Tensor) -> float:
-    """The largest difference between an element of a quantized tensor and that of ``original``, part by part."""
+    """The largest absolute difference between a quantized tensor and ``original``, computed part by part."""
     y = tensor_operand("error", original)
     if y.shape != x.shape:
         raise ShapeError(f"error: the tensors have different shapes: {describe((x, y))}")
@@ -184,7 +183,7 @@ def largest_error(x: Tensor, original: Tensor) -> float:
 
 
 def _parts(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Parts of both along the first axis, as many as a product expands at a time."""
+    """Parts of both along the first axis, of the size that a product dequantizes at a time."""
     if not x.ndim:
         yield x, y
     elif x.size:

@@ -1,13 +1,13 @@
-"""Random tensors, and the state that they are drawn from.
+"""Random tensors, and the state of their generators.
 
-A :class:`Generator` is a key and an offset in the key's stream of random words; a draw reads the next words and moves
-the offset on. Equal states give equal numbers on every backend (see :mod:`backburn.backend.random`), and a draw's
-numbers depend on nothing but the state, its kind, shape and dtype.
+A :class:`Generator` is a key and an offset in the key's stream of random words; a draw reads the next words and
+advances the offset. Equal states give equal numbers on every backend (see :mod:`backburn.backend.random`), and the
+numbers drawn depend only on the state, the distribution, shape and dtype.
 
-Functions draw from their ``generator`` or else from the current one: that of the process, which begins with a key from
-the operating system until :func:`seed` is called, or that of the innermost :func:`fork`. All take ``backend``, or by
-the Array API's name ``device``; without one the default backend. No gradient flows into a draw; where ``mean``,
-``std``, ``low`` or ``high`` are tensors, theirs flows (the reparametrization trick).
+Functions draw from their ``generator`` or from the current one: that of the process, which takes its key from the
+operating system until :func:`seed` is called, or that of the innermost :func:`fork`. All take ``backend``, by the Array
+API's name ``device``. Draws are constants; if ``mean``, ``std``, ``low`` or ``high`` are tensors, gradients flow to
+them (the reparametrization trick).
 
     >>> import backburn as bb
     >>> bb.random.seed(7)
@@ -57,8 +57,8 @@ Shape = int | tuple[int, ...]
 class Generator:
     """A key, and the offset of the next random word in its stream.
 
-    ``seed`` is the key, an integer from 0 to ``2**128 - 1``; without one the operating system chooses. Several threads
-    may draw from one generator: no word is given out twice, but who gets which is open.
+    ``seed`` is the key, an integer from 0 to ``2**128 - 1``; by default it comes from the operating system. Several
+    threads may draw from one generator: no word is used twice, but their order is unspecified.
 
         >>> import backburn as bb
         >>> g = bb.random.Generator(7)
@@ -79,7 +79,7 @@ class Generator:
         self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:
-        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for anything but a key."""
+        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for an invalid key."""
         key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
         recording = REPLAY.get()
         if recording is None:
@@ -101,9 +101,9 @@ class Generator:
             recording.known.append(self)
 
     def take(self, count: int) -> tuple[int, int]:
-        """Give out the next ``count`` words: the key and the offset of the first. The state moves on behind them.
+        """Reserve the next ``count`` words: the key and the offset of the first. The state advances past them.
 
-        Raises :class:`ArgumentError` where the stream has not that many left; the state stays as it was then.
+        Raises :class:`ArgumentError`, and keeps the state, if the stream has fewer words left.
         """
         recording = REPLAY.get()
         if recording is None:
@@ -120,9 +120,9 @@ class Generator:
             return first
 
     def spawn(self, count: int) -> list[Generator]:
-        """``count`` generators with keys of their own, for workers or parts of a program.
+        """``count`` generators with distinct keys, for workers or parts of a program.
 
-        The keys follow from this generator's state, which moves on, so that the next ones are different.
+        The keys follow from this generator's state, which advances, so that the next ones are different.
 
             >>> [child.offset for child in Generator(7).spawn(2)]
             [0, 0]
@@ -132,7 +132,7 @@ class Generator:
         return [Generator(int.from_bytes(digest, "little")) for digest in digests]
 
     def state(self) -> dict[str, int]:
-        """The state as a plain tree of two integers, to be saved."""
+        """The state as a tree of two integers, for saving."""
         recording = REPLAY.get()
         if recording is None:
             with self._lock:
@@ -143,7 +143,7 @@ class Generator:
         return {"key": self.key, "offset": offset}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        """Go back to a saved state. Raises :class:`ArgumentError` for what is none."""
+        """Restore a saved state. Raises :class:`ArgumentError` for an invalid one."""
         given: Any = state
         if not isinstance(given, Mapping) or set(given) != {"key", "offset"}:
             found = list(given) if isinstance(given, Mapping) else given
@@ -200,7 +200,7 @@ def default_generator() -> Generator:
 
 
 def seed(seed: int) -> None:
-    """Start the current generator anew: what follows is the same after every ``seed`` with this number.
+    """Reset the current generator: the same seed gives the same numbers.
 
     Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
     """
@@ -208,12 +208,12 @@ def seed(seed: int) -> None:
 
 
 def get_state() -> dict[str, int]:
-    """The state of the current generator, a plain tree of integers."""
+    """The state of the current generator, a tree of integers."""
     return default_generator().state()
 
 
 def set_state(state: Mapping[str, int]) -> None:
-    """Go back to a state that :func:`get_state` has given. Raises :class:`ArgumentError` for what is none."""
+    """Restore a state from :func:`get_state`. Raises :class:`ArgumentError` for an invalid one."""
     default_generator().set_state(state)
 
 
@@ -221,8 +221,8 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Gene
     """Draw from another generator in a ``with`` block or decorated function; the state outside stays as it is.
 
     It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
-    (None) at the current state, so that the block draws what the code behind it will draw again. Only this thread or
-    task is concerned.
+    (None) at the current state, so that the code after the block draws the same numbers again. Only this thread or task
+    is affected.
 
         >>> import backburn as bb
         >>> with bb.random.fork(3):
@@ -237,7 +237,7 @@ def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Gene
 
 
 def _forked(start: Generator | Mapping[str, int] | int | None) -> Generator:
-    """The generator of a block that is entered now."""
+    """The generator for a block that is being entered."""
     if isinstance(start, Generator):
         return start
     if isinstance(start, int):
@@ -259,14 +259,14 @@ def _generator(name: str, generator: Generator | None) -> Generator:
 
 
 def _draw(name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any) -> Any:
-    """A draw of ``size`` numbers, which is a shape, from the next words of a generator."""
+    """Draw numbers of shape ``size`` from the next words of a generator."""
     k = _where_drawn(as_backend(backend))
     key, offset = _generator(name, generator).take(_words(name, k, size, dtype))
     return made(name, k, key=key, offset=offset, **attributes)
 
 
 def _where_drawn(backend: AnyBackend) -> AnyBackend:
-    """``backend``; inside ``vmap``, where draws may be each example's own, the transform that runs."""
+    """``backend``; inside ``vmap``, where draws may differ between examples, the level of the running transform."""
     running: AnyBackend | None = ACTIVE.get()
     if running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None:
         return running
@@ -274,7 +274,7 @@ def _where_drawn(backend: AnyBackend) -> AnyBackend:
 
 
 def _words(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
-    """How many words a draw on ``backend`` reads: inside ``vmap`` those of all examples that have their own."""
+    """The number of words that a draw on ``backend`` reads; inside ``vmap``, for all examples that draw separately."""
     examples = (level.size for level in levels_of_vmap(backend) if level.randomness == "different")
     return draws(name, (*examples, *shape), dtype)
 
@@ -302,7 +302,7 @@ def uniform(
     """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` for a number ``low`` above a number ``high``.
+    :class:`ArgumentError` if ``low`` is above ``high``.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -336,10 +336,10 @@ def normal(
     generator: Generator | None = None,
     **wrong: Never,
 ) -> FloatTensor:
-    """Normally distributed numbers with a mean and a standard deviation.
+    """Normally distributed numbers with the given mean and standard deviation.
 
     With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` for a negative number ``std``.
+    :class:`ArgumentError` for a negative ``std``.
 
         >>> import backburn as bb
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
@@ -379,11 +379,11 @@ def integers(
     generator: Generator | None = None,
     **wrong: Never,
 ) -> IntTensor:
-    """Integers from ``low`` up to but excluding ``high``, all equally likely; with ``low`` alone, from 0 up to it.
+    """Uniformly distributed integers from ``low`` up to but excluding ``high``; with ``low`` alone, from 0 up to it.
 
-    The shape comes first. They are int64 unless ``dtype`` names another int dtype. Raises :class:`ArgumentError` where
-    the range is empty or the dtype does not hold it, and for ``integers(0, n)``, which would be no integers at all:
-    ``integers((), 0, n)`` is one from 0 on, as NumPy understands that.
+    The shape is the first argument. The dtype is int64 unless another int ``dtype`` is given. Raises
+    :class:`ArgumentError` if the range is empty or the dtype does not hold it, and for ``integers(0, n)``, whose shape
+    has no elements: NumPy's ``integers(0, n)`` is ``integers((), 0, n)`` here.
 
         >>> import backburn as bb
         >>> dice = bb.random.integers((5,), 1, 7)
@@ -425,8 +425,7 @@ def bernoulli(
 ) -> BoolTensor:
     """Booleans that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
 
-    Without ``shape`` there is one for each element of ``p``. Raises :class:`ArgumentError` for a number outside
-    ``[0, 1]``.
+    Without ``shape``, the shape is that of ``p``. Raises :class:`ArgumentError` for a number outside ``[0, 1]``.
 
         >>> import backburn as bb
         >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
@@ -455,9 +454,9 @@ def permutation(
     device: Place = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """The numbers from 0 to ``x - 1`` in random order, or a tensor with its entries along ``axis`` in random order.
+    """The numbers from 0 to ``x - 1``, or the entries of a tensor along ``axis``, in random order.
 
-    The numbers are on ``backend``, and the tensor stays where it is: another ``backend`` for it raises
+    The numbers are on ``backend``; a tensor stays on its own, and another ``backend`` raises
     :class:`BackendMismatchError`.
 
     >>> import backburn as bb
@@ -484,8 +483,8 @@ def permutation(
 def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | None = None) -> IntTensor:
     """Indices along the last axis of ``logits``, drawn with the probabilities ``softmax(logits)``.
 
-    There is one draw for each of the other axes, or ``shape`` of them, with shape ``(*shape, *logits.shape[:-1])``.
-    Minus infinity excludes an index. Raises :class:`ShapeError` where there is nothing to choose from.
+    The result has the shape ``(*shape, *logits.shape[:-1])``. A logit of minus infinity excludes its index. Raises
+    :class:`ShapeError` if the last axis is empty.
 
         >>> import backburn as bb
         >>> logits = bb.asarray([0.0, -float("inf"), 0.0])

@@ -41,7 +41,7 @@ def tensor_repr(x: Any) -> str:
 
 
 def _summary(x: Any) -> str:
-    """The edges of a large tensor, as NumPy prints them of an array; no more is brought to the host."""
+    """The edges of a large tensor as NumPy prints those of an array; only these are copied to the host."""
     for axis, n in enumerate(x.shape):
         if n > 2 * EDGE:  # and one between them, for which the dots stand
             edges = [*range(EDGE + 1), *range(n - EDGE, n)]

@@ -1,4 +1,4 @@
-"""Tensor functions: tables of vectors, the cells of recurrent networks, attention, linear recurrences."""
+"""Tensor functions: embeddings, recurrent cells, attention, linear recurrences."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["embedding", "gru_cell", "lstm", "lstm_cell", "scaled_dot_product_att
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> FloatTensor:
-    """The rows of ``weight`` that the integers ``ids`` name: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
+    """The rows of ``weight`` with the indices ``ids``: a tensor of shape ``(*ids.shape, *weight.shape[1:])``.
 
-    The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for integers that name no row,
+    The row ``padding_idx`` gets no gradient. Raises :class:`OutOfRangeError` for an index out of range,
     :class:`DTypeError` for ids that are not integers, :class:`ShapeError` for a 0-d weight, which has no rows.
 
         >>> import backburn as bb
@@ -46,12 +46,12 @@ def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Fl
 def lstm_cell(
     projected: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> tuple[FloatTensor, FloatTensor]:
-    """One step of a long short-term memory: the new hidden state and the new cell state, each (examples, size).
+    """One step of an LSTM (long short-term memory): the new hidden and cell states, each (examples, size).
 
-    ``projected`` (examples, 4 * size) is the input times its own weight, which is best computed for all steps at once,
-    and ``weight`` (size, 4 * size) that of the hidden state. With ``i, f, g, o`` the four parts of
-    ``projected + hidden @ weight + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
-    ``hidden' = sigmoid(o) * tanh(cell')``. Raises :class:`ShapeError` where shapes do not fit.
+    ``projected`` (examples, 4 * size) is the input times its weight, best computed for all steps at once, and
+    ``weight`` (size, 4 * size) is that of the hidden state. With ``i, f, g, o`` the four parts of ``projected + hidden
+    @ weight + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and ``hidden' = sigmoid(o) * tanh(cell')``.
+    Raises :class:`ShapeError` where shapes do not fit.
 
         >>> import backburn as bb
         >>> state = bb.ones((1, 2))
@@ -67,11 +67,11 @@ def lstm_cell(
 def lstm(
     projected: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> tuple[FloatTensor, FloatTensor]:
-    """The hidden states and the cell states of all steps of a long short-term memory, each (steps, examples, size).
+    """The hidden and cell states of all steps of an LSTM, each (steps, examples, size).
 
-    :func:`lstm_cell` for each of the steps along the first axis of ``projected`` (steps, examples, 4 * size), from the
-    states ``hidden`` and ``cell`` on, but as one operation, which computes the gradient of the weight in one product.
-    Raises :class:`ShapeError` where shapes do not fit, and where there is no step.
+    :func:`lstm_cell` for each of the steps along the first axis of ``projected`` (steps, examples, 4 * size), starting
+    from the states ``hidden`` and ``cell``, but as one operation, which computes the gradient of the weight in one
+    product. Raises :class:`ShapeError` if shapes do not fit or there are no steps.
 
         >>> import backburn as bb
         >>> state = bb.ones((1, 2))
@@ -85,12 +85,12 @@ def lstm(
 
 
 def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
-    """One step of a gated recurrent unit: the new hidden state (examples, size).
+    """One step of a GRU (gated recurrent unit): the new hidden state (examples, size).
 
-    ``projected`` (examples, 3 * size) is the input times its own weight and ``weight`` (size, 3 * size) that of the
+    ``projected`` (examples, 3 * size) is the input times its weight, and ``weight`` (size, 3 * size) is that of the
     hidden state. With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
-    ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')``, and the result is
-    ``(1 - update) * new + update * hidden``. Raises :class:`ShapeError` where shapes do not fit.
+    ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')``, and the result is ``(1 -
+    update) * new + update * hidden``. Raises :class:`ShapeError` where shapes do not fit.
 
         >>> import backburn as bb
         >>> gru_cell(bb.zeros((1, 6)), bb.ones((1, 2)), bb.zeros((2, 6))).tolist()
@@ -116,16 +116,15 @@ def scaled_dot_product_attention(
     """``softmax(scale * query @ key.T + mask) @ value`` over the last two axes, without the matrix of all scores.
 
     Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) give (..., queries, width);
-    leading axes broadcast. ``mask`` broadcasts to (..., queries, keys): of booleans, those that may be attended to;
-    of floats, what is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query that may
-    attend to nothing gives 0. ``scale`` is ``1 / sqrt(size)`` by default. A part ``dropout`` of the weights is dropped,
-    at random from ``generator``. After Vaswani et al., Attention is all you need, 2017.
+    leading axes broadcast. ``mask`` broadcasts to (..., queries, keys): a bool mask is True for the keys to attend to;
+    a float mask is added to the scores. With ``causal``, query ``i`` attends to keys up to ``i``. A query without keys
+    to attend to gives 0. ``scale`` is ``1 / sqrt(size)`` by default. Weights are dropped with probability ``dropout``,
+    with random numbers from ``generator``. After Vaswani et al., Attention is all you need, 2017.
 
-    With ``enable_gqa`` keys and values may have fewer heads, on the axis before the last two, than queries: each of
-    theirs serves as many neighbouring ones of the queries (Ainslie et al., GQA, 2023).
+    With ``enable_gqa`` keys and values may have fewer heads, on the axis before the last two, than queries: each is
+    shared by a group of consecutive query heads (Ainslie et al., GQA, 2023).
 
-    Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError` for a mask of integers, which could mean
-    either.
+    Raises :class:`ShapeError` where shapes do not fit, and :class:`DTypeError` for an ambiguous int mask.
 
         >>> import backburn as bb
         >>> query, key = bb.zeros((2, 1)), bb.asarray([[1.0], [2.0]])
@@ -166,7 +165,7 @@ def scaled_dot_product_attention(
 
 
 def _alike(*operands: Any) -> list[Any]:
-    """The operands of attention with the leading axes that they have together, where these broadcast."""
+    """The operands of attention with their leading axes broadcast."""
     fronts = [x.shape[:-2] for x in operands]
     if fronts[0] == fronts[1] == fronts[2] or any(x.ndim < 2 for x in operands):
         return [*operands]
@@ -180,7 +179,7 @@ def _alike(*operands: Any) -> list[Any]:
 
 
 def _grouped(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, ...]:
-    """The shape of the result, and the operands with the heads of the queries in groups, one for each head of the keys.
+    """The shape of the result, and the operands with the query heads in groups, one for each key head.
 
     Keys and values get an axis of length 1 in place of the group, so that they are not copied.
     """
@@ -218,10 +217,10 @@ def ssm_scan(
 ) -> FloatTensor:
     """The states ``h[t] = a[t] h[t-1] + b[t] x[t]`` of a linear recurrence along ``axis``, from ``h0`` or from 0.
 
-    ``a``, ``b`` and ``x`` broadcast to the shape of the states, and ``h0`` to that of one state, which lacks ``axis``.
-    With ``reverse`` the recurrence runs from the end. Gradients reach all operands. Raises :class:`ShapeError` where
-    shapes do not fit, :class:`AxisError` where there is no such axis. This is the scan of diagonal state space models
-    (Gu and Dao, Mamba, 2023).
+    ``a``, ``b`` and ``x`` broadcast to the shape of the states, and ``h0`` to that of one state, without ``axis``. With
+    ``reverse`` the recurrence runs from the end. Gradients reach all operands. Raises :class:`ShapeError` where shapes
+    do not fit, :class:`AxisError` where there is no such axis. This is the scan of diagonal state space models (Gu and
+    Dao, Mamba, 2023).
 
         >>> import backburn as bb
         >>> ssm_scan(bb.asarray([0.5, 0.5, 0.5]), 1.0, bb.asarray([1.0, 1.0, 0.0])).tolist()

@@ -1,7 +1,6 @@
-"""Tensor functions: tensors as sets of their elements, and how often elements occur.
+"""Tensor functions: distinct elements, membership, counts and histograms.
 
-How many distinct elements there are depends on data, and so do the shapes of these results. A quantized tensor raises
-:class:`DTypeError`.
+The shapes of some results depend on data. Raises :class:`DTypeError` for quantized tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 class UniqueAllResult(NamedTuple, Generic[T]):
-    """The distinct values, the index of the first place of each, each element's place among them, and their counts."""
+    """The distinct values, their first indices, the index of each element among them, and their counts."""
 
     values: T
     indices: IntTensor
@@ -34,31 +33,31 @@ class UniqueAllResult(NamedTuple, Generic[T]):
 
 
 class UniqueCountsResult(NamedTuple, Generic[T]):
-    """The distinct values, and how often each occurs."""
+    """The distinct values and their counts."""
 
     values: T
     counts: IntTensor
 
 
 class UniqueInverseResult(NamedTuple, Generic[T]):
-    """The distinct values, and the place of each element among them."""
+    """The distinct values, and the index of each element among them."""
 
     values: T
     inverse_indices: IntTensor
 
 
 class HistogramResult(NamedTuple):
-    """How many elements lie in each interval, and the edges of the intervals, one more."""
+    """The number of elements in each bin, and the edges of the bins, one more."""
 
     counts: Tensor
     edges: FloatTensor
 
 
 def unique_all(x: T, /) -> UniqueAllResult[T]:
-    """The distinct elements in ascending order, and for each the index of its first place and the number of its places.
+    """The distinct elements in ascending order, with first indices, inverse indices and counts.
 
-    Indices count the elements in row-major order; ``inverse_indices`` has the shape of ``x``. Each NaN is distinct from
-    all others; 0 and -0 are equal. The gradient of a value goes to its first place.
+    Indices are in row-major order; ``inverse_indices`` has the shape of ``x``. Each NaN is distinct from all others; 0
+    and -0 are equal. The gradient of a value goes to its first occurrence.
 
         >>> import backburn as bb
         >>> found = bb.unique_all(bb.asarray([3, 1, 3]))
@@ -69,7 +68,7 @@ def unique_all(x: T, /) -> UniqueAllResult[T]:
 
 
 def unique_counts(x: T, /) -> UniqueCountsResult[T]:
-    """The distinct elements in ascending order, and how often each occurs; see :func:`unique_all`.
+    """The distinct elements in ascending order and their counts; see :func:`unique_all`.
 
     >>> import backburn as bb
     >>> values, counts = bb.unique_counts(bb.asarray([3, 1, 3]))
@@ -81,7 +80,7 @@ def unique_counts(x: T, /) -> UniqueCountsResult[T]:
 
 
 def unique_inverse(x: T, /) -> UniqueInverseResult[T]:
-    """The distinct elements in ascending order, and the place of each element among them; see :func:`unique_all`.
+    """The distinct elements in ascending order, and the index of each element among them; see :func:`unique_all`.
 
     >>> import backburn as bb
     >>> values, places = bb.unique_inverse(bb.asarray([3, 1, 3]))
@@ -103,7 +102,7 @@ def unique_values(x: T, /) -> T:
 
 
 def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> BoolTensor:
-    """Which elements of ``x1`` equal one of ``x2``, or with ``invert`` none; NaN equals nothing.
+    """Which elements of ``x1`` are in ``x2``, or with ``invert`` are not; NaN equals nothing.
 
     One of the two may be a Python number.
 
@@ -122,11 +121,11 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
 
 
 def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of the numbers 0, 1, ... up to the largest occurs in a vector of integers, in int64.
+    """The number of occurrences of 0, 1, ... up to the largest element of a vector of integers, in int64.
 
-    With ``weights``, a number for each element, these are added up instead, as :func:`sum` does it, with gradients. The
-    result has ``minlength`` elements at least. Raises :class:`OutOfRangeError` for a negative number,
-    :class:`DTypeError` for elements that are not integers, :class:`ShapeError` for other shapes.
+    With ``weights``, one for each element, these are summed instead, with gradients. The result has at least
+    ``minlength`` elements. Raises :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that
+    are not integers, :class:`ShapeError` for other shapes.
 
         >>> import backburn as bb
         >>> bb.bincount(bb.asarray([3, 1, 3])).tolist()
@@ -147,7 +146,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
 
 
 def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
-    """The weights of each place added up, or the places counted."""
+    """The sum of the weights for each index, or the number of its occurrences."""
     if weights is None:
         values = made("full", places.backend, shape=places.shape, value=1, dtype=int64)
     else:
@@ -169,13 +168,13 @@ def histogram(
     density: bool = False,
     **wrong: Never,
 ) -> HistogramResult:
-    """How many elements lie in each of several intervals.
+    """The number of elements in each of several bins.
 
-    ``bins`` is the number of intervals of one width from the smallest element to the largest, or over ``range``; or
-    their edges, in ascending order. An interval holds its lower edge, and the last its upper one too; elements outside
-    all, and NaN, do not count. With ``weights``, a number for each element, these are added up, with gradients. With
-    ``density`` counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for other ``bins`` and
-    ``range``, and for a range that is not finite.
+    ``bins`` is the number of bins of equal width from the smallest element to the largest, or over ``range``; or their
+    edges, in ascending order. A bin includes its lower edge, and the last also its upper one; elements outside, and
+    NaN, are not counted. With ``weights``, one for each element, these are summed, with gradients. With ``density``,
+    counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for other ``bins`` and ``range``,
+    and for a range that is not finite.
 
         >>> import backburn as bb
         >>> counts, edges = bb.histogram(bb.asarray([0.0, 1.0, 1.0, 4.0]), bins=2)
@@ -212,7 +211,7 @@ def _size_like(x: Any, weights: Any) -> int:
 
 
 def _edges(x: Any, bins: Any, ends: Any) -> Any:
-    """The edges of the intervals, in the dtype of ``x``."""
+    """The edges of the bins, in the dtype of ``x``."""
     if is_tensor(bins):
         edges = cast(kind_operand("histogram", bins, "FI"), x.dtype)
         if edges.ndim != 1 or edges.size < 2 or bool((edges[1:] < edges[:-1]).any()):

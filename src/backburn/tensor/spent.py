@@ -1,4 +1,4 @@
-"""Tensors that a transform gave to its function, once it has ended: of no use any more, and they say so."""
+"""Tensors that a transform passed to its function, invalidated when it ends: using them raises an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backburn.base.errors import GraphError
 
 
 class Spent:
-    """Stands for the primitive of such a tensor."""
+    """Replaces the primitive of such a tensor."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise GraphError(
@@ -19,12 +19,12 @@ class Spent:
 
 
 def check_useful(x: Any) -> None:
-    """Refuse such a tensor where its primitive is passed on and not asked for anything."""
+    """Raise for such a tensor before its primitive is passed on unused."""
     if x._primitive.__class__ is Spent:
         x._primitive.shape  # noqa: B018 - raises
 
 
 def spend(tensors: Iterable[Any]) -> None:
-    """Let these tensors, which the function may have kept, be of no use any more."""
+    """Invalidate these tensors, which the function may have kept."""
     for x in tensors:
         x._primitive = Spent()

@@ -1,4 +1,4 @@
-"""What the Array API standard asks of a namespace besides functions: constants, and what can be inspected."""
+"""What the Array API standard requires of a namespace besides functions: constants and inspection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
 
 
 def namespace(api_version: str | None) -> Any:
-    """The package itself, which stands above this floor, as the namespace of a version of the standard."""
+    """The package itself as the namespace of a version of the standard."""
     if api_version is not None and api_version not in VERSIONS:
         known = ", ".join(VERSIONS)
         raise ArgumentError(f"__array_namespace__: version {api_version!r} is unknown; known: {known}")
@@ -49,7 +49,7 @@ class NamespaceInfo:
     """The Array API's inspection object: capabilities, devices and dtypes. A device is a backend object."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Boolean indexing and data-dependent shapes are there, on every backend; any rank is."""
+        """Boolean indexing, data-dependent shapes and any rank are supported on every backend."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> AnyBackend:
@@ -57,18 +57,18 @@ class NamespaceInfo:
         return default_backend()
 
     def devices(self) -> list[AnyBackend]:
-        """The default backend, which is the one that is certainly there; others are loaded by name."""
+        """The default backend, the one that is certainly available; others are loaded by name."""
         return [default_backend()]
 
     def default_dtypes(self, *, device: AnyBackend | str | None = None) -> dict[str, DType]:
-        """The dtypes of tensors that are made without naming one."""
+        """The default dtypes."""
         backend = as_backend(device)
         return {"real floating": default_dtype(), "integral": backend.int_dtype, "indexing": backend.int_dtype}
 
     def dtypes(
         self, *, device: AnyBackend | str | None = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """The standard's dtypes in which a backend computes, by name; those of ``kind`` if it is given."""
+        """The standard's dtypes that a backend supports, by name; only those of ``kind`` if it is given."""
         kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
         unknown = [k for k in kinds if k not in _KINDS]
         if unknown:

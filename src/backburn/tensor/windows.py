@@ -1,4 +1,4 @@
-"""Tensor functions: windows under which signals are transformed; they are in the namespace ``backburn.fourier``."""
+"""Tensor functions: window functions for spectral analysis, in the namespace ``backburn.fourier``."""
 
 from __future__ import annotations
 
