@@ -83,7 +83,9 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
     expected = (ends[0] - ends[1]) / (2 * step)
     rounding = 64 * 2.0**-52 * max(map(abs, ends)) / step
     if not abs(got - expected) <= tolerance * max(1.0, abs(expected)) + rounding:
-        raise AssertionError(f"derivative of order {now}, {mode}: got {got!r}, central difference {expected!r}")
+        drawn = float(scalar(*args)) != float(scalar(*args))
+        hint = ". Two calls at one point differ: does it draw random numbers? model.eval() takes dropout out" * drawn
+        raise AssertionError(f"derivative of order {now}, {mode}: got {got!r}, central difference {expected!r}{hint}")
     if now < order:
         _check(derivative, args, order, mode, 10 * tolerance, step, now + 1)
 
