@@ -328,7 +328,14 @@ def test_memory_from_elsewhere_is_kept_as_long_as_the_recording(k: Any) -> None:
 
 def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any) -> None:
     """Of which CuPy keeps the last sixteen."""
-    replay = k.capture(lambda _, inputs: ([], list(k.rfft(inputs[0], 0))), [], [k.ones((8,), dtypes.float32)])
+    x = k.ones((3, 8), dtypes.float32)
+
+    def program(_: Recording, state: Any, inputs: Any) -> Any:
+        return [], [k.irfft(*k.rfft(inputs[0], 1), 8, 1)]
+
+    program(Recording(), [], [x])
+    replay, _ = recorded(k, program, [], [x])
+    assert k.to_numpy(replay([x], [])[0]).tolist() == [[1.0] * 8] * 3
     gone = weakref.ref(cupy.fft.config.get_plan_cache()[-1][1].plan)
     for n in range(20, 40):
         k.rfft(k.ones((n,), dtypes.float32), 0)
@@ -336,6 +343,9 @@ def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any
     del replay
     gc.collect()
     assert gone() is None
+    with pytest.raises(CaptureError, match="no plan for one of its Fourier transforms, of 8 elements"):
+        recorded(k, program, [], [x])
+    nothing_is_left(cupy, k)
 
 
 def test_threads_record_one_after_the_other(cupy: Any, k: Any) -> None:

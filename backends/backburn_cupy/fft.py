@@ -8,11 +8,16 @@ from typing import Any
 import cupy
 
 from backburn.backend.table import OPERATIONS
+from backburn.base.errors import CaptureError
+from backburn.base.replay import REPLAY
 from backburn_cupy.capture import keep
 from backburn_cupy.create import converted
 from backburn_cupy.reduce import widened
 
 Array = Any
+
+#: cufftType of a transform, by the dtype that is transformed.
+TYPES = {"f": 0x2A, "d": 0x6A, "F": 0x2C, "D": 0x6C}
 
 
 def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
@@ -37,8 +42,19 @@ def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
     return converted(_planned(cupy.fft.irfft, numbers, length, axis=axis), real.dtype)
 
 
-def _planned(transform: Callable[..., Array], *operands: Any, axis: int) -> Array:
-    """A transform, by a plan of CuPy's. CuPy keeps few of them, and a graph needs the memory that its plans own."""
-    result = transform(*operands, axis=axis)
-    keep(node.plan for _, node in cupy.fft.config.get_plan_cache())
-    return result
+def _planned(transform: Callable[..., Array], x: Array, *length: int, axis: int) -> Array:
+    """A transform by CuPy, which makes a plan for each kind and keeps those used last, for each thread.
+
+    A graph needs the memory that plans own; and to make one while a step is recorded may end the process.
+    """
+    if REPLAY.get() is not None:
+        size = x.shape[axis]
+        kind = (*(length or (size,)), TYPES[x.dtype.char], x.size // size)
+        plans = [node.plan for key, node in cupy.fft.config.get_plan_cache() if key[:3] == kind]
+        if not plans:
+            raise CaptureError(
+                f"CuPy keeps no plan for one of its Fourier transforms, of {kind[0]} elements: does the step have more "
+                f"kinds of them than cupy.fft.config.get_plan_cache_size(), or has it run in another thread?"
+            )
+        keep(plans)
+    return transform(x, *length, axis=axis)
