@@ -25,13 +25,14 @@ KEYS: list[Any] = [
     MASK, MASK[0, :, 0], (slice(None), MASK[0, :, 0]), (MASK[0, :, 0].nonzero()[0][:1], 0), (0, MASK[0]),
     (slice(None), MASK[0]), (MASK[:, :, 0], [0, 1]), (MASK[:, 0, 0], None, [1]), [True, False],
     (0, [True, False, True]), np.int64(1), np.array(1), (np.array([0, 1]), 0),
+    range(2), (slice(None), (2, 0)), (slice(None), range(0, 3, 2)), ((0, 1), (1, 2)), (slice(None), ()),
 ]  # fmt: skip
 
 
 def as_numpy(key: Any) -> Any:
     """A key in which NumPy reads lists as arrays, whatever their place."""
     if isinstance(key, tuple):
-        return tuple(as_numpy(k) for k in key)
+        return tuple(k if isinstance(k, tuple) else as_numpy(k) for k in key)
     if isinstance(key, list):
         return np.array(key, bool if key and isinstance(key[0], bool) else int)
     return key

@@ -31,9 +31,9 @@ Shape = tuple[int, ...]
 def getitem(x: T, key: Any, /) -> T:
     """``x[key]``, with NumPy's rules.
 
-    The key is an integer, a slice (also with a negative step), None (a new axis), an Ellipsis, a tensor, array or list
-    of integers or booleans, or a tuple of them. A mask of booleans must have the lengths of the axes that it indexes,
-    or length 0, which selects nothing. A single boolean makes a new axis of length 1 or 0. Raises
+    The key is an integer, a slice (also with a negative step), None (a new axis), an Ellipsis, a tensor, array or
+    sequence of integers or booleans, or a tuple of them. A mask of booleans must have the lengths of the axes that it
+    indexes, or length 0, which selects nothing. A single boolean makes a new axis of length 1 or 0. Raises
     :class:`OutOfRangeError` for an index outside its axis and :class:`AxisError` for too many indices.
 
         >>> import backburn as bb
@@ -309,7 +309,9 @@ def _items(x: Any, key: Any) -> list[tuple[int, Any]]:
 
 
 def _item(x: Any, part: Any) -> Any:
-    """One part of a key; a list or an array becomes a tensor."""
+    """One part of a key; a sequence or an array becomes a tensor."""
+    if isinstance(part, (tuple, range)):  # inside the tuple that a key of several parts is
+        part = list(part)
     if part is None or part is Ellipsis or isinstance(part, slice) or part.__class__ is int:
         return part
     tensor = part if is_tensor(part) else None
