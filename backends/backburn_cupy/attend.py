@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from backburn.backend.sequence import attended, dropped, masked_scores, transposed, weights_of
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import attend_fused
 from backburn_cupy.create import converted
 from backburn_cupy.kernels.attention import Options
 from backburn_cupy.products import product
-from backburn_cupy.reduce import is_narrow
+from backburn_cupy.reduce import widened_dtype
 
 Array = Any
 
@@ -61,8 +59,3 @@ def _weights(k: Any, query: Array, key: Array, mask: Array | None, causal: bool,
     products = product(k, query, transposed(k, key), dtype=widened_dtype(query))
     scores = masked_scores(k, products, mask, causal, scale)
     return weights_of(k, scores) if mask is not None or 0 in scores.shape else k.softmax(scores, scores.ndim - 1)
-
-
-def widened_dtype(x: Array) -> Any:
-    """The dtype of sums of 16-bit floats, float32, or that of others."""
-    return np.dtype(np.float32) if is_narrow(x) else x.dtype

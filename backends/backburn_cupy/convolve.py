@@ -1,4 +1,4 @@
-"""CuPy: convolutions, by cuDNN where it is installed, and else by products, as the contract has them.
+"""CuPy: convolutions, by cuDNN where it is installed, and else by products (:mod:`backburn_cupy.convolve_columns`).
 
 Operands that lie with their channels last are computed so, and the result lies so too.
 """
@@ -11,7 +11,8 @@ import cupy
 
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, weighted
 from backburn.backend.table import OPERATIONS
-from backburn_cupy import cudnn
+from backburn_cupy import convolve_columns, cudnn
+from backburn_cupy.kernels.columns import Windows
 
 Array = Any
 Shape = tuple[int, ...]
@@ -29,6 +30,9 @@ def conv(
     out = _by_cudnn(k, "forward", x, weight, shape, padding, stride, dilation, bias)
     if out is not None:
         return out
+    if convolve_columns.takes(k, weight.shape[2:], x, weight):
+        windows = Windows(weight.shape[2:], shape[2:], stride, padding, dilation)
+        return convolve_columns.forward(k, x, weight, bias, windows, groups)
     return OPERATIONS["conv"].body(k, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -44,6 +48,9 @@ def conv_transpose(
     out = _by_cudnn(k, "input", x, weight, shape, padding, stride, dilation, bias)
     if out is not None:
         return out
+    if convolve_columns.takes(k, weight.shape[2:], x, weight):
+        windows = Windows(weight.shape[2:], x.shape[2:], stride, padding, dilation)
+        return convolve_columns.backward(k, x, weight, bias, shape, windows, groups)
     return OPERATIONS["conv_transpose"].body(k, x, weight, bias, stride, padding, output_padding, dilation, groups)
 
 
@@ -55,6 +62,9 @@ def conv_weight_backward(
     out = _by_cudnn(k, "weight", x, grad, shape, padding, stride, dilation)
     if out is not None:
         return out
+    if convolve_columns.takes(k, size, x, grad):
+        windows = Windows(size, grad.shape[2:], stride, padding, dilation)
+        return convolve_columns.of_weight(k, x, grad, shape, windows, groups)
     return OPERATIONS["conv_weight_backward"].body(k, x, grad, size, stride, padding, dilation, groups)
 
 

@@ -20,6 +20,11 @@ def is_narrow(x: Array) -> bool:
     return bool(x.dtype.itemsize == 2 and x.dtype.kind not in "iu")
 
 
+def widened_dtype(x: Array) -> Any:
+    """The dtype of sums of 16-bit floats, float32, or that of others."""
+    return np.dtype(np.float32) if is_narrow(x) else x.dtype
+
+
 def widened(x: Array) -> Array:
     """``x`` itself, or 16-bit floats in float32."""
     return x.astype(np.float32) if is_narrow(x) else x

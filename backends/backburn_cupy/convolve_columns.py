@@ -1,0 +1,89 @@
+"""CuPy: convolutions where there is no cuDNN: windows become the columns of a matrix, which one product multiplies.
+
+A group of channels is one product of a stack. Columns of many examples would not fit into memory, so that these are
+worked on some at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import cupy
+
+from backburn_cupy.create import converted
+from backburn_cupy.kernels.columns import Windows, add_columns, columns
+from backburn_cupy.products import product
+from backburn_cupy.reduce import is_narrow, widened_dtype
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: Bytes of columns at a time.
+LIMIT = 1 << 28
+
+
+def takes(k: Any, size: Shape, *operands: Array) -> bool:
+    """Whether windows are worth columns.
+
+    Those of one element are a stack of matrices already, which the contract's own way multiplies; but in float32.
+    """
+    worth = math.prod(size) > 1 or is_narrow(operands[0])
+    return worth and k.runner is not None and all(x.size for x in operands)
+
+
+def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Windows, groups: int) -> Array:
+    """The products of the weight with all windows of ``x``, plus ``bias``."""
+    out = cupy.empty((x.shape[0], weight.shape[0], *windows.places), x.dtype)
+    by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
+    for some in _parts(x.shape, windows, x.itemsize):
+        matrix = columns(k.runner, x[some], windows)
+        made = product(k, by_group, matrix.reshape(groups, -1, matrix.shape[1]))
+        _examples_first(made, out[some])
+    return out if bias is None else cupy.add(out, _by_channel(bias, out), out=out)
+
+
+def backward(k: Any, x: Array, weight: Array, bias: Array | None, shape: Shape, windows: Windows, groups: int) -> Array:
+    """What the convolution does to gradients ``x``, of the given shape, plus ``bias``."""
+    out = cupy.empty(shape, x.dtype)
+    by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
+    wide = widened_dtype(x)
+    for some in _parts(shape, windows, wide.itemsize):
+        matrix = product(k, cupy.moveaxis(by_group, 1, 2), _channels_first(x[some], groups), dtype=wide)
+        add_columns(k.runner, matrix, windows, out[some])
+    return out if bias is None else cupy.add(out, _by_channel(bias, out), out=out)
+
+
+def of_weight(k: Any, x: Array, grad: Array, shape: Shape, windows: Windows, groups: int) -> Array:
+    """The gradient of a weight of the given shape."""
+    wide, total = widened_dtype(x), None
+    for some in _parts(x.shape, windows, x.itemsize):
+        matrix = columns(k.runner, x[some], windows)
+        by_group = cupy.moveaxis(matrix.reshape(groups, -1, matrix.shape[1]), 1, 2)
+        part = product(k, _channels_first(grad[some], groups), by_group, dtype=wide)
+        total = part if total is None else cupy.add(total, part, out=total)
+    assert total is not None
+    return converted(total, x.dtype).reshape(shape)
+
+
+def _parts(shape: Shape, windows: Windows, itemsize: int) -> Iterator[slice]:
+    """Examples of an array of this shape, so many at a time that their columns take no more than LIMIT."""
+    of_one = shape[1] * math.prod(windows.size) * math.prod(windows.places) * itemsize
+    step = max(1, LIMIT // of_one)
+    return (slice(start, start + step) for start in range(0, shape[0], step))
+
+
+def _channels_first(x: Array, groups: int) -> Array:
+    """``x`` as matrices (groups, channels of each, places of all examples)."""
+    moved = cupy.ascontiguousarray(cupy.moveaxis(x, 0, 1))
+    return moved.reshape(groups, x.shape[1] // groups, -1)
+
+
+def _examples_first(made: Array, out: Array) -> None:
+    """Write what a product has made, channel by channel, to its place in ``out``."""
+    out[...] = cupy.moveaxis(made.reshape(out.shape[1], out.shape[0], *out.shape[2:]), 0, 1)
+
+
+def _by_channel(bias: Array, out: Array) -> Array:
+    return bias.reshape(-1, *[1] * (out.ndim - 2))
