@@ -233,6 +233,21 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         getattr(bb.ones(2), "clamp" + "_")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("int", r"Did you mean 'int64'\?"),
+        ("double", r"Did you mean 'float64'\?"),
+        ("half", r"Did you mean 'float16'\?"),
+        ("torch.float32", r"Did you mean 'float32'\?"),
+        ("complex64", "There are no complex dtypes: bb.fourier"),
+    ],
+)
+def test_names_of_dtypes_of_other_libraries_are_told_in_ours(name: str, hint: str) -> None:
+    with pytest.raises(bb.errors.DTypeError, match=f"{name} is not a dtype of backburn. {hint}"):
+        bb.zeros(1, dtype=name)
+
+
 class Named(nn.Module):
     """With a name of its own that others have too, and one in the instance."""
 

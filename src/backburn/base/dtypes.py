@@ -287,6 +287,11 @@ INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *INTS, bool_, qint8)}
 
 _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
+#: Names elsewhere that are near to others here, or to none.
+_ELSEWHERE: Final = {
+    "double": "float64", "fp16": "float16", "fp32": "float32", "fp64": "float64", "half": "float16", "int": "int64",
+    "long": "int64", "short": "int16", "single": "float32", "uint": "uint64",
+}  # fmt: skip
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -320,7 +325,9 @@ def as_dtype(dtype: Any) -> DType:
         if len(numbers) == (granularity == "channel"):
             return QuantizedDType(storage, scale, mode, granularity, axis=numbers[0] if numbers else None)
     if found is None:
-        hint = hint_for(name, DTYPES)
+        hint = hint_for(_ELSEWHERE.get(name, name), DTYPES)
+        if name.startswith("complex"):
+            hint = "There are no complex dtypes: bb.fourier computes with pairs of real tensors"
         if name.removeprefix("q") in STORAGES or _MEANT.match(name):
             hint = "A scheme of quantized tensors says all of itself: qint4_symmetric_block32_float16 is one"
         raise DTypeError(f"{name} is not a dtype of backburn. {hint}")
