@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,28 @@ def test_groups_step_as_their_optimizers_alone_would() -> None:
     for (_, got), (_, reference) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
         np.testing.assert_array_equal(got.numpy(), reference.numpy())
     assert repr(whole).startswith("Groups({'0': AdamW(")
+
+
+def test_groups_walk_over_a_model_once() -> None:
+    """Though each of them changes it; and again after another has, or when there are other patterns."""
+    model, groups = start(), Groups({"x": SGD(0.1), "y": SGD(0.2)})
+    walked: list[Any] = []
+    for changes in range(4):
+        if changes == 2:
+            model["x"] = model["x"].detach().require_grad()
+        if changes == 3:
+            groups.optimizers = {"y": SGD(0.2), "*": SGD(0.1)}
+        groups.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+        walked.append(groups._places)
+        assert {id(o._places) for o in groups.optimizers.values()} == {id(walked[-1])}
+    assert [a is b for a, b in pairwise(walked)] == [True, False, False]
+    expected = start()
+    for _ in range(4):
+        found = optim.named_gradients(expected, loss(expected, bb.asarray(A), bb.asarray(B)).backward())
+        SGD(0.1).step(expected, {"x": found["x"]})
+        SGD(0.2).step(expected, {"y": found["y"]})
+    for path, x in expected.items():
+        np.testing.assert_array_equal(model[path].numpy(), x.numpy())
 
 
 def test_groups_are_saved_and_go_on() -> None:

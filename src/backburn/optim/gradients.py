@@ -1,8 +1,8 @@
 """Gradients by the paths of a model's parameters: reading, adding, scaling, measuring and clipping them.
 
-:func:`named_gradients` reads them out of what ``backward`` returned. All other functions here take dicts of them by
-path, or trees like the model such as ``bb.grad`` returns, and return dicts; they change none. (Of a model with tied
-parameters ``bb.grad`` returns parts of gradients, one for each place: ``named_gradients`` adds those.) ::
+:func:`named_gradients` reads them from the result of ``backward``. The other functions here take dicts of gradients by
+path, or trees like the model as ``bb.grad`` returns them, and return new dicts. (For tied parameters, ``bb.grad``
+returns a partial gradient for each place; ``named_gradients`` sums these.) ::
 
     total = None
     for images, labels in parts:
@@ -37,17 +37,21 @@ def is_float_tensor(value: Any) -> bool:
 
 
 def named_gradients(model: Any, gradients: Any) -> NamedGradients:
-    """The gradient of each parameter that has one, by the parameter's path (its first, if it stands in several places).
+    """The gradient of each parameter that has one, by the parameter's (first) path.
 
-    ``gradients`` is what ``backward`` returned, or a tree like the model, as ``bb.grad`` returns. The gradients are
-    tensors of the inner backend; inside a transform they are those of the tree, which it differentiates or maps.
+    ``gradients`` is the result of ``backward``, or a tree like the model, as ``bb.grad`` returns it. The gradients are
+    tensors of the inner backend; inside a transform, those of a tree keep their level.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([1.0, 2.0]).require_grad()}
         >>> named_gradients(model, (model["w"] * model["w"]).sum().backward())
         {'w': Tensor([2., 4.], dtype=float32, backend=numpy)}
     """
-    leaves = Places(model, is_float_tensor).leaves
+    return named_by_leaf(model, Places(model, is_float_tensor).leaves, gradients)
+
+
+def named_by_leaf(model: Any, leaves: list[Shared], gradients: Any) -> NamedGradients:
+    """:func:`named_gradients`, of the leaves that a walk over the model has found."""
     if is_tree(gradients):
         given = by_leaf("named_gradients", model, leaves, gradients, lower=ACTIVE.get() is None)
         return {leaves[i].path: gradient for i, gradient in sorted(given.items())}
@@ -75,9 +79,9 @@ def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
 
 
 def global_norm(gradients: Any) -> FloatTensor:
-    """The Euclidean norm of all gradients taken as one vector: a 0-d tensor, of at least float32.
+    """The Euclidean norm of all gradients as one vector: a 0-d tensor, at least float32.
 
-    It is on the backend of the first of them. Raises :class:`ArgumentError` when there are none.
+    It is on the backend of the first gradient. Raises :class:`ArgumentError` if there are none.
 
         >>> import backburn as bb
         >>> global_norm({"a": bb.asarray([3.0]), "b": bb.asarray([[4.0]])}).item()
@@ -97,11 +101,11 @@ def global_norm(gradients: Any) -> FloatTensor:
 
 
 def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, FloatTensor]:
-    """The gradients, scaled down together where their global norm is above ``max_norm``, and the norm that it was.
+    """The gradients, scaled down if their global norm is above ``max_norm``, and the original norm.
 
-    The factor is that of Pascanu, Mikolov and Bengio (2013), ``max_norm / norm``. Nothing is brought to the host. A
-    norm that is not finite makes every gradient NaN or 0; look at it with ``norm.item()`` where that may happen.
-    Raises :class:`ArgumentError` unless ``max_norm`` is positive.
+    The factor is that of Pascanu, Mikolov and Bengio (2013), ``max_norm / norm``. Nothing is copied to the host. A norm
+    that is not finite makes every gradient NaN or 0; check ``norm.item()`` if that may happen. Raises
+    :class:`ArgumentError` unless ``max_norm`` is positive.
 
         >>> import backburn as bb
         >>> clipped, norm = clip_grad_norm({"a": bb.asarray([3.0, 4.0], backend="numpy")}, 1.0)

@@ -1,4 +1,4 @@
-"""Several optimizers for one model, each for the parameters with certain paths."""
+"""Parameter groups: several optimizers for one model, each for parameters with certain paths."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from backburn.base.elsewhere import OPTIMIZERS, tell
 from backburn.base.errors import ArgumentError, hint_for
-from backburn.base.places import Places, path_matches
-from backburn.optim.gradients import is_float_tensor, named_gradients
+from backburn.base.places import Places, Shared, path_matches
+from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
 from backburn.optim.settled import Settled
 from backburn.tensor.classes import FloatTensor
@@ -19,9 +19,9 @@ T = TypeVar("T")
 class Groups(Settled):
     """Optimizers by patterns of paths: each parameter is that of the first pattern that its path matches.
 
-    A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
-    :class:`ArgumentError` for anything but an optimizer, and at a step for a pattern that matches no parameter, and for
-    a parameter that has a gradient and that no pattern matches (``"*"`` matches all).
+    A pattern has shell wildcards, or is the path of a part, such as ``"layers.0"``, and stands for all in it. Raises
+    :class:`ArgumentError` for anything but an optimizer, and at a step for a pattern that matches no parameter and for
+    a parameter with a gradient that no pattern matches (``"*"`` matches all).
 
         >>> import backburn as bb
         >>> from backburn.optim import SGD
@@ -34,11 +34,18 @@ class Groups(Settled):
     """
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
-        """Optimizers by pattern, of which the first that matches counts."""
+        """Optimizers by pattern; the first that matches is used."""
         given: object = optimizers
         if not isinstance(given, Mapping) or not given or not all(isinstance(x, Optimizer) for x in given.values()):
             raise ArgumentError('Groups: takes optimizers by pattern, such as {"*.bias": SGD(0.1), "*": Adam()}')
         self.optimizers = dict(optimizers)
+        self._places: Places | None = None
+        self._patterns: list[str] = []
+        self._chosen: dict[str, str | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied: all but the walk over the model, which is done again."""
+        return {**vars(self), "_places": None}
 
     def __repr__(self) -> str:
         return f"Groups({self.optimizers})"
@@ -50,39 +57,50 @@ class Groups(Settled):
 
     def step(self, model: Any, gradients: Any) -> None:
         """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
+        places = self._walked(model)
+        named = named_by_leaf(model, places.leaves, gradients)
         parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
-        named = named_gradients(model, gradients)
-        leaves = Places(model, is_float_tensor).leaves
-        every = [path for leaf in leaves for path in leaf.paths]
-        for pattern in parts:
-            if not any(path_matches(path, pattern) for path in every):
-                raise ArgumentError(f"step: no parameter's path matches {pattern!r}. {hint_for(pattern, every)}")
-        for leaf in leaves:
-            if leaf.path not in named:
-                continue
-            chosen = next((p for p in parts if any(path_matches(path, p) for path in leaf.paths)), None)
-            if chosen is None:
+        for path, gradient in named.items():
+            pattern = self._chosen[path]
+            if pattern is None:
                 known = ", ".join(map(repr, parts))
-                raise ArgumentError(f'step: no pattern matches the parameter {leaf.path!r}: {known}. "*" matches all')
-            parts[chosen][leaf.path] = named[leaf.path]
+                raise ArgumentError(f'step: no pattern matches the parameter {path!r}: {known}. "*" matches all')
+            parts[pattern][path] = gradient
         if not named:
             next(iter(self.optimizers.values())).step(model, gradients)  # which says what is wrong
         for pattern, part in parts.items():
             if part:
+                self.optimizers[pattern]._look_at(places)
                 self.optimizers[pattern].step(model, part)
 
+    def _walked(self, model: Any) -> Places:
+        """The leaves of ``model``, and which pattern each is of, looked for again only when something has changed."""
+        places, patterns = self._places, list(self.optimizers)
+        if places is None or places.tree is not model or patterns != self._patterns or not places.unchanged():
+            places = Places(model, is_float_tensor)
+            every = [path for leaf in places.leaves for path in leaf.paths]
+            for pattern in patterns:
+                if not any(path_matches(path, pattern) for path in every):
+                    raise ArgumentError(f"step: no parameter's path matches {pattern!r}. {hint_for(pattern, every)}")
+            self._chosen = {leaf.path: self._pattern_of(leaf) for leaf in places.leaves}
+            self._places, self._patterns = places, patterns
+        return places
+
+    def _pattern_of(self, leaf: Shared) -> str | None:
+        return next((p for p in self.optimizers if any(path_matches(path, p) for path in leaf.paths)), None)
+
     def state_dict(self) -> dict[str, FloatTensor | int]:
-        """What has to be saved to continue: that of each optimizer, under its number."""
+        """The state for saving: that of each optimizer, under its number."""
         return _joined(optimizer.state_dict() for optimizer in self.optimizers.values())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved :meth:`state_dict`; errors are those of :meth:`Optimizer.load_state_dict`."""
+        """Restore a saved :meth:`state_dict`; errors are those of :meth:`Optimizer.load_state_dict`."""
         parts = _parted(state, len(self.optimizers), "load_state_dict")
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
             optimizer.load_state_dict(part)
 
     def carried(self) -> dict[str, FloatTensor]:
-        """What a captured step carries on."""
+        """The tensors of the state, for a captured step."""
         return _joined(optimizer.carried() for optimizer in self.optimizers.values())
 
     def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:

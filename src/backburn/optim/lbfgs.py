@@ -1,4 +1,4 @@
-"""L-BFGS: steps by an approximate inverse Hessian that is never formed."""
+"""L-BFGS: a quasi-Newton method with an implicit inverse Hessian."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ LESS, FLATTER, EVALUATIONS = 1e-4, 0.9, 30
 class LBFGS(Optimizer):
     """Limited-memory BFGS: the two-loop recursion (Nocedal and Wright, "Numerical Optimization", 2006, algorithm 7.4).
 
-    Each step goes ``lr`` times the approximate Newton step that follows from the last ``history`` moves and changes of
-    the gradient; the first is at most as long as ``lr``. It is made for losses of all data, not of batches, which
-    change from step to step. Parameters of one dtype have one Hessian. ``2 * history`` tensors are kept for each
-    parameter.
+    Each step is ``lr`` times the approximate Newton step from the last ``history`` changes of parameters and gradient;
+    the first is at most as long as ``lr``. It is meant for the loss of all data, not of batches that change from step
+    to step. Parameters of one dtype have one Hessian. ``2 * history`` tensors are kept for each parameter.
 
-    ``step(model, gradients)`` goes that way without looking: near a minimum ``lr=1`` is right, far from it less may be
-    needed. ``step(model, loss)`` with a function of the model takes as many times ``lr`` as the weak conditions of
-    Wolfe allow, for which it calls the function several times: the loss falls enough, and so does its slope. They are
-    found by bisection (Lewis and Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
+    ``step(model, gradients)`` takes this step without a line search: near a minimum ``lr=1`` is right, far from it less
+    may be needed. ``step(model, loss)``, with a function of the model, searches along the line, which takes several
+    calls of the function, for a step that satisfies the weak Wolfe conditions, by bisection (Lewis and Overton,
+    "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -51,7 +50,7 @@ class LBFGS(Optimizer):
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
-        """The gradient, and the moves and changes of the gradient, the newest first."""
+        """The gradient, and the changes of parameters and gradient, the newest first."""
         n = self.history
         return ("gradient", *(f"move{i}" for i in range(n)), *(f"change{i}" for i in range(1, n)))
 
@@ -66,7 +65,7 @@ class LBFGS(Optimizer):
     def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
         """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss.
 
-        Of a function the loss before the step is returned.
+        For a function, returns the loss before the step.
         """
         if not callable(gradients):
             super().step(model, gradients)

@@ -1,4 +1,4 @@
-"""``Optimizer``: what all optimizers share, from finding the parameters to saving what is remembered about them."""
+"""``Optimizer``, the base class of optimizers: finding parameters, updating them, and keeping and saving state."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ WIDENED = 1 << 24
 
 
 class Memory:
-    """What an optimizer remembers of one parameter: the number of its steps and some primitives of ``backend``.
+    """An optimizer's state for one parameter: the number of its steps and some primitives of ``backend``.
 
-    The primitives come in the order of the optimizer's ``remembers``. They are ``owned`` when nobody else has seen
-    them, so that their memory may be used up by the next step.
+    The primitives come in the order of the optimizer's ``remembers``. They are ``owned`` if nobody else refers to them,
+    so that the next step may reuse their memory.
     """
 
     __slots__ = ("backend", "owned", "step", "values")
@@ -52,13 +52,13 @@ class Memory:
         self.owned = owned
 
     def count(self, steps: int) -> int:
-        """Count so many more steps: their number now."""
+        """Add to the number of steps, and return it."""
         self.step += steps
         return self.step
 
 
 class Part(NamedTuple):
-    """A parameter that a step replaces: the backend that computes it, its gradient there, and what is remembered."""
+    """A parameter to update: the backend that computes it, its gradient there, and its state."""
 
     leaf: Shared
     k: Any
@@ -67,13 +67,13 @@ class Part(NamedTuple):
 
 
 class Optimizer(Settled):
-    """The base of all optimizers: parameters are found by walking over the model, their state is kept by path.
+    """The base class of optimizers: parameters are found by walking over the model, and their state is kept by path.
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
     backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
 
-    Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are checked then as they are at
-    first; those that decide what is remembered stay. A subclass sets all of its attributes in ``__init__``.
+    Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are validated; those that
+    determine the kept state are fixed. A subclass sets all of its attributes in ``__init__``.
     """
 
     #: The names of the tensors that are remembered for each parameter.
@@ -88,7 +88,7 @@ class Optimizer(Settled):
     _is_operation = False
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Refuse a model or its parameters in the place of ``lr``: an optimizer is given them at each step."""
+        """Raise for a model or parameters in place of ``lr``: an optimizer gets them at each step."""
         if args and ("lr" in options or isinstance(args[0], _TREES) or hasattr(args[0], "parameters")):
             name = cls.__name__
             raise ArgumentError(f"{name}: takes no parameters, and lr comes first: {name}(0.01).step(model, gradients)")
@@ -104,7 +104,7 @@ class Optimizer(Settled):
         self._foreign = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an option, if its value is one, or anything else that is there."""
+        """Set an option to a valid value, or another existing attribute."""
         if "_settled" not in vars(self) or name.startswith("_"):
             super().__setattr__(name, self._checked(name, value))
             return
@@ -131,23 +131,23 @@ class Optimizer(Settled):
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The new values of parameters of one dtype, then, list for list, of what is remembered of them.
+        """The new values of parameters of one dtype, then, list for list, of their state.
 
         ``step`` is the number of their step, if the optimizer corrects by it; with ``donate`` what is ``remembered``
         may be used up.
         """
 
     def step(self, model: Any, gradients: Any) -> None:
-        """Replace each parameter of ``model`` that has a gradient by its new value.
+        """Update each parameter of ``model`` that has a gradient.
 
         ``gradients`` is what ``backward`` returned, a dict from paths to tensors, or a tree like the model, as
-        ``bb.grad(f)(model)`` returns. A parameter in several places is replaced once, by the same new tensor in all
-        of them; gradients for several of its places are added, unless they are one tensor. Parameters without a
-        gradient, frozen ones among them, are left alone. The new parameters are leaves that require gradients where
-        the old ones were.
+        ``bb.grad(f)(model)`` returns. A shared parameter is updated once, and replaced by the same new tensor
+        everywhere; gradients under several of its paths are summed, unless they are the same tensor. Parameters without
+        a gradient, such as frozen ones, are unchanged. The new parameters are leaves that require gradients as the old
+        ones did.
 
-        Raises :class:`GraphError` when no parameter has a gradient, :class:`ArgumentError` for the path of no
-        parameter, and the fitting error for a gradient of another shape, dtype or backend; nothing is changed then.
+        Raises :class:`GraphError` if no parameter has a gradient, :class:`ArgumentError` for an unknown path, and the
+        corresponding error for a gradient of another shape, dtype or backend; then nothing is changed.
         """
         leaves = self._leaves(model)
         active = ACTIVE.get()
@@ -197,7 +197,7 @@ class Optimizer(Settled):
         self._count_one(self, recording)
 
     def count(self, steps: int) -> int:
-        """Count so many more steps: their number now."""
+        """Add to the number of steps, and return it."""
         self.steps += steps
         return self.steps
 
@@ -283,14 +283,21 @@ class Optimizer(Settled):
         """The float tensors of ``model``; it is walked over again only when something in it has changed."""
         places = self._places
         if places is None or places.tree is not model or not places.unchanged():
-            places = self._places = Places(model, is_float_tensor)
-            if self._foreign:
-                self._check_paths(places)
-            self._check_dtypes(places)
+            places = Places(model, is_float_tensor)
+            self._look_at(places)
         return places.leaves
 
+    def _look_at(self, places: Places) -> None:
+        """Take the parameters from a walk over their model."""
+        if places is self._places:
+            return
+        self._places = places
+        if self._foreign:
+            self._check_paths(places)
+        self._check_dtypes(places)
+
     def _check_paths(self, places: Places) -> None:
-        """Refuse a model that is not the one whose state was loaded."""
+        """Raise for a model other than the one whose state was loaded."""
         known = {path for leaf in places.leaves for path in leaf.paths}
         if unknown := [path for path in self._memories if path not in known]:
             self._places = None
@@ -301,7 +308,7 @@ class Optimizer(Settled):
         self._foreign = False
 
     def _check_dtypes(self, places: Places) -> None:
-        """Refuse a model that has become, or has been loaded as, one of another dtype."""
+        """Raise for a model whose dtype has changed."""
         remembered = [(leaf, self._memories[leaf.path]) for leaf in places.leaves if leaf.path in self._memories]
         for leaf, memory in remembered:
             for value in memory.values:
@@ -313,7 +320,7 @@ class Optimizer(Settled):
                     )
 
     def _memory(self, leaf: Shared, k: AnyBackend) -> Memory:
-        """What is remembered of a parameter, on the backend where it is updated."""
+        """The state of a parameter, on the backend where it is updated."""
         memory = self._memories.get(leaf.path)
         x = leaf.value
         if memory is None:
@@ -335,9 +342,9 @@ class Optimizer(Settled):
     # ---- state ----
 
     def state_dict(self) -> dict[str, FloatTensor | int]:
-        """What has to be saved to continue: tensors ``"<path>.<name>"``, ``"<path>.step"``, and ``"steps"`` of all.
+        """The state for saving: tensors ``"<path>.<name>"``, ``"<path>.step"``, and the total ``"steps"``.
 
-        It is a snapshot and stays one while the optimizer goes on. Hyperparameters are not part of it.
+        It is a snapshot that later steps do not change. Hyperparameters are not part of it.
         """
         state: dict[str, FloatTensor | int] = {"steps": self.steps}
         for path, memory in self._memories.items():
@@ -348,7 +355,7 @@ class Optimizer(Settled):
         return state
 
     def carried(self) -> dict[str, FloatTensor]:
-        """The tensors that are remembered, ``"<path>.<name>"``, where they are: what a captured step carries on."""
+        """The tensors of the state, ``"<path>.<name>"``, for a captured step."""
         return {
             f"{path}.{name}": FloatTensor(value, memory.backend, memory.backend.dtype(value))
             for path, memory in self._memories.items()
@@ -362,14 +369,14 @@ class Optimizer(Settled):
             memory.owned = owned
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled and copied: all but the walk over the model, which is done again."""
+        """The state for pickling and copying, without the cached walk over the model."""
         return {**vars(self), "_places": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved :meth:`state_dict`, also from one of NumPy arrays, as files have them.
+        """Restore a saved :meth:`state_dict`; its values may also be NumPy arrays.
 
-        Raises :class:`ArgumentError` for names that this optimizer does not remember or that are missing, and
-        :class:`DTypeError` for values of another kind; nothing is changed then.
+        Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another kind;
+        then nothing is changed.
         """
         given: object = state
         if not isinstance(given, Mapping):

@@ -1,7 +1,7 @@
-"""Learning rates as functions of the number of steps done, to be given to an optimizer as ``lr``.
+"""Learning-rate schedules: functions of the number of steps done, passed to an optimizer as ``lr``.
 
-A schedule is a value: it is called with a number of steps, and keeps nothing. The optimizer counts, and its count is
-saved with its state. A function of your own does as well. ::
+A schedule has no state: it is called with a number of steps, which the optimizer counts and saves. Any function will
+do. ::
 
     optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
 """
@@ -18,9 +18,9 @@ __all__ = ["Schedule", "Linear", "Cosine", "Exponential", "Step", "OneCycle", "W
 
 
 class Schedule:
-    """The base of the schedules here, which checks what they are made of.
+    """The base class of schedules, which validates their options.
 
-    Raises :class:`ArgumentError` for rates that are negative and numbers of steps that are not positive integers.
+    Raises :class:`ArgumentError` for negative rates and numbers of steps that are not positive integers.
     """
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """From ``start`` to ``end`` in ``steps`` equal parts; ``end`` from then on.
+    """From ``start`` to ``end`` in ``steps`` equal steps, and constant after that.
 
     >>> rate = Linear(1.0, 0.0, steps=4)
     >>> [rate(n) for n in (0, 1, 4, 9)]
@@ -78,7 +78,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """``rate * factor ** (n / every)`` after ``n`` steps: times ``factor`` in every so many steps, little by little.
+    """``rate * factor ** (n / every)`` after ``n`` steps: smooth exponential decay.
 
     >>> rate = Exponential(1.0, 0.5, every=10)
     >>> [rate(n) for n in (0, 10, 20)]
@@ -96,7 +96,7 @@ class Exponential(Schedule):
 
 @dataclass(frozen=True)
 class Step(Schedule):
-    """``rate * factor ** (n // every)`` after ``n`` steps: times ``factor`` after every so many steps, at once.
+    """``rate * factor ** (n // every)`` after ``n`` steps: decay by ``factor`` every ``every`` steps.
 
     >>> rate = Step(1.0, 0.5, every=10)
     >>> [rate(n) for n in (0, 9, 10, 25)]
@@ -141,9 +141,9 @@ class OneCycle(Schedule):
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A rise in ``steps`` equal parts to the first rate of ``after``, which then begins: a schedule, or one rate.
+    """A linear rise in ``steps`` steps to the first rate of ``after``, a schedule or a constant rate, which follows.
 
-    The first step has the rate of one part, not 0.
+    The rate of the first step is not 0 but one increment.
 
     >>> rate = Warmup(4, Cosine(1.0, steps=10))
     >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]

@@ -1,4 +1,4 @@
-"""Objects that get no attribute once they are made: what would set one that is not there is told."""
+"""Objects whose set of attributes is fixed after construction: setting an unknown one raises an error with a hint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backburn.base.replay import Carrier
 
 
 class _Settling(ABCMeta):
-    """The type of such classes: their objects are settled when ``__init__`` has ended, that of a subclass too."""
+    """The metaclass: objects are sealed when ``__init__``, also that of a subclass, has returned."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         made = super().__call__(*args, **options)
@@ -26,10 +26,10 @@ class _Settling(ABCMeta):
 
 
 class Settled(Carrier, metaclass=_Settling):
-    """A carrier with the public attributes that ``__init__`` and its class have given it, and no others."""
+    """A carrier whose public attributes are those set by its class and ``__init__``, and no others."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; after ``__init__`` only one that is there, or whose name begins with an underscore."""
+        """Set an attribute; after ``__init__`` only an existing one, or one whose name begins with an underscore."""
         if "_settled" in vars(self) and not name.startswith("_") and not hasattr(self, name):
             known = [known for known in vars(self) if not known.startswith("_")]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. {hint_for(name, known)}")
