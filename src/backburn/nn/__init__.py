@@ -1,4 +1,4 @@
-"""Models: modules, layers, and the first values of their parameters.
+"""Neural networks: modules, layers, and the initialization of their parameters.
 
     model = Sequential(Linear(64, 128), ReLU(), Dropout(0.2), Linear(128, 10))
 

@@ -95,12 +95,12 @@ class Softmax(Module):
         self.axis = axis
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The shares, which add up to 1 along the axis."""
+        """The softmax, which sums to 1 along the axis."""
         return functional.softmax(x, axis=self.axis)
 
 
 class ReLU6(Module):
-    """``x`` from 0 to 6."""
+    """``x`` clamped to the range from 0 to 6."""
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
@@ -110,8 +110,8 @@ class ReLU6(Module):
 class PReLU(Module):
     """``x`` above 0, else ``slope * x`` with a learnt ``slope``: one for all elements, or one for each of ``channels``.
 
-    The channels are axis 1, as in convolutions. After He et al. (2015). Raises :class:`ShapeError` where ``x`` has
-    another number of them.
+    The channels are axis 1, as in convolutions. After He et al. (2015). Raises :class:`ShapeError` for another number
+    of channels.
 
     >>> import backburn as bb
     >>> PReLU()(bb.asarray([-2.0, 2.0])).tolist()
@@ -147,7 +147,7 @@ class CELU(Module):
 
 
 class SELU(Module):
-    """ELU with the constants for which layers normalize themselves (Klambauer et al. 2017)."""
+    """ELU with the constants of self-normalizing networks (Klambauer et al. 2017)."""
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""
@@ -207,7 +207,7 @@ class Hardswish(Module):
 
 
 class Hardtanh(Module):
-    """``x`` from ``low`` to ``high``."""
+    """``x`` clamped to the range from ``low`` to ``high``."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0) -> None:
         self.low = low
@@ -230,7 +230,7 @@ class Hardshrink(Module):
 
 
 class Softshrink(Module):
-    """``x`` moved towards 0 by ``threshold``, not beyond."""
+    """``x`` moved towards 0 by ``threshold``, at most to 0."""
 
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = threshold
@@ -272,7 +272,7 @@ class GLU(Module):
 
 
 class LogSoftmax(Module):
-    """The logarithm of :class:`Softmax` along ``axis``, of large numbers too."""
+    """The logarithm of :class:`Softmax` along ``axis``, without overflow."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis

@@ -1,4 +1,4 @@
-"""Attention, and what goes with it: rotary embeddings of positions, and a cache of keys and values."""
+"""Multi-head attention, rotary position embeddings, and a key-value cache."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from backburn.tensor.options import bounded, flags
 
 
 class RotaryEmbedding(Module):
-    """Each vector turned by angles that grow with its position; see :func:`functional.rotary`.
+    """Each vector rotated by angles proportional to its position; see :func:`functional.rotary`.
 
-    It has no parameters. ``MultiHeadAttention(size, heads, rotary=RotaryEmbedding())`` turns queries and keys. Raises
+    It has no parameters. ``MultiHeadAttention(size, heads, rotary=RotaryEmbedding())`` rotates queries and keys. Raises
     :class:`ArgumentError` for a ``base`` that is not above 0.
 
     >>> import backburn as bb
@@ -34,17 +34,17 @@ class RotaryEmbedding(Module):
         self.interleaved = interleaved
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> FloatTensor:
-        """The turned vectors, of the shape of ``x`` (..., steps, size)."""
+        """The rotated vectors, of the shape of ``x`` (..., steps, size)."""
         return functional.rotary(x, positions, base=self.base, interleaved=self.interleaved)
 
 
 @dataclass(eq=False)
 class KeyValueCache:
-    """Keys and values of the steps that attention has seen, for generating a sequence step by step.
+    """The keys and values of earlier steps, for generating a sequence step by step.
 
-    Begin with an empty one for each layer, and hand it to every call, with the new steps alone; inside
-    ``bb.no_grad()`` where there is nothing to be trained. The tensors (..., heads, steps, size / heads) may be
-    replaced, such as by those of other beams.
+    Begin with an empty cache for each layer, and pass it to every call together with the new steps only; use
+    ``bb.no_grad()`` for inference. The tensors (..., heads, steps, size / heads) may be replaced, for example in beam
+    search.
 
     >>> import backburn as bb
     >>> attention, cache = MultiHeadAttention(8, 2), KeyValueCache()
@@ -63,23 +63,23 @@ class KeyValueCache:
         return 0 if self.key is None else self.key.shape[-2]
 
     def followed_by(self, key: Any, value: Any) -> tuple[Any, Any]:
-        """The keys and values of all steps, with those of new ones at the end; the cache stays as it is."""
+        """The keys and values of all steps, with those of the new steps appended; the cache is unchanged."""
         if self.key is None or self.value is None:
             return key, value
         return shape.concat([self.key, key], axis=-2), shape.concat([self.value, value], axis=-2)
 
 
 class MultiHeadAttention(Module):
-    """Attention in ``heads`` parts of the ``size`` features, between linear layers.
+    """Multi-head attention: attention in ``heads`` parts of the ``size`` features, between linear layers.
 
-    Called with queries (..., queries, size), and with keys and values (..., keys, size) or none, which stands for the
+    Called with queries (..., queries, size) and optional keys and values (..., keys, size), which default to the
     queries; returns (..., queries, size). ``mask`` and ``causal`` are those of
-    :func:`functional.scaled_dot_product_attention`, the mask broadcasting to (..., heads, queries, keys). ``dropout``
+    :func:`functional.scaled_dot_product_attention`; the mask broadcasts to (..., heads, queries, keys). ``dropout``
     drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
 
-    With fewer ``kv_heads``, each head of keys and values serves ``heads / kv_heads`` neighbouring ones of the queries
-    (Ainslie et al., GQA, 2023). ``rotary``, a :class:`RotaryEmbedding`, turns queries and keys by their positions. With
-    a ``cache``, the queries attend to the steps in it too, and are added to it.
+    With fewer ``kv_heads``, each head of keys and values is shared by ``heads / kv_heads`` query heads (Ainslie et al.,
+    GQA, 2023). ``rotary``, a :class:`RotaryEmbedding`, rotates queries and keys by their positions. With a ``cache``,
+    the queries also attend to the steps in it, and the new keys and values are appended to it.
 
     Raises :class:`ArgumentError` unless ``heads`` divides ``size`` and ``kv_heads`` divides ``heads``, and for a
     ``bias`` that is not a boolean; when called :class:`ShapeError` for inputs that do not fit.
@@ -132,7 +132,7 @@ class MultiHeadAttention(Module):
         causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> FloatTensor:
-        """What each query takes of the values."""
+        """The attention output for each query."""
         if cache is not None and not isinstance(cache, KeyValueCache):
             raise ArgumentError(f"MultiHeadAttention: cache is a KeyValueCache() or None, not {cache!r}")
         if cache is not None and not (key is None and value is None):
@@ -173,7 +173,7 @@ def _positions(x: Any, before: int) -> Tensor | None:
 
 
 def _until(q: Any, before: int, mask: Tensor | None) -> Tensor | None:
-    """A causal mask for queries of which the first comes after ``before`` keys, within ``mask``."""
+    """``mask`` combined with a causal mask for queries that follow ``before`` keys."""
     steps = q.shape[-2]
     if steps == 1:
         return mask  # it sees all keys

@@ -1,4 +1,4 @@
-"""Layers as functions that are compositions of tensor functions; they are public in :mod:`backburn.nn.functional`."""
+"""Layers as compositions of tensor functions; they are public in :mod:`backburn.nn.functional`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
-    """Dropout for SELU: what is dropped saturates, and a map after that restores mean 0 and variance 1.
+    """Dropout for SELU: dropped elements saturate, then an affine map restores mean 0 and variance 1.
 
-    Each element is ``-1.7581`` (what SELU tends to) with probability ``p``; ``x`` itself unless ``training``, and 0
-    with ``p=1``. The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError`
-    unless ``0 <= p <= 1``. After Klambauer et al., Self-normalizing neural networks, 2017.
+    Each element is ``-1.7581`` (the limit of SELU) with probability ``p``; ``x`` itself unless ``training``, and 0 with
+    ``p=1``. The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless
+    ``0 <= p <= 1``. After Klambauer et al., Self-normalizing neural networks, 2017.
 
     >>> import backburn as bb
     >>> alpha_dropout(bb.asarray([1.0, 2.0]), 0.5, training=False).tolist()
@@ -76,10 +76,10 @@ def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: A
 def local_response_norm(
     x: Tensor, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> FloatTensor:
-    """Each element over ``(k + alpha * mean)**beta``, with the mean of squares of ``size`` channels around its own.
+    """Each element divided by ``(k + alpha * mean)**beta``, with the mean square of ``size`` neighbouring channels.
 
     ``x`` is (examples, channels, ...); beyond the first and the last channel there are zeros, which count. Raises
-    :class:`ShapeError` for less than two axes. After Krizhevsky, Sutskever and Hinton (2012), where ``alpha``
+    :class:`ShapeError` for fewer than two axes. After Krizhevsky, Sutskever and Hinton (2012), where ``alpha``
     multiplies the sum.
 
     >>> import backburn as bb
@@ -101,7 +101,7 @@ def local_response_norm(
 
 
 def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) -> FloatTensor:
-    """The norm of order ``ord`` of each window, ``sum(abs(x)**ord)**(1 / ord)``; where that is 0 so is its gradient.
+    """The norm of order ``ord`` of each window, ``sum(abs(x)**ord)**(1 / ord)``; where it is 0, so is the gradient.
 
     ``x`` is ``(examples, channels, *spatial)``; ``size`` and ``stride`` (by default the size) are a number, or one for
     each spatial axis. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window fits.
@@ -131,12 +131,12 @@ def embedding_bag(
     per_sample_weights: Tensor | None = None,
     padding_idx: int | None = None,
 ) -> FloatTensor:
-    """The mean, the sum or the largest elements of the rows of ``weight`` that each bag of integers names.
+    """The mean, sum or maximum of the rows of ``weight`` that each bag of indices selects.
 
-    ``ids`` (..., bag) and a ``weight`` (rows, size) give (..., size). Places with ``padding_idx`` count for nothing, so
-    that bags may be of several lengths; a bag with nothing else gives 0. ``mode`` is ``"mean"``, ``"sum"`` (of which
-    alone there are ``per_sample_weights``, of the shape of ``ids``) or ``"max"``. Raises what :func:`embedding`
-    does, and :class:`ArgumentError` and :class:`ShapeError` for these options.
+    ``ids`` (..., bag) and a ``weight`` (rows, size) give (..., size). Entries equal to ``padding_idx`` are ignored, so
+    that bags may differ in length; a bag with nothing else gives 0. ``mode`` is ``"mean"``, ``"sum"`` (which alone
+    takes ``per_sample_weights``, of the shape of ``ids``) or ``"max"``. Raises the errors of :func:`embedding`, and
+    :class:`ArgumentError` and :class:`ShapeError` for invalid options.
 
     >>> import backburn as bb
     >>> weight = bb.asarray([[0.0, 0.0], [1.0, 2.0], [3.0, 6.0]])
@@ -178,13 +178,13 @@ def _pooled(rows: Any, present: Any, mode: str) -> Any:
 def rotary(
     x: Tensor, positions: Tensor | None = None, *, base: float = 10000.0, interleaved: bool = True
 ) -> FloatTensor:
-    """Each vector turned by angles that grow with its position, so that products tell how far two are apart.
+    """Rotary position embedding: each vector rotated by angles proportional to its position.
 
-    ``x`` (..., steps, size) has vectors of even ``size``; pair ``i`` of their features turns by
-    ``position * base ** (-2 * i / size)``. Pairs are neighbours, or with ``interleaved=False`` one feature of the first
-    half and one of the second, as weights trained by GPT-NeoX's code have it. ``positions`` (numbers that broadcast to
-    (..., steps)) are 0, 1, ... by default. 16-bit floats turn in float32. Raises :class:`ShapeError` for an odd size
-    and for positions that do not fit. After Su et al., RoFormer, 2021.
+    ``x`` (..., steps, size) has vectors of even ``size``; pair ``i`` of their features is rotated by ``position * base
+    ** (-2 * i / size)``. Pairs are adjacent features, or with ``interleaved=False`` one of the first half and one of
+    the second, as in GPT-NeoX. ``positions`` (numbers that broadcast to (..., steps)) are 0, 1, ... by default. 16-bit
+    floats are computed in float32. Raises :class:`ShapeError` for an odd size and for positions that do not fit. After
+    Su et al., RoFormer, 2021.
 
     >>> import backburn as bb
     >>> x = bb.asarray([[1.0, 0.0], [1.0, 0.0]])

@@ -1,4 +1,4 @@
-"""Modules that hold modules by number."""
+"""Containers of modules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ R = TypeVar("R", covariant=True, default=FloatTensor)
 
 
 class ModuleList(Module):
-    """Modules in a row; their parameters have the paths ``"0.weight"``, ``"1.weight"``, ...
+    """A list of modules; their parameters have the paths ``"0.weight"``, ``"1.weight"``, ...
 
-    A plain Python list in an attribute does as well. Raises :class:`ArgumentError` for anything but a module.
+    A plain Python list in an attribute works as well. Raises :class:`ArgumentError` for anything but a module.
 
     >>> from backburn.nn import Linear
     >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
@@ -51,7 +51,7 @@ class ModuleList(Module):
     @overload
     def __getitem__(self, index: slice) -> ModuleList: ...
     def __getitem__(self, index: int | slice) -> Module:
-        """One module, or for a slice a row of the same modules."""
+        """One module, or for a slice a list of the same modules."""
         if isinstance(index, slice):
             return self._row(self._items[index])
         try:
@@ -79,10 +79,10 @@ class _Last(Protocol[R]):
 
 
 class Sequential(ModuleList, Generic[R]):
-    """Modules one after the other: each gets what the one before returned.
+    """Modules applied one after the other: each gets the result of the one before.
 
-    For type checkers a call returns what the last module does; ``Sequential[T]`` is a row whose calls return ``T``, and
-    ``Sequential`` alone one that returns float tensors. A slice, ``model[:2]``, is one of the same modules.
+    For type checkers, a call returns what the last module returns: ``T`` for ``Sequential[T]``, a float tensor for
+    plain ``Sequential``. A slice, ``model[:2]``, is a ``Sequential`` of the same modules.
 
     >>> import backburn as bb
     >>> from backburn.nn import Flatten, Linear, ReLU
@@ -110,7 +110,7 @@ class Sequential(ModuleList, Generic[R]):
         return Sequential(*modules)
 
     def forward(self, x: Any) -> R:
-        """What the last module returns; ``x`` itself when there is none."""
+        """The result of the last module; ``x`` itself if there are no modules."""
         for module in self._items:
             x = module(x)
         return x

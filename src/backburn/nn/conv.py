@@ -1,4 +1,4 @@
-"""Layers that convolve."""
+"""Convolutional layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backburn.tensor.window_options import Padding, Sizes, each
 
 
 class Convolution(Module):
-    """What all convolutions share: weights, options, and inputs of one rank."""
+    """The base class of convolutions: weights, options, and the rank of inputs."""
 
     RANK: ClassVar[int]
     TRANSPOSED: ClassVar[bool] = False
@@ -70,10 +70,10 @@ class Convolution(Module):
 class Conv1d(Convolution):
     """A convolution over one axis of an input (examples, inputs, places); see :func:`functional.conv`.
 
-    ``weight`` has the shape (outputs, inputs / groups, size) and ``bias`` (outputs,); both begin uniform between
-    plus and minus ``1 / sqrt(inputs / groups * size)``. ``padding`` is a number, a pair for each axis, ``"same"`` or
-    ``"valid"``. Raises :class:`ArgumentError` for sizes and options out of range, and when called :class:`ShapeError`
-    for an input that does not fit.
+    ``weight`` has the shape (outputs, inputs / groups, size) and ``bias`` (outputs,); both are initialized uniformly
+    between plus and minus ``1 / sqrt(inputs / groups * size)``. ``padding`` is a number, a pair for each axis,
+    ``"same"`` or ``"valid"``. Raises :class:`ArgumentError` for sizes and options out of range, and when called
+    :class:`ShapeError` for an input that does not fit.
 
     >>> import backburn as bb
     >>> Conv1d(2, 3, 4, padding="same")(bb.zeros((1, 2, 10))).shape
@@ -141,8 +141,8 @@ class _Transposed(Convolution):
 class ConvTranspose1d(_Transposed):
     """A transposed convolution over one axis of an input (examples, inputs, places).
 
-    ``weight`` has the shape (inputs, outputs / groups, size), ``output_padding`` lengthens the result;
-    see :func:`functional.conv_transpose`. First values and errors are as in :class:`Conv1d`.
+    ``weight`` has the shape (inputs, outputs / groups, size), ``output_padding`` lengthens the result; see
+    :func:`functional.conv_transpose`. Initialization and errors are as in :class:`Conv1d`.
 
     >>> import backburn as bb
     >>> ConvTranspose1d(3, 2, 4, stride=2, padding=1)(bb.zeros((1, 3, 5))).shape

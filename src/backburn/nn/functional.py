@@ -1,6 +1,6 @@
-"""Layers as functions: what they compute, with all parameters as arguments.
+"""Layers as functions, with all parameters as arguments.
 
-Activation functions, normalizations and losses are those of the tensor floor, under one roof.
+Activation functions, normalizations and losses are those of :mod:`backburn.tensor`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:
-    """Each element 0 with probability ``p`` and divided by ``1 - p`` otherwise; ``x`` itself unless ``training``.
+    """Each element set to 0 with probability ``p``, else divided by ``1 - p``; ``x`` itself unless ``training``.
 
     The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless
     ``0 <= p <= 1``.
@@ -152,7 +152,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = N
 
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:
-    """All axes from ``start`` on as one. Raises :class:`AxisError` when there is no axis ``start``.
+    """All axes from ``start`` on merged into one. Raises :class:`AxisError` if there is no axis ``start``.
 
     >>> import backburn as bb
     >>> flatten(bb.asarray([[[1, 2], [3, 4]]])).shape

@@ -1,9 +1,9 @@
-"""First values of parameters.
+"""Initialization of parameters.
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
-drawn from the default generator (or ``generator``). Weights of layers that multiply have the shape ``(inputs,
-outputs)``; with more axes they are kernels of shape ``(outputs, inputs, *window)``. A parameter is given another value
-by ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
+drawn from the default generator (or ``generator``). Weights of linear layers have the shape ``(inputs, outputs)``; with
+more axes they are convolution kernels of shape ``(outputs, inputs, *window)``. ``layer.weight =
+nn.parameter(init.orthogonal(layer.weight.shape))`` initializes a parameter anew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 def fans(shape: Shape) -> tuple[int, int]:
-    """How many inputs an output of a layer has, and how many outputs an input.
+    """The number of inputs per output of a layer (fan-in), and of outputs per input (fan-out).
 
     Raises :class:`ArgumentError` for fewer than two axes.
 
@@ -43,17 +43,17 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 
 def zeros(shape: Shape, **options: Any) -> FloatTensor:
-    """0 everywhere; options are ``dtype`` and ``backend``."""
+    """A tensor of zeros; options are ``dtype`` and ``backend``."""
     return _float(create.zeros(shape, **options))
 
 
 def ones(shape: Shape, **options: Any) -> FloatTensor:
-    """1 everywhere; options are ``dtype`` and ``backend``."""
+    """A tensor of ones; options are ``dtype`` and ``backend``."""
     return _float(create.ones(shape, **options))
 
 
 def constant(shape: Shape, value: float, **options: Any) -> FloatTensor:
-    """``value`` everywhere; options are ``dtype`` and ``backend``."""
+    """A tensor filled with ``value``; options are ``dtype`` and ``backend``."""
     return _float(create.full(shape, float(number("constant", "value", value)), **options))
 
 
@@ -69,9 +69,10 @@ def normal(shape: Shape, std: float = 1.0, **options: Any) -> FloatTensor:
 
 
 def trunc_normal(shape: Shape, std: float = 1.0, bound: float = 2.0, **options: Any) -> FloatTensor:
-    """Normal with mean 0 and standard deviation ``std``, of which only what is within ``bound * std`` is drawn.
+    """Normal with mean 0 and standard deviation ``std``, truncated to ``[-bound * std, bound * std]``.
 
-    Raises :class:`ArgumentError` for a negative ``std`` and for a ``bound`` that is not positive.
+    The standard deviation is that before truncation. Raises :class:`ArgumentError` for a negative ``std`` and for a
+    ``bound`` that is not positive.
 
     >>> bool(abs(trunc_normal((1000,), std=0.5).numpy()).max() <= 1.0)
     True
@@ -107,10 +108,10 @@ def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTenso
 
 
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
-    """A random matrix whose rows, or columns if there are fewer of them, are orthogonal and of length ``gain``.
+    """A random matrix whose rows (or columns, if there are fewer) are orthogonal and have length ``gain``.
 
-    Kernels are taken as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes.
-    After Saxe, McClelland and Ganguli (2014).
+    Kernels count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After
+    Saxe, McClelland and Ganguli (2014).
 
     >>> import backburn as bb
     >>> w = orthogonal((2, 3), dtype="float64")

@@ -1,4 +1,4 @@
-"""Layers that multiply or look up."""
+"""Linear and embedding layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Linear(Module):
     """``x @ weight + bias``, for a ``weight`` of shape (inputs, outputs) and a ``bias`` of shape (outputs,).
 
     The input's last axis has the length ``inputs``, the result's ``outputs``; leading axes are kept. Weight and bias
-    begin uniform between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``.
+    are initialized uniformly between ``-1 / sqrt(inputs)`` and ``1 / sqrt(inputs)``.
 
     >>> import backburn as bb
     >>> layer = Linear(3, 2)
@@ -48,7 +48,8 @@ class Bilinear(Module):
     """The sum of ``x[i] * y[j] * weight[i, j]``, plus ``bias``, of vectors ``x`` and ``y``.
 
     Called with ``x`` (..., first) and ``y`` (..., second); returns (..., outputs). ``weight`` has the shape (first,
-    second, outputs), ``bias`` (outputs,), and both begin uniform between ``-1 / sqrt(first)`` and ``1 / sqrt(first)``.
+    second, outputs), ``bias`` (outputs,); both are initialized uniformly between ``-1 / sqrt(first)`` and ``1 /
+    sqrt(first)``.
 
     >>> import backburn as bb
     >>> Bilinear(3, 4, 2)(bb.ones((5, 3)), bb.ones((5, 4))).shape
@@ -71,10 +72,10 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """A table of ``count`` vectors of length ``size``, looked up by integers of any shape.
+    """A table of ``count`` vectors of length ``size``, looked up by indices of any shape.
 
-    ``weight`` has the shape (count, size) and begins normal with variance 1, or 0 in the row ``padding_idx``, which
-    gets no gradient. Integers out of range raise :class:`OutOfRangeError`.
+    ``weight`` has the shape (count, size) and is initialized with the standard normal distribution, and with 0 in the
+    row ``padding_idx``, which gets no gradient. Raises :class:`OutOfRangeError` for indices out of range.
 
     >>> import backburn as bb
     >>> Embedding(10, 4)(bb.asarray([[1, 2, 9]])).shape
@@ -87,16 +88,16 @@ class Embedding(Module):
         self.weight, self.padding_idx = _table("Embedding", count, size, padding_idx)
 
     def forward(self, ids: Tensor) -> FloatTensor:
-        """The vectors, of the shape of ``ids`` and an axis of ``size`` more."""
+        """The vectors, of shape ``(*ids.shape, size)``."""
         return functional.embedding(ids, self.weight, self.padding_idx)
 
 
 class EmbeddingBag(Module):
-    """The mean, the sum or the largest elements of the vectors that each bag of integers names.
+    """The mean, sum or maximum of the vectors that each bag of indices selects.
 
-    Called with integers (..., bag); returns (..., size). ``mode`` is ``"mean"``, ``"sum"`` or ``"max"``; with ``"sum"``
-    the integers may have ``per_sample_weights``. Bags of several lengths end in ``padding_idx``, which counts for
-    nothing. ``weight`` is that of :class:`Embedding`; see :func:`functional.embedding_bag`.
+    Called with indices (..., bag); returns (..., size). ``mode`` is ``"mean"``, ``"sum"`` or ``"max"``; with ``"sum"``
+    there may be ``per_sample_weights``. Shorter bags are padded with ``padding_idx``, which is ignored. ``weight`` is
+    that of :class:`Embedding`; see :func:`functional.embedding_bag`.
 
     >>> import backburn as bb
     >>> EmbeddingBag(10, 4, padding_idx=0)(bb.asarray([[1, 2, 9], [3, 0, 0]])).shape
@@ -117,7 +118,7 @@ class EmbeddingBag(Module):
 
 
 def _table(layer: str, count: int, size: int, padding_idx: int | None) -> tuple[FloatTensor, int | None]:
-    """The first weight of an embedding, and the row in it that is 0, if any."""
+    """The initial weight of an embedding, and the index of its padding row, if any."""
     count, size = sizes(layer, count=count, size=size)
     first = init.normal((count, size))
     if padding_idx is not None:

@@ -1,7 +1,7 @@
 """``Module``: a model, or a part of one.
 
-A module is a plain Python object that holds immutable tensors. What it computes is its ``forward``; what it is made
-of is found by walking over its attributes, with nothing to be registered::
+A module is a plain Python object that holds immutable tensors. Its method ``forward`` computes its result; its parts
+are found by walking over its attributes, and need no registration::
 
     class Scaled(Module):
         def __init__(self, size: int) -> None:
@@ -53,26 +53,26 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Forward(Protocol[P, R_co]):
-    """What has a ``forward``: type checkers see a call of a module as a call of that.
+    """A protocol with ``forward``: type checkers see a call of a module as a call of that.
 
-    They cannot follow one that is generic or overloaded so: write ``module.forward(x)`` there.
+    That does not work for a generic or overloaded ``forward``: write ``module.forward(x)`` there.
     """
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Module:
-    """The base of all models and layers: override ``forward`` and put tensors and modules into attributes.
+    """The base class of models and layers: override ``forward``, and assign tensors and modules to attributes.
 
     Every float tensor is a parameter unless its attribute is a buffer (:meth:`register_buffer`); int and bool tensors
-    are buffers always. A parameter that requires no gradient is frozen. Attributes may be lists, dicts, tuples and
-    dataclasses of tensors and modules, to any depth. One tensor in two places is one parameter, and so is that of a
-    module in two places. ``copy.deepcopy(model)`` has parameters of its own, tied to one another as the model's are.
+    are always buffers. A parameter that does not require a gradient is frozen. Attributes may be lists, dicts, tuples
+    and dataclasses of tensors and modules, to any depth. A tensor or module in two places is shared: its parameters
+    count once. ``copy.deepcopy(model)`` has its own parameters, tied in the same way.
 
-    A tensor that was computed from tracked ones is not a parameter: an attribute that is set to one (or to a list,
-    tuple or dict of such), as in ``self.hidden = self.layer(x)``, is not part of the state. In the place of a parameter
-    that requires gradients it is refused with :class:`GraphError`, outside transforms. Arrays and numbers in the place
-    of a tensor are refused with :class:`DTypeError`: they would not be part of the state.
+    A tensor that was computed from tracked ones is not a parameter: an attribute set to one (or to a list, tuple or
+    dict of such), as in ``self.hidden = self.layer(x)``, is not part of the state. Assigning it over a parameter that
+    requires gradients raises :class:`GraphError`, outside transforms. Assigning an array or a number over a tensor
+    raises :class:`DTypeError`, since it would not be part of the state.
 
         >>> from backburn.nn import Linear, Sequential
         >>> model = Sequential(Linear(3, 2), Linear(2, 1))
@@ -88,13 +88,13 @@ class Module:
     _results: frozenset[str] = frozenset()  # the attributes that hold what was computed
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; to be overridden."""
+        """Compute the module's result; to be overridden."""
         raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
 
     def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """``forward``, with its types: to be overridden there, not here.
+        """Call ``forward``; override that, not this.
 
-        An error of ours that a module inside raises has a note of where that stands in this one.
+        Errors raised in a submodule get a note with its path.
         """
         try:
             return self.forward(*args, **kwargs)
@@ -144,15 +144,15 @@ class Module:
         setattr(self, name, value)
 
     def named_parameters(self) -> tuple[tuple[str, FloatTensor], ...]:
-        """Each parameter with its path, such as ``"layers.0.weight"``; one in several places under its first path."""
+        """Each parameter with its path, such as ``"layers.0.weight"``; a shared one under its first path."""
         return tuple((leaf.path, leaf.value) for leaf in self._parameters())
 
     def parameters(self) -> tuple[FloatTensor, ...]:
-        """The parameters, each once. An optimizer's ``step`` takes the model itself, into which it puts new ones."""
+        """The parameters, each once. An optimizer's ``step`` takes the model itself, whose parameters it replaces."""
         return tuple(leaf.value for leaf in self._parameters())
 
     def named_buffers(self) -> tuple[tuple[str, Tensor], ...]:
-        """Each tensor that is part of the state and no parameter, with its path."""
+        """Each buffer (part of the state but not a parameter) with its path."""
         return tuple((leaf.path, leaf.value) for leaf in self._tensors() if _is_buffer(leaf))
 
     def named_modules(self) -> tuple[tuple[str, Module], ...]:
@@ -171,9 +171,9 @@ class Module:
     # ---- state ----
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and buffer by its path, without history; one in several places is under each path.
+        """Every parameter and buffer by its path, without history; a shared one is under each of its paths.
 
-        Tensors never change, so this is a snapshot and stays one while training goes on.
+        Tensors are immutable, so this is a snapshot that does not change as training continues.
         """
         known = {path for leaf in self._tensors() for path in leaf.paths}
         return {path: _value(leaf) for path, leaf in leaves_with_paths(self) if path in known}
@@ -181,10 +181,9 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
 
-        Frozen parameters stay frozen. Where one tensor stands in several places, any of its paths will do. Unless
-        ``strict``, paths that only one side has are left alone. Raises :class:`ArgumentError` for missing and
-        unexpected paths, :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit; nothing is changed
-        then.
+        Frozen parameters stay frozen. For a shared tensor, any of its paths suffices. Unless ``strict``, missing and
+        unexpected paths are ignored. Raises :class:`ArgumentError` for missing and unexpected paths,
+        :class:`ShapeError` and :class:`DTypeError` for tensors that do not fit; then nothing is changed.
 
             >>> from backburn.nn import Linear
             >>> a, b = Linear(2, 2), Linear(2, 2)
@@ -228,9 +227,9 @@ class Module:
     # ---- modes ----
 
     def train(self, mode: bool = True) -> Self:
-        """Put the module and all modules in it into training mode, or with False out of it; returns the module.
+        """Set the training mode of the module and all modules in it; returns the module.
 
-        Raises :class:`ArgumentError` for a ``mode`` that is neither.
+        Raises :class:`ArgumentError` unless ``mode`` is a bool.
         """
         given: object = mode
         if not isinstance(given, bool):
@@ -246,29 +245,29 @@ class Module:
     def require_grad(self, pattern: str = "*") -> Self:
         """Make the parameters whose paths match ``pattern`` require gradients; returns the module.
 
-        A pattern has shell wildcards, or is the path of a part: ``"layers.0"`` means all in it. Raises
-        :class:`ArgumentError` when nothing matches, :class:`GraphError` on a backend that does not differentiate.
+        A pattern has shell wildcards, or is the path of a part, such as ``"layers.0"``, and stands for all in it.
+        Raises :class:`ArgumentError` if nothing matches, :class:`GraphError` on a backend that does not differentiate.
         """
         return self._replace(pattern, lambda x: x if x.is_require_grad else x.require_grad(), "require_grad")
 
     def freeze(self, pattern: str = "*") -> Self:
-        """Make the parameters whose paths match ``pattern`` require no gradient, so that no optimizer changes them.
+        """Freeze the parameters whose paths match ``pattern``: they require no gradient, and optimizers skip them.
 
-        Patterns and errors are those of :meth:`require_grad`, which is the way back.
+        Patterns and errors are those of :meth:`require_grad`, which undoes it.
         """
         return self._replace(pattern, lambda x: x.detach() if x.is_require_grad else x, "freeze")
 
     # ---- copies on other backends and in other dtypes ----
 
     def inner(self) -> Self:
-        """A copy on the inner backend, where nothing is recorded. Raises :class:`GraphError` where there is none."""
+        """A copy on the inner backend, where nothing is recorded. Raises :class:`GraphError` if there is none."""
         return self._copied(lambda x: x.inner())
 
     def to(self, backend: AnyBackend | str) -> Self:
-        """A copy on another backend. What requires gradients does so there, where the backend differentiates.
+        """A copy on another backend. Parameters that require gradients also do so there, if the backend differentiates.
 
-        The parameters of the copy are leaves of their own: no gradient flows back to those of this module, as one does
-        through :meth:`Tensor.to <backburn.Tensor.to>`.
+        The parameters of the copy are new leaves: unlike with :meth:`Tensor.to <backburn.Tensor.to>`, no gradient flows
+        back to those of this module.
         """
         target = as_backend(backend)
         differentiates = is_autodiff(target)
@@ -282,9 +281,8 @@ class Module:
     def astype(self, dtype: FloatDType | str) -> Self:
         """A copy with all float parameters and buffers in a float dtype; ints and bools stay as they are.
 
-        Its parameters are new leaves, also where they have the dtype already. What requires gradients does so in the
-        copy, what is frozen stays frozen, and what is tied stays tied. Raises :class:`DTypeError` for a dtype that is
-        no float.
+        Its parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen, and tied ones
+        tied. Raises :class:`DTypeError` for other than float dtypes.
 
             >>> from backburn.nn import Linear
             >>> model = Linear(3, 2).astype("float64")
@@ -334,7 +332,7 @@ class Module:
 
 
 def parameter(x: Tensor) -> FloatTensor:
-    """``x`` as the first value of a parameter: it requires gradients if its backend differentiates.
+    """``x`` as the initial value of a parameter: it requires gradients if its backend differentiates.
 
     >>> import backburn as bb
     >>> parameter(bb.asarray([1.0])).is_require_grad
@@ -350,7 +348,7 @@ _PLACES: WeakKeyDictionary[BackburnError, tuple[Module, str]] = WeakKeyDictionar
 
 
 def _note_place(error: BackburnError, module: Module) -> None:
-    """Let an error tell by which path ``module`` has the module in which it arose; the outermost has the last word."""
+    """Note in an error the path of the submodule in which it was raised; the outermost module's note wins."""
     source, note = _PLACES.setdefault(error, (module, ""))
     path = None if source is module else next((p for p, inside in module.named_modules() if inside is source), None)
     if path is not None:

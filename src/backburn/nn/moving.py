@@ -16,7 +16,7 @@ from backburn.tensor.options import axis_of, integer, integers_of, one_of
 
 
 class Dropout(Module):
-    """In training mode each element is 0 with probability ``p`` and divided by ``1 - p`` otherwise; else unchanged.
+    """In training mode, each element is set to 0 with probability ``p`` and divided by ``1 - p`` otherwise.
 
     The mode is that of :meth:`Module.train`, whatever the backend. After Srivastava et al. (2014). Raises
     :class:`ArgumentError` unless ``0 <= p <= 1``.
@@ -48,12 +48,12 @@ class AlphaDropout(Module):
         self.p = p
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The elements that were not dropped, and others."""
+        """The input with elements replaced as in :func:`functional.alpha_dropout`."""
         return functional.alpha_dropout(x, self.p, training=self.training)
 
 
 class Flatten(Module):
-    """All axes from ``start`` on become one."""
+    """Merges all axes from ``start`` on into one."""
 
     def __init__(self, start: int = 1) -> None:
         self.start = start
@@ -64,9 +64,9 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The axis ``axis`` becomes axes of the lengths ``shape``, one of which may be -1: what is left.
+    """Splits the axis ``axis`` into axes of the lengths ``shape``, one of which may be -1 and is then inferred.
 
-    Raises :class:`ShapeError` where the lengths do not multiply to that of the axis.
+    Raises :class:`ShapeError` if the product of the lengths is not that of the axis.
 
     >>> import backburn as bb
     >>> Unflatten(1, (2, -1))(bb.zeros((5, 6))).shape
@@ -84,11 +84,11 @@ class Unflatten(Module):
 
 
 class Pad(Module):
-    """The input ``(examples, channels, *spatial)`` with more places at the ends; see :func:`backburn.pad`.
+    """The input ``(examples, channels, *spatial)`` padded at the ends of its spatial axes; see :func:`backburn.pad`.
 
     ``widths`` is one number for all ends, ``(before, after)`` for all spatial axes, or such a pair for each of them;
     ``mode`` is ``"constant"`` (``value``), ``"reflect"``, ``"edge"`` or ``"wrap"``. Raises :class:`ShapeError` for an
-    input without places.
+    input without spatial axes.
 
     >>> import backburn as bb
     >>> Pad(1)(bb.asarray([[[5.0, 6.0]]])).tolist(), Pad((0, 2), mode="edge")(bb.asarray([[[5.0, 6.0]]])).tolist()

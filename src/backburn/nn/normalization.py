@@ -1,4 +1,4 @@
-"""Layers that normalize."""
+"""Normalization layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.tensor.options import axis_of, bounded, flags, integers_of, number
 
 
 class LayerNorm(Module):
-    """Each example minus its mean, over its standard deviation, times ``weight`` plus ``bias``.
+    """Each example minus its mean, divided by its standard deviation, times ``weight`` plus ``bias``.
 
     ``shape`` is the length of the last axis, or the lengths of the last axes, over which the mean is taken. After Ba,
     Kiros and Hinton (2016).
@@ -46,7 +46,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Each example over its root mean square, times ``weight``, as :class:`LayerNorm` without mean and bias.
+    """Each example divided by its root mean square, times ``weight``: :class:`LayerNorm` without mean and bias.
 
     After Zhang and Sennrich (2019).
     """
@@ -67,14 +67,14 @@ class RMSNorm(Module):
 
 
 class BatchNorm(Module):
-    """Each channel minus its mean, over its standard deviation, times ``weight`` plus ``bias``.
+    """Each channel minus its mean, divided by its standard deviation, times ``weight`` plus ``bias``.
 
-    The channels are ``axis``, of length ``channels``. In training mode the mean and the variance are those of the
-    batch, and the buffers ``running_mean`` and ``running_var`` move towards them by ``momentum`` of the way (to the
-    unbiased variance); else they are those of the buffers. With ``momentum=None`` the buffers are the means over all
-    batches, whose number is a third buffer, ``batches``. Without ``track_running_stats`` there are no buffers (they are
-    None), and the mean and the variance are those of the batch in every mode. Without ``affine`` there are no
-    ``weight`` and ``bias``. After Ioffe and Szegedy (2015).
+    The channels are ``axis``, of length ``channels``. In training mode, the mean and variance are those of the batch,
+    and the buffers ``running_mean`` and ``running_var`` are moving averages of them with weight ``momentum`` (of the
+    unbiased variance); otherwise the buffers are used. With ``momentum=None`` the buffers are the means over all
+    batches, which a third buffer, ``batches``, counts. Without ``track_running_stats`` there are no buffers (they are
+    None), and the statistics of the batch are used in every mode. Without ``affine`` there are no ``weight`` and
+    ``bias``. After Ioffe and Szegedy (2015).
 
     >>> import backburn as bb
     >>> layer = BatchNorm(2)
@@ -113,9 +113,8 @@ class BatchNorm(Module):
     def forward(self, x: Tensor) -> FloatTensor:
         """The normalized batch, of the shape of ``x``.
 
-        Raises :class:`ShapeError` for another number of channels, and in training mode when there are less than two
-        values for each; :class:`GraphError` in training mode inside ``vmap``, whose examples would each have
-        statistics of their own.
+        Raises :class:`ShapeError` for another number of channels, and in training mode for fewer than two values per
+        channel; :class:`GraphError` in training mode inside ``vmap``, where each example would have its own statistics.
         """
         channels = self._channels
         axis = axis_of("BatchNorm", tensor_operand("BatchNorm", x), self.axis)
@@ -184,7 +183,7 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(Module):
-    """Each channel of each example minus its mean over all axes from 2 on, over its standard deviation there.
+    """Each channel of each example minus its mean over the spatial axes, divided by its standard deviation over them.
 
     With ``affine``, times ``weight`` plus ``bias``, of one value for each of the ``channels``. After Ulyanov, Vedaldi
     and Lempitsky (2016).
@@ -212,10 +211,10 @@ class InstanceNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Each element over a power of the squares of ``size`` channels around it; without parameters.
+    """Each element divided by a power of the mean of squares over ``size`` neighbouring channels.
 
-    It is divided by ``(k + alpha * mean)**beta``; see :func:`functional.local_response_norm`. After Krizhevsky,
-    Sutskever and Hinton (2012).
+    The divisor is ``(k + alpha * mean)**beta``; see :func:`functional.local_response_norm`. After Krizhevsky, Sutskever
+    and Hinton (2012).
 
     >>> import backburn as bb
     >>> LocalResponseNorm(5)(bb.ones((2, 6, 4, 4))).shape
@@ -247,21 +246,21 @@ def _last_lengths(layer: str, shape: Any) -> tuple[int, ...]:
 
 
 def lowered(x: Tensor, backend: AnyBackend) -> Tensor:
-    """``x`` without history on ``backend``, which is its own or one further in."""
+    """``x`` without history on ``backend``, its own or an inner one."""
     while x.backend is not backend and inner_of(x.backend) is not None:
         x = x.inner()
     return x.detach()
 
 
 def check_last_axes(layer: str, x: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse an input whose last axes are not those that the layer was made for."""
+    """Raise :class:`ShapeError` unless the last axes of the input have the lengths ``shape``."""
     tensor_operand(layer, x)
     if x.shape[len(x.shape) - len(shape) :] != shape:
         raise ShapeError(f"{layer}: made for inputs of shape [..., {str(list(shape))[1:-1]}], not {describe((x,))}")
 
 
 def check_channels(layer: str, x: Tensor, channels: int) -> None:
-    """Refuse an input whose axis 1 is not that of the channels that the layer was made for."""
+    """Raise :class:`ShapeError` unless axis 1 of the input has the length ``channels``."""
     tensor_operand(layer, x)
     if x.ndim < 2 or x.shape[1] != channels:
         raise ShapeError(f"{layer}: made for inputs of shape [N, {channels}, ...], not {describe((x,))}")

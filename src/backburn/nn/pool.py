@@ -1,4 +1,4 @@
-"""Layers that pool and resize, without parameters."""
+"""Pooling and resizing layers; they have no parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backburn.tensor.window_options import Padding, Sizes, each
 
 
 def check_rank(layer: str, x: Tensor, rank: int) -> None:
-    """Refuse an input that has not ``rank`` spatial axes behind examples and channels."""
+    """Raise unless an input has ``rank`` spatial axes after examples and channels."""
     tensor_operand(layer, x)
     if x.ndim != rank + 2:
         hint = "; expand_dims adds an axis for a single example" if x.ndim == rank + 1 else ""
@@ -248,7 +248,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
 class Upsample(Module):
     """The input ``(examples, channels, *spatial)`` in another resolution; see :func:`functional.interpolate`.
 
-    Either ``size`` or ``scale`` says how many places come out.
+    Either ``size`` or ``scale`` determines the size of the output.
 
     >>> import backburn as bb
     >>> Upsample(scale=2)(bb.asarray([[[1.0, 2.0]]])).tolist()

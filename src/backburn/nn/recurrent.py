@@ -1,4 +1,4 @@
-"""Recurrent layers. The input's projection is one product for all steps; these then are one operation, or one each."""
+"""Recurrent layers. The input is projected in one product; the recurrence is one operation, or one per step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Layer(Module):
 
 
 class _Recurrent(Module):
-    """Layers over layers of cells, each in one direction or two."""
+    """Stacked layers of cells, each in one direction or two."""
 
     GATES: ClassVar[int]
     STATES: ClassVar[int]
@@ -107,19 +107,19 @@ class _Recurrent(Module):
         return shape.stack(outputs, axis=0), states
 
     def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The states after a step; the first of them is what comes out."""
+        """The states after a step; the first of them is the output."""
         raise NotImplementedError
 
 
 class LSTM(_Recurrent):
     """Long short-term memory over the steps of an input (steps, examples, inputs).
 
-    Called with ``x`` and, if wanted, the first hidden and cell states, each (layers * directions, examples, size); it
-    returns the outputs (steps, examples, directions * size) and the last states. With ``batch_first`` the examples come
-    first in input and output. ``dropout`` acts between layers in training mode. Each layer has an ``input_weight``
-    (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, uniform between plus and minus ``1 / sqrt(size)``;
-    their four parts are input gate, forget gate, candidate and output gate. After Hochreiter and Schmidhuber (1997)
-    and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
+    Called with ``x`` and, optionally, the initial hidden and cell states, each (layers * directions, examples, size);
+    it returns the outputs (steps, examples, directions * size) and the last states. With ``batch_first`` the examples
+    come first in input and output. ``dropout`` acts between layers in training mode. Each layer has an ``input_weight``
+    (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, initialized uniformly between plus and minus ``1 /
+    sqrt(size)``; their four parts are input gate, forget gate, candidate and output gate. After Hochreiter and
+    Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
 
     >>> import backburn as bb
     >>> outputs, (hidden, cell) = LSTM(3, 4, layers=2)(bb.zeros((5, 2, 3)))
@@ -146,7 +146,7 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Gated recurrent units over the steps of an input (steps, examples, inputs), like :class:`LSTM`.
 
-    There is one state, and the parts of the weights are three: reset gate, update gate and candidate. After Cho et al.
+    There is one state, and the weights have three parts: reset gate, update gate and candidate. After Cho et al.
     (2014).
 
     >>> import backburn as bb

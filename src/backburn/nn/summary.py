@@ -1,4 +1,4 @@
-"""How a module prints: as a tree, with the shapes of its tensors and the number of its parameters."""
+"""The string representation of modules: a tree, with shapes of tensors and numbers of parameters."""
 
 from __future__ import annotations
 

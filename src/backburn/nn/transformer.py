@@ -1,4 +1,4 @@
-"""The layers of transformers."""
+"""Transformer layers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Layer(Module):
         self.pre_norm = pre_norm
 
     def _added(self, x: Any, norm: LayerNorm, part: Any) -> Any:
-        """``x`` and what ``part`` makes of it, normalized before or after."""
+        """The residual connection ``x + part(x)``, normalized before or after."""
         if self.pre_norm:
             return x + self._dropped(part(norm(x)))
         return norm(x + self._dropped(part(x)))
@@ -63,12 +63,12 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention of a sequence to itself and two linear layers, each added to its input, with layer norms.
+    """Self-attention and two linear layers, each with a residual connection and layer norm.
 
-    With ``pre_norm`` (the default) what is added is computed from the normalized input, which trains without warm-up
-    (Xiong et al. 2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"`` or ``"relu"``;
-    ``hidden`` (four times ``size``) is the width between the linear layers. ``dropout`` acts on attention weights, on
-    hidden features and on what is added, in training mode.
+    With ``pre_norm`` (the default) the input of each part is normalized, which trains without warm-up (Xiong et al.
+    2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"`` or ``"relu"``; ``hidden`` (by
+    default ``4 * size``) is the width between the linear layers. In training mode, ``dropout`` applies to attention
+    weights, hidden features and the results of both parts.
 
     >>> import backburn as bb
     >>> TransformerEncoderLayer(8, heads=2)(bb.zeros((3, 5, 8))).shape
@@ -85,11 +85,10 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """:class:`TransformerEncoderLayer` with attention to another sequence between its two parts.
+    """:class:`TransformerEncoderLayer` with cross-attention between its two parts.
 
-    Called with the sequences (..., length, size) and with ``memory`` (..., other length, size), such as what an encoder
-    makes of the sentence to be translated. The options are those of :class:`TransformerEncoderLayer`. After Vaswani et
-    al. (2017).
+    Called with the sequences (..., length, size) and with ``memory`` (..., other length, size), such as the output of
+    an encoder. The options are those of :class:`TransformerEncoderLayer`. After Vaswani et al. (2017).
 
     >>> import backburn as bb
     >>> TransformerDecoderLayer(8, heads=2)(bb.zeros((3, 5, 8)), bb.zeros((3, 7, 8)), causal=True).shape
@@ -107,7 +106,7 @@ class TransformerDecoderLayer(_Layer):
         causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """The sequences; ``mask``, ``causal`` and ``cache`` are for their attention to themselves.
+        """The sequences; ``mask``, ``causal`` and ``cache`` are for self-attention.
 
         ``memory_mask`` broadcasts to (..., heads, length, other length).
         """

@@ -37,25 +37,25 @@ def vmap(
     on_fallback: str = "warn",
     **wrong: Never,
 ) -> Function:
-    """``f``, which is written for one example, as a function of many: each operation computes all of them at once.
+    """Vectorize ``f``, a function of one example, over a batch: each operation computes all examples at once.
 
-    ``in_axes`` says along which axis each argument has its examples: one integer for all, or a tuple with an entry for
-    each positional argument, which is an integer for all of its leaves, None for one that is the same for all
-    examples, or a tree of these like the argument. The tensors among keyword arguments have them along axis 0.
-    ``out_axes`` says the same of the results; with None there a result is given once, which must not differ.
-    ``axis_size`` is the number of examples, needed only where no argument has any. Without ``f`` it is a decorator.
+    ``in_axes`` is the batch axis of each argument: one integer for all, or a tuple with an entry for each positional
+    argument, which is an integer for all of its leaves, None for an argument that is not batched, or a tree of these
+    like the argument. Tensors among keyword arguments are batched along axis 0. ``out_axes`` is the same for the
+    results; None returns a result without a batch axis, which must be the same for all examples. ``axis_size`` is the
+    batch size, needed only if no argument is batched. Without ``f`` it is a decorator.
 
-    ``randomness`` says what random functions do: ``"different"`` numbers for each example, the ``"same"`` for all, or
-    ``"error"``. An operation that has no batched form runs for one example after another, and ``on_fallback`` says
-    whether to ``"warn"`` of it, to ``"allow"`` it, or to raise (``"error"``).
+    ``randomness`` selects ``"different"`` random numbers for each example, the ``"same"`` for all, or an ``"error"``.
+    An operation without a batching rule runs for one example after another; ``on_fallback`` says whether to ``"warn"``
+    about that, to ``"allow"`` it, or to raise (``"error"``).
 
-    Inside, a tensor has the shape of one example, and its values cannot be asked for: no ``item()``, no ``if`` on it
-    (use ``bb.where``), no shape that depends on values. Everything composes: ``vmap(grad(f))`` gives the gradient of
+    Inside ``f``, a tensor has the shape of one example, and its values cannot be read: no ``item()``, no ``if`` on it
+    (use ``bb.where``), no shape that depends on values. Transforms compose: ``vmap(grad(f))`` gives the gradient of
     each example, ``grad`` of a function that uses ``vmap`` that of all.
 
-    Raises :class:`ShapeError` for examples that differ in number, :class:`AxisError` for an axis that is not there,
-    :class:`ArgumentError` for axes that are not like the arguments and for results that are not tensors, and
-    :class:`Unsupported` for what cannot be done without the values.
+    Raises :class:`ShapeError` for different batch sizes, :class:`AxisError` for an axis out of range,
+    :class:`ArgumentError` for axes that do not match the arguments and for results that are not tensors, and
+    :class:`Unsupported` for operations that need the values.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -167,7 +167,7 @@ def _as_argument(path: str) -> str:
 
 
 def _number_of_examples(named: list[tuple[str, Any, int | None]], axis_size: int | None) -> int:
-    """The common length of the axes that are mapped over; raises where there is none."""
+    """The common length of the batch axes."""
     size, first = axis_size, "axis_size is"
     for name, x, axis in named:
         if axis is None:

@@ -1,4 +1,4 @@
-"""``capture``: record a whole step once, with its derivatives and updates, and replay it without Python."""
+"""``capture``: record a training step once, with its derivatives and updates, and replay it without Python."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ OnFallback = Literal["warn", "error", "allow"]
 
 
 class CaptureWarning(UserWarning):
-    """A step could not be recorded, and runs as it is."""
+    """A step could not be recorded, and runs uncaptured."""
 
 
 def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "warn") -> Captured:
-    """``step(state, *batch) -> (state, out)``, recorded by the backend and replayed without Python, where it can.
+    """``step(state, *batch) -> (state, out)``, recorded and replayed without Python if the backend supports that.
 
-    ``state`` is a tree of whatever changes from step to step: models, optimizers, tensors. ``batch`` and ``out`` are
-    trees of tensors. The first call with arguments of some shapes runs ``step`` as it is; the second records forward
-    pass, backward pass and update as one program with memory of its own, and from then on calls replay it. What the
-    host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) goes on counting.
-    Other Python code of ``step`` runs only in the first two calls: numbers that it computes stay as they were.
+    ``state`` is a tree of everything that changes from step to step: models, optimizers, tensors. ``batch`` and ``out``
+    are trees of tensors. The first call with arguments of certain shapes runs ``step`` as it is; the second records
+    forward pass, backward pass and update as one program with memory of its own, which later calls replay. Values that
+    the host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) are updated at
+    each replay. Other Python code of ``step`` runs only in the first two calls: numbers that it computes are constants
+    after that.
 
-    The state is given away: the tensors in it are used up by the call, one that is used again raises, and the call
-    returns the same models and optimizers with new tensors in them. That is so on every backend. One that cannot
-    record (``capabilities.capture``) calls ``step``; so it does, with a warning, after a step that cannot be recorded
-    because it reads values on the host (``item()``, ``numpy()``, ``if x > 0``) or makes shapes of them;
-    ``on_fallback="error"`` raises then, ``"allow"`` says nothing. :attr:`Captured.reason` says why not.
+    The state is donated: its tensors are consumed by the call, using one again raises an error, and the call returns
+    the same models and optimizers with new tensors in them. That holds on every backend. A backend that cannot record
+    (``capabilities.capture``) calls ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x >
+    0``), or has shapes that depend on them, cannot be recorded either: it is called with a warning;
+    ``on_fallback="error"`` raises instead, ``"allow"`` is silent. :attr:`Captured.reason` says why.
 
         >>> import backburn as bb
         >>> def step(model, x):
@@ -64,10 +65,10 @@ def capture(step: Callable[..., tuple[Any, Any]], *, on_fallback: OnFallback = "
 
 
 class Captured:
-    """What :func:`capture` returns. Not for several threads at once."""
+    """The result of :func:`capture`. Not thread-safe."""
 
     def __init__(self, step: Callable[..., tuple[Any, Any]], on_fallback: OnFallback) -> None:
-        """A step that has not run yet."""
+        """Initialize a step that has not run yet."""
         self._step = step
         self._on_fallback = on_fallback
         self._plans: list[tuple[Any, _Plan | str | None]] = []
@@ -78,7 +79,7 @@ class Captured:
 
     @property
     def launches(self) -> int | None:
-        """How many launches one replay saves: those that were recorded last; None before."""
+        """The number of kernel launches that one replay saves; None before a recording."""
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         return plans[-1].program.launches if plans and plans[-1].program is not None else None
 
@@ -86,7 +87,7 @@ class Captured:
         return f"<captured step: {f'runs as it is, since {self.reason}' if self.reason else 'replayed'}>"
 
     def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
-        """One step: the new state, and what the step returned besides."""
+        """One step: the new state, and the step's output."""
         inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get())
         last, self._last = self._last, None
         if last is not None:
@@ -120,7 +121,7 @@ class Captured:
         return result
 
     def _run(self, slots: _Slots, batch: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The step as it is, after which the old state is given away all the same."""
+        """The step without capture, after which the old state is donated all the same."""
         before = slots.tensors
         state, out = _pair(self._step(slots.state, *batch))
         kept = {id(x) for x in (*_Slots(state).tensors, *flatten((out, batch))[0])}
@@ -130,7 +131,7 @@ class Captured:
         return state, out
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs) -> _Plan | str:
-        """The recorded program, or why there is none; then everything is as it was."""
+        """The recorded program, or the reason why there is none; then nothing has changed."""
         recording, before = Recording(), slots.tensors
         plan = _Plan(recording, inputs)
 
@@ -183,23 +184,23 @@ class _Plan:
 
     @property
     def state(self) -> list[Any]:
-        """The primitives that the program writes over."""
+        """The primitives that the program overwrites."""
         return [] if self.program is None else self.program.state
 
     def holds(self) -> bool:
-        """Whether all is so that was assumed, also of the generator that is the current one now."""
+        """Whether all assumptions still hold, also for the current generator."""
         self.generator.target = random.default_generator()
         return self.recording.holds
 
     def enter(self, slots: _Slots) -> None:
-        """Let the program go on from a state that it has not left itself."""
+        """Let the program continue from a state that it did not produce itself."""
         assert self.program is not None
         for place, (x, held) in enumerate(zip(slots.tensors, self.program.state, strict=True)):
             if (primitive := _primitive(x)) is not held:
                 self.program.set_state(place, primitive)
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
-        """One step: the host's part, then the backend's."""
+        """One step: the host's part, then the recorded program."""
         assert self.program is not None
         assert self.structure is not None
         outputs = iter(self.program(inputs.primitives, self.recording.advance()))
@@ -212,7 +213,7 @@ class _Plan:
 
 
 class _Slots:
-    """The tensors of a state, each once, and the places where others are put."""
+    """The tensors of a state, each once, and the places where they are replaced."""
 
     def __init__(self, state: Any) -> None:
         self._box = [state]
@@ -236,7 +237,7 @@ class _Slots:
         return self._box[0]
 
     def put(self, tensors: list[Any], owned: bool = False) -> None:
-        """Put tensors in the places of :attr:`tensors`, in its order; ``owned`` if nobody else will read them."""
+        """Replace :attr:`tensors`, in order; ``owned`` if nobody else will read the new ones."""
         rest = iter(tensors)
         for i, place in enumerate(self._places):
             if i in self._carried:
@@ -245,7 +246,7 @@ class _Slots:
                 place.put(next(rest))
 
     def renew(self, primitives: Iterable[Any]) -> None:
-        """Give the tensors away, and put others like them over ``primitives`` in their places."""
+        """Donate the tensors, and replace them by others like them over ``primitives``."""
         before = self.tensors
         if not self._makers:
             self._makers = [_maker(x) for x in before]
@@ -256,7 +257,7 @@ class _Slots:
             _give_away(x)
 
     def are_as_left(self, state: Any) -> bool:
-        """Whether ``state``, or a tuple of the same parts, is what was put here last, and nothing in it has changed."""
+        """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""
         mine = self.state
         if state is not mine:
             if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
@@ -380,7 +381,7 @@ def _up(k: Any, kind: str) -> Any:
 
 
 class _GivenAway:
-    """What stands in a tensor that a captured step has used up: whatever asks it, it says so."""
+    """Replaces the primitive of a tensor that a captured step has consumed; any use raises an error."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by tools that look at every object

@@ -55,7 +55,7 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
     tangent = unflatten(structure, directions)
 
     def scalar(*primals: Any) -> Any:
-        """A fixed weighting of the outputs, so that no two of them can be exchanged."""
+        """The outputs, weighted unevenly, so that swapped ones are detected."""
         outputs = [y for y in flatten(f(*primals))[0] if isinstance(y, FloatTensor)]
         if not outputs:
             raise ArgumentError("check_grads: the function returns no float tensor, and so nothing to differentiate")
@@ -91,5 +91,5 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
 
 
 def _noise(x: FloatTensor, seed: int) -> Any:
-    """Fixed uneven numbers, none near 0, in the shape of ``x``."""
+    """Deterministic uneven numbers, none near 0, in the shape of ``x``."""
     return asarray(fixed_noise(x.shape, seed), dtype=x.dtype, backend=innermost(x.backend))

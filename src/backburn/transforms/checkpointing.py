@@ -24,12 +24,12 @@ from backburn.transforms.levels import check_function, raised
 
 @told
 def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callable[..., Any]:
-    """``f`` with its intermediate values recomputed in the reverse pass instead of kept until then.
+    """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 
-    What is kept are the arguments and what ``f`` captures. ``f`` must return the same when called again; what it draws
-    from the current generator (:func:`backburn.random.default_generator`) is drawn again. Parameters that ``f``
-    captures (a module's, say) receive their gradients. Works in nested transforms and within itself; at the level of
-    the outermost derivative values are recomputed, at the levels below they are kept as always.
+    Only the arguments and what ``f`` captures are stored. ``f`` must return the same when called again; random numbers
+    from the current generator (:func:`backburn.random.default_generator`) are drawn again. Parameters that ``f``
+    captures (a module's, say) receive their gradients. It can be nested in transforms and in itself; values are
+    recomputed at the level of the outermost derivative, and stored as usual at the levels below.
 
         >>> import backburn as bb
         >>> block = checkpoint(lambda x: bb.tanh(x * x))
@@ -114,7 +114,7 @@ def _entries(outputs: list[Any], since: int) -> tuple[Node, ...]:
 
 
 def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
-    """Run the function once more, recorded, and go backward through what it recorded."""
+    """Run the function again, recorded, and backpropagate through the recording."""
     (again,) = node.saved
     since = next_stamp()
     recorded = again()

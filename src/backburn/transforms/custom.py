@@ -1,4 +1,4 @@
-"""Derivatives by hand: ``custom_vjp`` and ``stop_gradient``."""
+"""User-defined derivatives: ``custom_vjp`` and ``stop_gradient``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backburn.transforms.levels import check_function, constant, running
 
 
 def stop_gradient(tree: Any) -> Any:
-    """The tensors of ``tree`` as constants on every level: nothing flows through them.
+    """The tensors of ``tree`` as constants on every level: no gradient flows through them.
 
     >>> import backburn as bb
     >>> bb.transforms.grad(lambda x: x * stop_gradient(x))(3.0).item()
@@ -33,15 +33,15 @@ def stop_gradient(tree: Any) -> Any:
 
 
 class custom_vjp:  # noqa: N801 - a decorator
-    """A function whose reverse-mode derivative the user gives.
+    """A function with a user-defined reverse-mode derivative.
 
     ``forward(*args)`` returns the function's value and residuals, ``backward(residuals, cotangent)`` a tuple of the
-    cotangents of ``args``, in the form of these (None for an argument or a branch of one that has none); both are
-    ordinary functions of tensors and may be differentiated in turn: what ``forward`` computes is then differentiated
-    as it is written there, by hand only where it calls the decorated function. Arguments that are given by name come
-    in their places. The value is a tree of tensors, and the cotangent one of its form: zeros where nothing came, None
-    for a tensor that is not of floats. Forward mode (:func:`jvp`) transposes ``backward``, which is linear in its
-    cotangent; where it is not, it counts as what it is near 0.
+    cotangents of ``args``, with the structure of these (None for an argument, or a branch of one, that has none). Both
+    are ordinary functions of tensors and may be differentiated in turn: ``forward`` is then differentiated as written,
+    and by the user-defined derivative only where it calls the decorated function. Arguments given by name are passed by
+    position. The value is a tree of tensors, and the cotangent a tree like it: zeros if none was propagated, None for a
+    tensor that is not a float tensor. Forward mode (:func:`jvp`) transposes ``backward``, which should be linear in its
+    cotangent; if it is not, it is linearized at 0.
 
         >>> import backburn as bb
         >>> @custom_vjp
@@ -65,7 +65,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         return f"<custom_vjp {getattr(self.f, '__qualname__', self.name)}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method of ``instance``, which is then the first argument: that of both halves, too."""
+        """Bind to ``instance``, which is then the first argument, also of both halves."""
         return self if instance is None else types.MethodType(self, instance)
 
     def define(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
@@ -143,7 +143,7 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
 
 
 def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
-    """What a half of the derivative made, on the level below; what it made above with constants has no history."""
+    """The result of one half of the derivative on the level below, without history on the levels above."""
     own = x
     while levels_between(own.backend, below) is None:
         if own.is_tracked or inner_of(own.backend) is None or isinstance(own.backend, Batched):
@@ -156,7 +156,7 @@ def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
 
 
 def _cotangent(x: FloatTensor, value: Any, cotangent: Any, k: Any) -> FloatTensor:
-    """The cotangent of an output as a tensor on ``k``: zeros where nothing came."""
+    """The cotangent of an output as a tensor on ``k``: zeros if none was propagated."""
     return FloatTensor(k.zeros(tuple(value.shape), x.dtype) if cotangent is None else cotangent, k, x.dtype)
 
 

@@ -1,4 +1,5 @@
-"""Derivatives of functions, made of ``vjp``, on a level of ``Autodiff``, and ``jvp``, on one of ``Forward``."""
+"""Derivatives of functions: ``vjp`` on a level of ``Autodiff``, ``jvp`` on one of ``Forward``, and what builds on
+them."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ def vjp(f: Function, *primals: Any, has_aux: Literal[False] = False) -> tuple[An
 @overload
 def vjp(f: Function, *primals: Any, has_aux: Literal[True]) -> tuple[Any, Pullback, Any]: ...
 def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """``f(*primals)``, and the function that takes a cotangent of it to the cotangents of ``primals``.
+    """``f(*primals)``, and the function that maps a cotangent of it to the cotangents of ``primals``.
 
-    ``primals`` are trees of float tensors; the result may be a tree too. The returned function may be called any
-    number of times; it takes a tree like the result and returns a tuple like ``primals``, each gradient in the shape
-    and dtype of its primal. With ``has_aux`` ``f`` returns a pair of its value and anything else, which comes third: of
-    tensors in it their values. Raises :class:`NotDifferentiableError` for primals that are not floats and
+    ``primals`` are trees of float tensors; the result may be a tree too. The returned function may be called any number
+    of times; it takes a tree like the result and returns a tuple like ``primals``, each gradient in the shape and dtype
+    of its primal. With ``has_aux`` ``f`` returns a pair of its value and auxiliary data, which is the third result,
+    with tensors in it as constants. Raises :class:`NotDifferentiableError` for primals that are not floats and
     :class:`ShapeError` for a cotangent of the wrong shape.
 
         >>> import backburn as bb
@@ -62,7 +63,7 @@ def vjp(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
 
 
 def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]]:
-    """``f`` without what it returns beside its value, which the list holds after a call; ``f`` itself if nothing."""
+    """``f`` without its auxiliary data, which the list holds after a call; ``f`` itself if there is none."""
     aux: list[Any] = []
     if not has_aux:
         return f, aux
@@ -79,7 +80,7 @@ def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]
 
 
 def values_of(aux: list[Any], value: Any) -> Any:
-    """What a function returned beside ``value``, with the values that its tensors have where ``value`` stands."""
+    """A function's auxiliary data, with tensors as constants on the level of ``value``."""
     places = [x.backend for x in flatten(value)[0] if isinstance(x, Tensor)] or [default_backend()]
     return tree_map(lambda x: taken_down(x, places[0]), aux[0])
 
@@ -179,9 +180,8 @@ def of_chosen(
 def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
     """A function that returns ``f(...)`` and its gradient with respect to the arguments ``argnums``.
 
-    ``f`` returns a float scalar (with ``has_aux`` a pair of it and anything else, which is passed on; of tensors in it
-    their values, which this derivative takes no note of). The gradient has the structure of the argument; for a tuple
-    of ``argnums`` it is a tuple.
+    ``f`` returns a float scalar, or with ``has_aux`` a pair of it and auxiliary data, which is passed on, with tensors
+    in it as constants. The gradient has the structure of the argument; for a tuple of ``argnums`` it is a tuple.
 
         >>> import backburn as bb
         >>> value, gradient = value_and_grad(lambda x: (x ** 3.0).sum())(bb.asarray([1.0, 2.0]))
@@ -208,7 +208,7 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
 def grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
     """A function that returns the gradient of ``f``, which returns a float scalar; see :func:`value_and_grad`.
 
-    With ``has_aux`` it returns the gradient and what else ``f`` returned.
+    With ``has_aux`` it returns the gradient and the auxiliary data.
 
         >>> import backburn as bb
         >>> f = lambda x: x ** 3.0
@@ -230,10 +230,10 @@ def linearize(f: Function, *primals: Any, has_aux: Literal[False] = False) -> tu
 @overload
 def linearize(f: Function, *primals: Any, has_aux: Literal[True]) -> tuple[Any, Function, Any]: ...
 def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """``f(*primals)``, and the linear function of tangents that approximates it there.
+    """``f(*primals)``, and the linear map that takes tangents of ``primals`` to the tangent of the result.
 
-    The function is run once; the returned one takes a tree like each primal and returns a tree like the result. With
-    ``has_aux`` ``f`` returns a pair of its value and anything else, which comes third (see :func:`vjp`). It
+    ``f`` is run once; the returned function takes a tree like each primal and returns a tree like the result. With
+    ``has_aux`` ``f`` returns a pair of its value and auxiliary data, which is the third result (see :func:`vjp`). It
     transposes the reverse pass: ``J t`` is the derivative of ``u -> t . (J' u)``, which is linear in ``u``.
 
         >>> import backburn as bb
@@ -283,12 +283,12 @@ def jvp(
 def jvp(
     f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...], *, has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """``f(*primals)`` and its derivative along ``tangents``, which are like ``primals``.
+    """``f(*primals)`` and its directional derivative along ``tangents``, which are like ``primals``.
 
-    The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost
-    is a small constant times the function's, whatever the number of inputs. Of what ``f`` returns besides float tensors
-    a Python float has the tangent 0.0, and all else stands in the tangent as it is. With ``has_aux`` ``f`` returns a
-    pair of its value and anything else, which comes third (see :func:`vjp`).
+    The function is run once, on dual numbers (:class:`backburn.autodiff.Forward`): nothing is recorded, and the cost is
+    a small multiple of the function's, whatever the number of inputs. A Python float in the result has the tangent 0.0;
+    anything else but float tensors is returned unchanged in the tangent. With ``has_aux`` ``f`` returns a pair of its
+    value and auxiliary data, which is the third result (see :func:`vjp`).
 
         >>> import backburn as bb
         >>> jvp(lambda x: x * x, (bb.asarray(3.0),), (bb.asarray(1.0),))[1].item()
@@ -333,7 +333,7 @@ def _tangent_of_other(x: Any) -> Any:
 
 
 def check_pairs(name: str, primals: Any, tangents: Any) -> None:
-    """Refuse what are not two tuples of one length."""
+    """Raise unless both are tuples of the same length."""
     if primals.__class__ is not tuple or tangents.__class__ is not tuple:
         advice = f"primals and tangents are tuples with one entry for each argument: {name}(f, (x,), (t,))"
         raise ArgumentError(f"{name}: {advice}")

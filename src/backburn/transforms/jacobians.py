@@ -1,4 +1,4 @@
-"""Jacobians and Hessians: pullbacks or tangents for all elements at once."""
+"""Jacobians and Hessians: cotangents or tangents for all elements at once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def jacobian(
 ) -> Function:
     """A function that returns the Jacobian of ``f`` with respect to the arguments ``argnums``.
 
-    For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. Where
-    the argument is a tree (or ``argnums`` a tuple), there is such a tree of tensors, and where the result is one, such
-    a tree of what there is for each of its tensors. ``mode`` is ``"reverse"``, a cotangent for each element of the
-    result, or ``"forward"``, a tangent for each element of the arguments; with either, all are taken through ``f``
-    together (:func:`vmap`), in parts of some hundreds where there are more. With ``has_aux`` ``f`` returns a pair of
-    its value and anything else, and the function a pair of the Jacobian and that.
+    For a tensor argument and a tensor result it is a tensor of the result's shape followed by the argument's. For a
+    tree of arguments (or a tuple ``argnums``) it is a tree of tensors, and for a tree of results a tree of those.
+    ``mode`` is ``"reverse"``, a cotangent for each element of the result, or ``"forward"``, a tangent for each element
+    of the arguments; either way they are propagated together (:func:`vmap`), in chunks of some hundreds. With
+    ``has_aux`` ``f`` returns a pair of its value and auxiliary data, and the function a pair of the Jacobian and the
+    auxiliary data.
 
         >>> import backburn as bb
         >>> jacobian(lambda x: x * x)(bb.asarray([1.0, 2.0])).tolist()
@@ -63,7 +63,7 @@ def hessian(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = 
     """A function that returns the Hessian of ``f``, which returns a float scalar, with respect to ``argnums``.
 
     Forward over reverse: the columns are the tangents of the gradient. For a tree of arguments it is a tree of trees.
-    With ``has_aux`` as :func:`jacobian`.
+    ``has_aux`` is that of :func:`jacobian`.
 
         >>> import backburn as bb
         >>> hessian(lambda x: (x * x * x).sum())(bb.asarray([1.0, 2.0])).tolist()
@@ -121,8 +121,8 @@ def _derivative(
 class _Derivative:
     """The derivative of ``f`` at the leaves of ``primals``: for each tensor of the result, a block for each leaf.
 
-    Every run of ``f`` begins with the same random state and with copies of ``primals``, which get what the first run
-    puts into modules.
+    Every run of ``f`` begins with the same random state and with copies of ``primals``; updates of modules are taken
+    from the first run.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""At which level of ``Autodiff`` or ``Forward`` a transform runs, and how its arguments get there and its results back.
+"""The levels of ``Autodiff`` and ``Forward`` on which transforms run, and moving arguments and results between them.
 
 A transform runs one level above all transforms that are active around it, above its arguments and above the default
-backend, so that whatever its function captures is a constant to it: ``d/dx [x * d/dy (x * y)]`` does not confuse the
-two variables.
+backend, so that everything that its function captures is a constant to it: ``d/dx [x * d/dy (x * y)]`` does not confuse
+the two variables (perturbation confusion).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from backburn.tensor.messages import describe
 
 
 def check_function(name: str, f: Any) -> None:
-    """Refuse what cannot be called, such as the value of the function that was meant."""
+    """Raise :class:`ArgumentError` unless ``f`` is callable; a common mistake is to pass its value."""
     if not callable(f):
         raise ArgumentError(f"{name}: takes a function, not {type(f).__name__}: the function itself, not its value")
 
@@ -201,8 +201,8 @@ def _is_in_object(holder: Holder | None) -> bool:
 def as_output(name: str, x: Any, level: AnyBackend) -> Any:
     """An output of a function that ran on ``level``, on that level or one below.
 
-    One with a history elsewhere is refused, which would be lost: it was computed from a tensor that a transform inside
-    gave to its function and that left it in another way than being returned.
+    Raises for an output with a history elsewhere, which would be lost: it was computed from a tensor that leaked out of
+    an inner transform.
     """
     x = lowered(x, level)
     if isinstance(x, FloatTensor) and levels_between(x.backend, level) is None and x.is_tracked:
@@ -223,7 +223,7 @@ def taken_down(x: Any, target: AnyBackend) -> Any:
 
 
 def check_leaves_are_ours(name: str, outer: Any, gradients: Iterable[Node], inputs: list[Node]) -> None:
-    """Refuse a function that captured somebody else's variable of its own level: its gradient would be lost."""
+    """Raise for a captured variable of another transform on the same level, whose gradient would be lost."""
     ours = set(inputs)
     if any(node not in ours for node in gradients):
         raise GraphError(
