@@ -15,6 +15,8 @@ import backburn as bb
 from backburn import nn, optim
 from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
 from backburn.base.from_burn import BURN
+from backburn.base.from_numpy import FORMULAS as OF_NUMPY
+from backburn.base.from_numpy import LINES
 from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 
@@ -119,14 +121,12 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "lu_solve": ((SQUARE, MATRIX[:2]), lambda t, *a: t.linalg.solve(*a)),
     "msort": ((MATRIX,), lambda t, *a: t.msort(*a)),
     "multi_dot": ((MATRIX, SQUARE, MATRIX.T), lambda t, *a: t.linalg.multi_dot(a)),
-    "nanquantile": ((LONGER,), lambda t, x: t.nanquantile(x, 0.25)),
     "t": ((MATRIX,), lambda t, *a: t.t(*a)),
     "trapezoid": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.trapezoid(y, x)),
     "trapz": ((np.cumsum(VECTOR**2), VECTOR), lambda t, x, y: t.trapz(y, x)),
     "tril_indices": ((), lambda t: t.tril_indices(3, 4)),
     "triu_indices": ((), lambda t: t.triu_indices(3, 4)),
     "unique_consecutive": ((VECTOR,), lambda t, *a: t.unique_consecutive(*a)),
-    "vander": ((VECTOR,), lambda t, *a: t.linalg.vander(*a)),
     "xlogy": ((VECTOR, LONGER[::-1]), lambda t, *a: t.xlogy(*a)),
 }
 
@@ -145,6 +145,71 @@ def test_formulas_for_functions_of_torch_are_right(name: str) -> None:
     for ours, theirs in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
         assert ours.shape == tuple(theirs.shape)
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+GAPS, ENDS = np.array([np.nan, 2.0, np.nan, -1.0, 2.0]), np.array([np.nan, np.inf, -np.inf, 1.5])
+CUBE, ROWS = np.arange(16.0).reshape(2, 2, 4), np.array([[1, 0]])
+
+
+def changed(function: Callable[..., Any], x: Any, *arguments: Any) -> Any:
+    """What a function of NumPy that returns nothing makes of ``x``."""
+    function(x, *arguments)
+    return x
+
+
+#: What the operands of functions of NumPy, SciPy and JAX are, and those that are called otherwise than with them.
+OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
+    "argpartition": ((VECTOR,), np.argsort),
+    "array_equal": ((VECTOR, VECTOR), None),
+    "convolve": ((VECTOR, EDGES), None),
+    "correlate": ((VECTOR, EDGES), None),
+    "digitize": ((np.array([-2.0, -1.0, 0.0, 1.0, 2.5, 3.0]), EDGES), None),
+    "dsplit": ((CUBE,), lambda x: np.dsplit(x, 2)),
+    "expit": ((VECTOR,), lambda x: 1 / (1 + np.exp(-x))),
+    "fill_diagonal": ((MATRIX,), lambda x: changed(np.fill_diagonal, x, 2.0)),
+    "gammaln": ((np.array([1.0, 4.0]),), lambda x: np.log([1.0, 6.0])),
+    "hsplit": ((CUBE,), lambda x: np.hsplit(x, 2)),
+    "hstack": ((MATRIX, MATRIX), lambda *a: np.hstack(a)),
+    "identity": ((), lambda: np.identity(2)),
+    "in1d": ((VECTOR, EDGES), np.isin),
+    "intersect1d": ((VECTOR, EDGES), None),
+    "nan_to_num": ((ENDS,), None),
+    "nanpercentile": ((GAPS,), lambda x: np.nanpercentile(x, 30.0)),
+    "nanquantile": ((GAPS,), lambda x: np.nanquantile(x, 0.25)),
+    "ndtr": ((np.array([0.0, 1.959963984540054]),), lambda x: np.array([0.5, 0.975])),
+    "partition": ((VECTOR,), np.sort),
+    "put_along_axis": ((MATRIX, 9.0 * ROWS), lambda x, y: changed(np.put_along_axis, x, ROWS, y, 0)),
+    "segment_sum": ((MATRIX,), lambda x: np.stack([x[1], x[0] + x[2]])),
+    "setdiff1d": ((VECTOR, EDGES), None),
+    "union1d": ((VECTOR, EDGES), None),
+    "vsplit": ((CUBE,), lambda x: np.vsplit(x, 2)),
+    "vstack": ((MATRIX, MATRIX), lambda *a: np.vstack(a)),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMPY)
+def test_formulas_for_functions_of_numpy_are_right(name: str) -> None:
+    arrays, call = OTHERS.get(name, ((GAPS if name.startswith("nan") else VECTOR,), None))
+    names: dict[str, Any] = {"bb": bb, "value": 2.0, "q": 0.25, "percent": 30.0, "axis": 0, "n": 2}
+    names |= {"indices": bb.asarray(ROWS), "ids": bb.asarray([1, 0, 1])}
+    names |= {key: bb.asarray(array) for key, array in zip("xy", arrays, strict=False)}
+    given = [array.copy() for array in arrays]
+    expected = call(*given) if call else getattr(np, name)(*given)
+    found = eval(OF_NUMPY[name].partition(" of matrices")[0], names)
+    for ours, theirs in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-6)
+        assert np.shape(ours) == np.shape(theirs)
+
+
+def test_lines_for_random_numbers_run() -> None:
+    names = {"bb": bb, "shape": (2, 3), "x": bb.ones(3), "n": 4, "mean": bb.zeros(2), "cov": bb.eye(2)}
+    for name, shape in (
+        ("exponential", (2, 3)),
+        ("gumbel", (2, 3)),
+        ("shuffle", (3,)),
+        ("multivariate_normal", (4, 2)),
+    ):
+        assert eval(LINES[name], names).shape == shape
 
 
 def test_formulas_for_layers_of_torch_are_right() -> None:

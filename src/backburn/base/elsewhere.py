@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from backburn.base.callers import NAMESPACES
 from backburn.base.calls import renamed
 from backburn.base.from_burn import BURN
+from backburn.base.from_numpy import FORMULAS as OF_NUMPY
+from backburn.base.from_numpy import LINES
 from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 _IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
@@ -105,6 +107,8 @@ def _of_ranks(hints: Mapping[str, str]) -> dict[str, str]:
 #: Functions and other names of the top level and its namespaces.
 FUNCTIONS = {
     **FORMULAS,
+    **OF_NUMPY,
+    **LINES,
     **_of_ranks({
         "AdaptiveMaxPool": "bb.nn.functional.adaptive_max_pool(x, size)",
         "BatchNorm": "bb.nn.BatchNorm(channels)",
@@ -168,7 +172,6 @@ FUNCTIONS = {
     "argwhere": "bb.stack(bb.nonzero(x), axis=1)",
     "around": "bb.round(x, decimals)",
     "array": "bb.asarray(data)",
-    "array_equal": "bb.all(bb.equal(x, y))",
     "array_split": "bb.split(x, lengths)",
     "as_tensor": "bb.asarray(data)",
     "amp": "model.astype('bfloat16'), whose steps are computed in float32",
@@ -195,7 +198,6 @@ FUNCTIONS = {
     "deg2rad": "x * (bb.pi / 180)",
     "device": "a backend is a device: bb.load_backend(spec)",
     "diag_embed": "x[..., None] * bb.eye(x.shape[-1])",
-    "digitize": "bb.searchsorted(edges, x)",
     "div": "bb.divide(x, y)",
     "dot": "x @ y",
     "double": "bb.float64",
@@ -220,7 +222,6 @@ FUNCTIONS = {
     "half": "bb.float16",
     "hamming": "bb.fourier.hamming_window(n, periodic=False)",
     "hanning": "bb.fourier.hann_window(n, periodic=False)",
-    "hstack": "bb.concat([x, y], 1)",
     "index_select": "bb.take(x, indices, axis)",
     "inference_mode": "bb.no_grad()",
     "inner": "bb.vecdot(x, y) of vectors, x @ y.mT of matrices",
@@ -249,9 +250,6 @@ FUNCTIONS = {
     "mul": "bb.multiply(x, y)",
     "multinomial": "bb.random.categorical(logits)",
     "mv": "x @ y",
-    "nan_to_num": "bb.where(bb.isnan(x), 0.0, x)",
-    "nanmean": "bb.mean(x[~bb.isnan(x)])",
-    "nansum": "bb.sum(bb.where(bb.isnan(x), 0.0, x))",
     "ndarray": "bb.Tensor",
     "ne": "x != y",
     "neg": "bb.negative(x)",
@@ -305,7 +303,6 @@ FUNCTIONS = {
     "var_mean": "bb.var(x), bb.mean(x)",
     "vdot": "bb.vecdot(x, y)",
     "vectorize": "bb.vmap(f)",
-    "vstack": "bb.concat([x, y], 0)",
 }
 
 #: Names of ``nn.functional``, some of which are at the top level here.

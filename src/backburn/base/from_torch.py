@@ -39,7 +39,6 @@ FORMULAS = {
     "lu_solve": "bb.linalg.solve(x, y)",
     "msort": "bb.sort(x, axis=0)",
     "multi_dot": "x @ y @ z",
-    "nanquantile": "bb.quantile(x[~bb.isnan(x)], q)",
     "narrow": "x[start : start + length], or x[:, start : start + length] along axis 1",
     "scatter_reduce": "bb.scatter(x, indices, y, axis=axis, mode='add'); others are 'mul', 'min', 'max' and 'mean'",
     "select": "x[i], or x[:, i] along axis 1",
@@ -52,7 +51,6 @@ FORMULAS = {
     "tril_indices": "bb.nonzero(bb.tril(bb.ones((n, m))))",
     "triu_indices": "bb.nonzero(bb.triu(bb.ones((n, m))))",
     "unique_consecutive": "x[bb.concat([bb.ones(1, dtype='bool'), x[1:] != x[:-1]])]",
-    "vander": "x[:, None] ** bb.arange(x.shape[0])",
     "xlogy": "bb.where(x == 0, 0.0, x * bb.log(bb.where(x == 0, 1.0, y)))",
 }
 
