@@ -15,6 +15,7 @@ import backburn as bb
 from backburn import cli
 from backburn.backend import OPERATIONS, registry
 from backburn.base.errors import ArgumentError
+from backburn.conformance.target import PROPERTIES
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "digits.toml"
@@ -521,6 +522,7 @@ def test_required_operations_are_listed(run) -> None:
     _, out, _ = run("info", "--required")
     for entry in OPERATIONS.values():
         assert (f"    {entry.name}(" in out) == entry.required, entry.name
+    assert all(f"    {name}" in out for name in PROPERTIES)
 
 
 def test_the_console_script_is_this_command() -> None:

@@ -674,6 +674,30 @@ def test_an_autodiff_backend_of_other_types_than_its_inner_one_is_refused() -> N
         check_backend(differentiating(float_dtype=property(lambda self: DTYPES["float64"])), ops=["add"])
 
 
+class Waiting:
+    """What is computed when the host asks for it."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self.compute = compute
+
+
+def test_a_backend_may_refuse_when_the_host_asks() -> None:
+    def quantize(x: Array, /, dtype: Any = qint8) -> Any:
+        return K.quantize(x, dtype) if np.isfinite(x).all() else Waiting(lambda: K.quantize(x, dtype))
+
+    def to_numpy(x: Any, /) -> Array:
+        return K.to_numpy(x.compute() if isinstance(x, Waiting) else x)
+
+    report = check_backend(backend(quantize=quantize, to_numpy=to_numpy)(), ops=["quantize"], kinds=["quantized"])
+    assert report.results
+    assert report.ok, str(report)
+
+
+def test_a_backend_without_integers_of_8_bits_quantizes_nothing() -> None:
+    k = backend(capabilities=few("float32", "int64", "bool"))()
+    assert not [c.id for c in checks(k, ops=["quantize", "quantize_between", "fake_quantize"]) if c.kind != "signature"]
+
+
 def test_an_autodiff_backend_of_somebody_elses_passes() -> None:
     report = check_backend(differentiating(), ops=["backend", "mul", "sum", "max"])
     assert report.ok, str(report)

@@ -411,6 +411,16 @@ def test_a_wrapper_says_what_it_lacks() -> None:
         Toy(3)
 
 
+def test_a_wrapper_has_no_attribute_in_the_place_of_an_operation() -> None:
+    class Logging(Toy):
+        def __init__(self, wrapped: Any, log: bool = True) -> None:
+            super().__init__(wrapped)
+            self.log = log  # type: ignore[assignment,method-assign]
+
+    with pytest.raises(ArgumentError, match="Logging: log is an operation; give the attribute another name"):
+        Logging(load_backend("numpy"))
+
+
 class Delegating:
     """What hands everything on, but not on its class."""
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from backburn.backend.contract import Backend, Capabilities, is_backend, no_backend
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
 from backburn.base.dtypes import DType, FloatDType, IntDType
-from backburn.base.errors import SpecError
+from backburn.base.errors import ArgumentError, SpecError
 
 D = TypeVar("D")
 
@@ -159,6 +159,11 @@ class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
         if not hasattr(self, "name"):
             raise SpecError(f"{type(self).__name__}: give the class a name = '...', with which its spec begins")
         self._inner = wrapped
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OPERATIONS:  # it would stand in the operation's place: a decorator that logs has no option "log"
+            raise ArgumentError(f"{type(self).__name__}: {name} is an operation; give the attribute another name")
+        super().__setattr__(name, value)
 
     def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
         """What the wrapped backend's operation of this name gives."""

@@ -136,7 +136,8 @@ def describe_required() -> str:
         required = [signature for entry in entries if entry.required for signature in _signatures(entry)]
         if required:
             lines += [f"{family}:", *(f"    {signature}" for signature in required), ""]
-    lines += ["properties:", "    spec -> str", "    device -> str", "    capabilities -> Capabilities"]
+    lines += ["properties:", "    spec -> str", "    device -> str", "    capabilities -> Capabilities", ""]
+    lines += ["method:", "    dtype(x: F | I | B | Q, /) -> DType"]
     return "\n".join(lines)
 
 

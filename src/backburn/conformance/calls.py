@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backburn.backend.table import OPERATIONS, Operation
-from backburn.base.dtypes import DTYPES, DType, as_dtype
+from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype
 from backburn.conformance.checks import arrays, as_tuple, can_store, dtype_of, each, flat, on, wide
 from backburn.conformance.derivatives import is_float
 from backburn.conformance.samples import SAMPLES, Sample, Stored
@@ -98,8 +98,10 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     Floats are tried in each float dtype of the operation; what works in float16 must in bfloat16, if the host has it.
     """
     capabilities = backend.capabilities
-    attribute = sample.attributes.get("dtype")
-    if isinstance(attribute, DType) and attribute not in capabilities.dtypes:
+    attribute = sample.attributes.get("dtype", OPERATIONS[name].attributes.get("dtype"))
+    if isinstance(attribute, QuantizedDType) and not can_store(backend, attribute):
+        return []
+    if isinstance(attribute, DType) and attribute.kind != "quantized" and attribute not in capabilities.dtypes:
         return []
     others = [a for a in host_arrays(sample) if not is_float(a)]
     if not all(capabilities.supports(as_dtype(a.dtype)) for a in others):
