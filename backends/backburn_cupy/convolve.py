@@ -12,7 +12,7 @@ import cupy
 from backburn.backend.conv import Pairs, convolved, convolved_transposed, weighted
 from backburn.backend.table import OPERATIONS
 from backburn_cupy import convolve_columns, cudnn
-from backburn_cupy.kernels.columns import Windows
+from backburn_cupy.kernels.windows import Windows
 
 Array = Any
 Shape = tuple[int, ...]

@@ -13,7 +13,8 @@ from typing import Any
 import cupy
 
 from backburn_cupy.create import converted
-from backburn_cupy.kernels.columns import Windows, add_columns, columns
+from backburn_cupy.kernels.columns import add_columns, columns
+from backburn_cupy.kernels.windows import Windows
 from backburn_cupy.products import product
 from backburn_cupy.reduce import is_narrow, widened_dtype
 

@@ -11,7 +11,8 @@ from tests.cuda.emulated import EmulatedRunner
 from tests.cuda.operands import check, operand
 
 from backburn.backend.conv import window_counts
-from backburn_cupy.kernels.columns import Windows, add_columns, columns
+from backburn_cupy.kernels.columns import add_columns, columns
+from backburn_cupy.kernels.windows import Windows
 
 CASES: list[tuple[Any, ...]] = [
     ((3, 2, 9), (3,), (1,), ((0, 0),), (1,)),

@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Any
 
 from backburn.backend.table import OPERATIONS
-from backburn_cupy.kernels import activate, index, normalize, optimize, random, scan, softmax
+from backburn_cupy.kernels import activate, index, normalize, optimize, pool, random, scan, softmax
 
 #: The modules whose functions are operations of the contract, with a runner as their first argument.
-FAMILIES = (softmax, normalize, activate, index, optimize, random, scan)
+FAMILIES = (softmax, normalize, activate, index, optimize, random, scan, pool)
 
 #: The launcher of each operation that has one. It returns NotImplemented for operands that its kernels do not take.
 LAUNCHERS: dict[str, Callable[..., Any]] = {

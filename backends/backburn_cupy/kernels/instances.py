@@ -53,6 +53,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES},
     "scan": {"ssm_scan": _ALONE},
+    "pool": dict.fromkeys(("max_pool", "avg_pool", "avg_pool_backward"), _ALONE),
     "columns": dict.fromkeys(("columns", "add_columns"), _ALONE),
     "attention": dict.fromkeys(("attend", "attend_backward_queries", "attend_backward_keys"), _HEADS),
 }

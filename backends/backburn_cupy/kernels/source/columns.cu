@@ -1,12 +1,5 @@
 // What convolutions multiply: the windows of an array as columns of a matrix, and columns added back to their places.
-#include "common.cuh"
-
-// Windows over the last three axes of an array (examples, channels, ...); steps in elements. Fewer axes have one place.
-struct Windows {
-  index_t example, channel, step[3];  // how the array lies
-  index_t sizes[3], window[3], places[3], stride[3], dilation[3], before[3];
-  index_t examples, channels;
-};
+#include "windows.cuh"
 
 // The row (channel, element of the window) has that element of every window: of all places of all examples. It is the
 // work of `blocks` blocks; a thread writes one access.

@@ -1,0 +1,78 @@
+"""Launchers: pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.conv import Pairs
+from backburn.backend.pool import pool_windows
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import ShapeError
+from backburn_cupy.kernels import geometry
+from backburn_cupy.kernels.runner import Runner
+from backburn_cupy.kernels.sources import c_type
+from backburn_cupy.kernels.windows import Windows, table
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def max_pool(
+    on: Runner, x: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
+    dilation: Shape = (1,), ceil_mode: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
+    windows = _windows(x.shape, size, stride, padding, dilation, ceil_mode)
+    shape = (*x.shape[:2], *windows.places)
+    out, index = on.xp.empty(shape, x.dtype), on.xp.empty(shape, np.int64)
+    if out.size:
+        _run(on, "max_pool", out.size, on.address(x), out, index, table(x, windows))
+    return out, index
+
+
+def avg_pool(
+    on: Runner, x: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
+    ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Array:  # fmt: skip
+    windows = _windows(x.shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    out = on.xp.empty((*x.shape[:2], *windows.places), x.dtype)
+    if out.size:
+        _run(on, "avg_pool", out.size, on.address(x), out, table(x, windows), after=(padding, count_include_pad))
+    return out
+
+
+def avg_pool_backward(
+    on: Runner, grad: Array, /, places: Shape = (1,), size: Shape = (1,), stride: Shape = (1,),
+    padding: Pairs = ((0, 0),), ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Array:  # fmt: skip
+    out = on.xp.empty((*grad.shape[:2], *places), grad.dtype)
+    windows = _windows(out.shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    if grad.shape[2:] != windows.places:
+        raise ShapeError(
+            f"avg_pool_backward: the gradient {list(grad.shape)} is not of the windows {list(windows.places)}"
+        )
+    grad = on.xp.ascontiguousarray(grad)
+    if out.size:
+        _run(on, "avg_pool_backward", out.size, grad, out, table(out, windows), after=(padding, count_include_pad))
+    return out
+
+
+def _windows(
+    x: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool
+) -> Windows:  # fmt: skip
+    rule = OPERATIONS["max_pool"].shape
+    assert rule is not None
+    rule(x, size=size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+    counts, _ = pool_windows(x[2:], size, stride, padding, dilation, ceil_mode)
+    return Windows(size, counts, stride, padding, dilation)
+
+
+def _run(on: Runner, kernel: str, count: int, *arguments: Any, after: tuple[Pairs, bool] | None = None) -> None:
+    """Launch a kernel over ``count`` elements of its result; ``after`` is what means are divided by."""
+    more: list[int] = []
+    if after is not None:
+        padding, counted = after
+        more = [*[0] * (3 - len(padding)), *(a for _, a in padding), int(counted)]
+    out = arguments[1]
+    on.run("pool", f"{kernel}<{c_type(out)}>", *geometry.elements(count, 1), *arguments, count, *more)

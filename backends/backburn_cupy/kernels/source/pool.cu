@@ -1,0 +1,104 @@
+// Pooling: each window's largest element, or its mean. A thread has one result, and reads its window.
+#include "windows.cuh"
+
+// The numbers along the last three axes of element `i` of a contiguous array; the rest is the number of the matrix.
+__device__ inline index_t places_of(index_t i, const index_t (&lengths)[3], int (&at)[3]) {
+#pragma unroll
+  for (int a = 2; a >= 0; --a) {
+    at[a] = i % lengths[a];
+    i /= lengths[a];
+  }
+  return i;
+}
+
+// f(the number of an element within its matrix, the element) for those of a window that exist, in their order
+template <class T, class F>
+__device__ inline void each_in_window(const T* x, const Windows& w, index_t matrix, const int (&window)[3], F f) {
+  x += matrix / w.channels * w.example + matrix % w.channels * w.channel;
+  int start[3], tap[3];
+#pragma unroll
+  for (int a = 0; a < 3; ++a) start[a] = window[a] * (int)w.stride[a] - (int)w.before[a];
+  for (tap[0] = 0; tap[0] < w.window[0]; ++tap[0])
+    for (tap[1] = 0; tap[1] < w.window[1]; ++tap[1])
+      for (tap[2] = 0; tap[2] < w.window[2]; ++tap[2]) {
+        index_t number = 0, place = 0;
+        bool exists = true;
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+          int position = start[a] + tap[a] * (int)w.dilation[a];
+          exists = exists && position >= 0 && position < w.sizes[a];
+          number = number * w.sizes[a] + position, place += position * w.step[a];
+        }
+        if (exists) f(number, widen(x[place]));
+      }
+}
+
+// Of equal ones the first, and the first NaN before all.
+template <class T>
+__global__ void __launch_bounds__(256)
+max_pool(const T* x, T* out, index_t* index, const __grid_constant__ Windows w, index_t count) {
+  for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
+    int window[3];
+    index_t matrix = places_of(i, w.places, window), chosen = -1;
+    compute<T> best = 0;
+    each_in_window(x, w, matrix, window, [&](index_t number, compute<T> v) {
+      if (chosen < 0 || v > best || (v != v && best == best)) best = v, chosen = number;
+    });
+    narrow(best, out[i]);
+    index[i] = chosen;
+  }
+}
+
+// By how many elements the sum of a window is divided: those that exist, or lie in the padding too, if `padded`. Of the
+// padding behind, `after` counts, and not what a last window has beyond.
+struct After { index_t at[3], padded; };
+__device__ inline double divisor(const Windows& w, const After& after, const int (&window)[3]) {
+  double product = 1;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) {
+    index_t start = window[a] * w.stride[a] - w.before[a], end = start + w.window[a];
+    index_t low = after.padded ? -w.before[a] : 0, high = w.sizes[a] + (after.padded ? after.at[a] : 0);
+    product *= (end < high ? end : high) - (start > low ? start : low);
+  }
+  return product;
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) avg_pool(
+    const T* x, T* out, const __grid_constant__ Windows w, index_t count, index_t after0, index_t after1,
+    index_t after2, index_t padded) {
+  After after{{after0, after1, after2}, padded};
+  for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
+    int window[3];
+    index_t matrix = places_of(i, w.places, window);
+    compute<T> sum = 0;
+    each_in_window(x, w, matrix, window, [&](index_t, compute<T> v) { sum += v; });
+    narrow(sum / compute<T>(divisor(w, after, window)), out[i]);
+  }
+}
+
+// Each element of `out`, which is contiguous, gets its part of every window that it is in. The dilation is 1.
+template <class T>
+__global__ void __launch_bounds__(256) avg_pool_backward(
+    const T* grad, T* out, const __grid_constant__ Windows w, index_t count, index_t after0, index_t after1,
+    index_t after2, index_t padded) {
+  After after{{after0, after1, after2}, padded};
+  index_t per_matrix = w.places[0] * w.places[1] * w.places[2];
+  for (index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
+    int at[3], first[3], last[3], window[3];
+    const T* of_matrix = grad + places_of(i, w.sizes, at) * per_matrix;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) {
+      int from = at[a] + w.before[a], stride = w.stride[a], behind = from - (int)w.window[a];
+      first[a] = behind < 0 ? 0 : behind / stride + 1;
+      last[a] = from / stride < w.places[a] ? from / stride : w.places[a] - 1;
+    }
+    compute<T> sum = 0;
+    for (window[0] = first[0]; window[0] <= last[0]; ++window[0])
+      for (window[1] = first[1]; window[1] <= last[1]; ++window[1])
+        for (window[2] = first[2]; window[2] <= last[2]; ++window[2])
+          sum += widen(of_matrix[(window[0] * w.places[1] + window[1]) * w.places[2] + window[2]]) /
+                 compute<T>(divisor(w, after, window));
+    narrow(sum, out[i]);
+  }
+}

@@ -1,0 +1,39 @@
+"""Windows over the last axes of an array, as the kernels get them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backburn.backend.conv import Pairs
+
+Array = Any
+Shape = tuple[int, ...]
+
+#: The structure ``Windows`` of windows.cuh.
+_FORM = struct.Struct("<25q")
+_TYPE = np.dtype([("windows", np.uint8, _FORM.size)])
+
+
+class Windows(NamedTuple):
+    """How windows lie on the last one to three axes: the size of one, how many there are, and where."""
+
+    size: Shape
+    places: Shape
+    stride: Shape
+    padding: Pairs
+    dilation: Shape
+
+
+def table(x: Array, windows: Windows) -> Array:
+    """The structure for windows on ``x`` (examples, channels, ...), as it lies."""
+    more = 5 - x.ndim
+    steps = [s // x.itemsize for s in x.strides]
+    numbers = [*steps[:2], *[0] * more, *steps[2:]]
+    before = tuple(b for b, _ in windows.padding)
+    size, places, stride, _, dilation = windows
+    for fill, values in ((1, x.shape[2:]), (1, size), (1, places), (1, stride), (1, dilation), (0, before)):
+        numbers += [*[fill] * more, *values]
+    return np.frombuffer(_FORM.pack(*numbers, *x.shape[:2]), _TYPE)
