@@ -205,7 +205,7 @@ def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
                     continue
                 try:
                     getattr(base, name)(*each(call, base.from_numpy), **sample.attributes)
-                except Exception:  # any: the floor above says what is wrong
+                except Exception:  # any: the layer above says what is wrong
                     continue
                 accepted.append((name, [np.shape(x) for x in call], sample.attributes))
     assert not accepted

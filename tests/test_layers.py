@@ -142,7 +142,7 @@ def test_padding_of_convolutions() -> None:
         (lambda x, w: layers.conv(x, w, padding="same", stride=2), ArgumentError, "keeps the number of places"),
         (lambda x, w: layers.conv(x, w, padding=-1), ArgumentError, "conv: padding is 0 or more"),
         (lambda x, w: layers.conv(x, w, stride=0), ArgumentError, r"stride is 1 or more, not 0.* Operands: float\d+\["),
-        (lambda x, w: layers.conv(x, w, stride=(1, 1)), ArgumentError, "stride needs one number for each of 1 spatial axes"),
+        (lambda x, w: layers.conv(x, w, stride=(1, 1)), ArgumentError, "stride needs one number for each of 1 spatial"),
         (lambda x, w: layers.conv(x, w, dilation=HALF), ArgumentError, "conv: dilation is an integer"),
         (lambda x, w: layers.conv(x, w, groups=3), ShapeError, "do not form 3 groups"),
         (lambda x, w: layers.conv(x, w, bb.asarray([1.0])), ShapeError, "the bias must have the 3 output channels"),

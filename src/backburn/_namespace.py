@@ -1,4 +1,4 @@
-"""Everything that ``backburn`` offers at the top level: one import line for each module of the tensor floor.
+"""Everything that ``backburn`` offers at the top level: one import line for each module of `tensor`.
 
 ``import backburn`` is lazy: it loads this module when the first name is asked for.
 """

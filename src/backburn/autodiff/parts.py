@@ -1,7 +1,7 @@
-"""Gradients that came from parts of a tensor: put together once, when all of them are there.
+"""Gradients of slices of a tensor, which are assembled once, when all of them are there.
 
-A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Made as large as ``x`` and added to those of
-the others it would cost as much as all of ``x`` at every step; side by side the entries make the gradient in one pass.
+A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Padding it to the shape of ``x`` and adding it
+up would cost as much as all of ``x`` at every step; joining the slices makes the gradient in one pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 class Part:
-    """The gradient of ``slice(x, key)``, which is that of the part of ``x`` that ``key`` names."""
+    """The gradient of ``slice(x, key)``: that of the slice ``key`` of ``x``."""
 
     __slots__ = ("gradient", "key")
 
@@ -24,7 +24,7 @@ class Part:
 
 
 def put_together(k: Any, parts: Sequence[Part], shape: Shape) -> Any:
-    """The gradient of a tensor of ``shape`` whose parts these are; what is in several is added up."""
+    """The gradient of a tensor of ``shape`` from those of its slices; overlapping ones are summed."""
     parts = _added(k, parts)
     for axis in reversed(range(len(shape))):
         if len(parts) == 1:

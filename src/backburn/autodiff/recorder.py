@@ -1,13 +1,13 @@
-"""Compiles what ``Autodiff`` does for each operation from the operation table and the table of rules.
+"""Generates the methods of ``Autodiff`` from the operation table and the table of gradient rules.
 
-Every operation of ``Autodiff`` is one generated function: take the inner primitives out, call the inner backend, and,
-when an operand is on the graph, make a node with what its rule will need. Three forms cover all operations:
+Every operation of ``Autodiff`` is one generated function: it unwraps the inner primitives, calls the inner backend,
+and, if an operand is on the graph, makes a node with what its rule will need. Three forms cover all operations:
 
 * with a rule: one node, whatever the inner backend does to compute it;
 * derived, without a rule: the default body runs on ``Autodiff`` itself and is recorded operation by operation;
 * not differentiable: the inner backend is called, and nothing is recorded.
 
-They are made at the first call of each, since most programs use a fraction of the operations.
+Each is generated at its first call, since most programs use a fraction of the operations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
 
 
 def missing_rule(operation: str, operand: str) -> None:
-    """Refuse to record an operation that could not be differentiated."""
+    """The error for recording an operation without a gradient rule."""
     raise MissingRuleError(
         f"{operation}: there is no gradient rule for its operand {operand!r}, which is on the graph or has a tangent. "
         f"Attach one with gradient({operation!r}, {operand}=...), or detach the operand"
@@ -82,7 +82,7 @@ class _Recorded(Source):
         return self.backward() + "\n".join(self.lines) + "\n"
 
     def compute(self, line: str) -> None:
-        """Call the inner backend, and again where a warning of it, of NaN or an infinity, was made an error."""
+        """Call the inner backend, and again if its warning of a NaN or infinity was turned into an error."""
         self.emit(1, "try:")
         self.emit(2, line)
         self.emit(1, "except RuntimeWarning as warning:")

@@ -1,21 +1,21 @@
 """The table of gradient rules.
 
-A rule is a function of what it names. ``k`` is the inner backend, in whose operations every rule is written (and
-which may record them in turn: that is how second derivatives come about), ``g`` the gradient of the output, ``out``
-the output. An operand's or an attribute's own name is its value, ``x_shape`` and ``x_dtype`` describe operand ``x``
-without keeping it. What no rule names is not saved::
+A rule is a function whose parameters name what it needs. ``k`` is the inner backend, in whose operations every rule is
+written (and which may record them in turn, for second derivatives), ``g`` the gradient of the output, ``out`` the
+output. An operand's or an attribute's own name is its value, ``x_shape`` and ``x_dtype`` describe operand ``x`` without
+keeping it. Only what rules name is saved::
 
     gradient(Backend.mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
     gradient(Backend.tanh, x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))
 
-The engine undoes broadcasting, sums over uses and skips operands that need nothing, so that no rule does. A rule
+The engine undoes broadcasting, sums over uses and skips operands that need no gradient, so that rules need not. A rule
 that serves several operands at once, to share work, takes their names first and returns a tuple in that order;
 ``needs`` then tells which are wanted::
 
     gradient(Backend.layer_norm, ("x", "scale", "bias"), layer_norm_gradients)
 
 The rule of an operand that is a list of tensors returns a list. Where an operation has several outputs, ``g`` is a
-list, with None where nothing flowed.
+list, with None for an output without a gradient.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def gradient(
 
 
 def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
-    """Let an operation refuse operands that are on the graph or have a tangent: it would lose them without a word.
+    """Make an operation raise for operands that are on the graph or have a tangent, which would be lost silently.
 
     ``advice`` says for each what to do instead. Inside ``no_grad()``, where nothing is recorded, they are taken.
     """

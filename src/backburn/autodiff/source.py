@@ -1,7 +1,7 @@
-"""The source text that both decorators of this package generate for each operation: what they have in common.
+"""The common part of the source code that ``Autodiff`` and ``Forward`` generate for each operation.
 
-An operation of a decorator takes the inner primitives out of boxes, calls the inner backend, and puts float results
-into boxes again. What it notes beside the value, a node of the graph or a tangent, is the other slot of the box.
+An operation of a decorator unwraps the inner primitives, calls the inner backend, and wraps float results again. A
+wrapper holds a value and a note: a node of the graph or a tangent.
 """
 
 from __future__ import annotations

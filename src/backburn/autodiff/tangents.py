@@ -1,6 +1,7 @@
-"""How the operations carry tangents: marks beside the gradient rules, from which ``Forward`` is made.
+"""Forward-mode rules: declarations beside the gradient rules, from which ``Forward`` is generated.
 
-A derivative is written once. Nearly every tangent follows from what is there already, once the table knows one fact:
+A derivative is written once. Nearly every tangent follows from the gradient rule or the operation itself, given one
+property:
 
 * ``elementwise``: each element of the result depends on one element of the operand, so the Jacobian is diagonal and
   the gradient rule, applied to the tangent, gives the tangent;
@@ -12,7 +13,7 @@ A derivative is written once. Nearly every tangent follows from what is there al
 
       tangent("softmax", x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
 
-What has a rule and no mark, users' operations too, has its rule transposed: the gradient is linear in its cotangent
+The rule of an operation without a declaration, such as a user's, is transposed: the gradient is linear in its cotangent
 ``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always right, and
 costs about twice the gradient.
 """
@@ -33,7 +34,7 @@ TANGENT = "t"
 
 @dataclass(frozen=True)
 class Part:
-    """How the tangents of some operands give a part of the result's; the parts are added.
+    """A term of the result's tangent, from the tangents of some operands; the terms are summed.
 
     ``kind`` is "elementwise", "linear", "reduction" or "tangent". ``operands`` are those that one call serves: those
     in which the operation is linear together, else one. ``axes`` are those that a reduction without ``axis`` takes.
@@ -85,7 +86,7 @@ def _served(name: str) -> tuple[str, ...]:
 
 
 def elementwise(*operations: Named) -> None:
-    """Say that each element of the result depends on one element of each operand, but for broadcasting.
+    """Declare that each element of the result depends on one element of each operand, apart from broadcasting.
 
     The gradient rule applied to the tangent is then the tangent.
     """
@@ -94,13 +95,13 @@ def elementwise(*operations: Named) -> None:
 
 
 def reduction(*operations: Named, axes: tuple[int, ...] | None = None) -> None:
-    """Say that the result reduces each operand over ``axes`` (from the end where negative), or over its ``axis``."""
+    """Declare that the result reduces each operand over ``axes`` (which may be negative), or over its ``axis``."""
     for name in _names("reduction", operations):
         _enter(name, [Part("reduction", (o,), axes=axes) for o in _served(name)])
 
 
 def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
-    """Say that the operation is linear in the operands of each group together, the others being held.
+    """Declare that the operation is linear in the operands of each group together, the others being constant.
 
     Without ``groups``, all operands with a gradient are one. An optional operand outside the group is left out of
     the call for its tangent, since it is added.
@@ -111,7 +112,7 @@ def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -
 
 
 def through_body(*operations: Named) -> None:
-    """Say that the default body gives the tangent, also at the points where the gradient is a convention."""
+    """Declare that the default body gives the tangent, also at points where the gradient is a convention."""
     for name in _names("through_body", operations):
         if OPERATIONS[name].required:
             raise ArgumentError(f"{name} is required and has no body")
@@ -137,7 +138,7 @@ def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:
 
 
 def way(operation: Named) -> str:
-    """How an operation carries tangents, in a word or two.
+    """A short description of how an operation propagates tangents.
 
     >>> import backburn.autodiff
     >>> way("sin"), way("matmul"), way("max"), way("svd"), way("argmax")

@@ -1,6 +1,6 @@
-"""Moving primitives to a backend over another base, so that gradients find the way back.
+"""Moving primitives to another base backend, with gradients that flow back.
 
-It is the only operation whose gradient runs on another backend: the reverse pass, which began on one, goes on there.
+It is the only operation whose gradient runs on another backend: the reverse pass, which began on one, continues there.
 Levels of autodiff are matched from the inside, and each records its own part; the gradient of a move is a move back,
 which is recorded in turn where it is differentiated again.
 """
@@ -42,7 +42,7 @@ def _on_a_graph(x: Any, k: Any) -> bool:
 
 
 def _base(k: Any) -> Any:
-    """What the levels of ``Autodiff`` are around."""
+    """The backend under all levels of ``Autodiff``."""
     while isinstance(k, Autodiff):
         k = k.inner_backend
     return k
@@ -70,7 +70,7 @@ def _back(k: Any, g: Any, node: Node) -> tuple[MovedGradient]:
 
 
 def _depth(k: Any) -> int:
-    """How many levels of ``Autodiff`` a backend is made of."""
+    """The number of levels of ``Autodiff`` of a backend."""
     depth = 0
     while isinstance(k, Autodiff):
         k, depth = k.inner_backend, depth + 1

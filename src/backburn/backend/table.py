@@ -1,7 +1,7 @@
 """The operation table: one entry per operation, made by the decorator on its declaration in the contract.
 
 Everything that walks over operations reads it: the decorators (``Autodiff``), the completeness tests, the conformance
-suite and the documentation. Gradient rules and samples are attached to an entry by name, on the floors that know them.
+suite and the documentation. Gradient rules and samples are attached to an entry by name, in the layers that know them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def operation(
     return enter
 
 
-#: What other floors attach to operations by name (rules, samples), which goes with an operation that is taken back.
+#: What other layers attach to operations by name (rules, samples), which goes with an operation that is taken back.
 ATTACHED: list[dict[str, Any]] = []
 
 #: Called with the name of an operation that is entered, whose rules change, or that is gone, after the decorators were

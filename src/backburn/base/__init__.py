@@ -1,1 +1,1 @@
-"""The bottom floor: errors, dtypes, trees and scoped settings. Imports nothing else of backburn."""
+"""The bottom layer: errors, dtypes, trees and scoped settings. Imports nothing else of backburn."""

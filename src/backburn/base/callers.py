@@ -1,8 +1,8 @@
 """Which public function the user called, read off the stack when an error is raised.
 
-Public functions are built from one another and leave most checks to the innermost. An error is to name the function
-that the user wrote, all the same. Passing names down, or entering a context for each call, would cost every call that
-succeeds; a walk up the stack costs only one that fails.
+Public functions call one another and leave most checks to the innermost, but an error should name the function that the
+user called. Passing names down, or entering a context for each call, would cost every call; walking up the stack costs
+only those that fail.
 """
 
 from __future__ import annotations

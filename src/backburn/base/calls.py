@@ -1,9 +1,9 @@
-"""Calls with arguments that a function does not take, told what it takes.
+"""Errors for unexpected arguments, with hints about the expected ones.
 
-Python says of ``x.sum(dim=0)`` that there is no ``dim``, and not that it is ``axis``. A function that users
-of other libraries often call so ends its parameters in ``*surplus: Never`` and ``**wrong: Never``, which type checkers
-refuse, and hands both to :func:`refuse`. That costs a call two empty containers, less than a hundredth of the smallest
-operation, where a wrapper would cost it a call. Functions without this have Python's own errors.
+Python's error for ``x.sum(dim=0)`` does not say that the option is called ``axis`` here. A function that users of other
+libraries often call like this has the last parameters ``*surplus: Never`` and ``**wrong: Never``, which type checkers
+reject, and passes both to :func:`refuse`. That costs two empty containers per call, less than a hundredth of the
+smallest operation; a wrapper would cost a call. Other functions raise Python's own errors.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ TOGETHER = {
 }
 
 
-def told(function: F) -> F:
-    """``function``, whose signature is shown without the parameters for what it does not take."""
+def plain_signature(function: F) -> F:
+    """``function``, with a displayed signature without the catch-all parameters ``*surplus`` and ``**wrong``."""
     found = signature(function)
     variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     kept = [p for p in found.parameters.values() if p.kind not in variable]
@@ -77,9 +77,9 @@ def told(function: F) -> F:
 
 
 def checked(function: F) -> F:
-    """``function``, which refuses names that it does not take as :func:`refuse` does; for what is seldom called.
+    """``function``, wrapped to raise the error of :func:`refuse` for unknown names; for rarely called functions.
 
-    Python would first miss a required argument.
+    Python would first report a missing argument.
     """
     takes = signature(function).parameters
 
@@ -110,12 +110,12 @@ def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[s
 
 
 def renamed(word: str, takes: Signature) -> str:
-    """What an argument of others is called in a signature, for an error; nothing if it is not there."""
+    """A hint at the name that an argument of other libraries has in a signature; empty if it has none."""
     ours = RENAMED.get(word)
     return f"; here: {ours}" if ours in takes.parameters else ""
 
 
 def plain(found: Signature) -> str:
-    """A signature as calls are written: names and defaults."""
+    """A signature without annotations: names and defaults."""
     kept = [p.replace(annotation=Parameter.empty) for p in found.parameters.values() if p.name != "self"]
     return str(found.replace(parameters=kept, return_annotation=Signature.empty))

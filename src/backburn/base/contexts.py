@@ -1,4 +1,4 @@
-"""Scoped settings, safe with threads and coroutines: each is one ``ContextVar``."""
+"""Scoped settings, safe with threads and coroutines: each is a ``ContextVar``."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ def scoped(variable: ContextVar[T], value: T) -> Iterator[T]:
 
 
 class Block(Generic[T]):
-    """What ``no_grad()`` and its like return: for a ``with`` statement, or a decorator that runs a function inside one.
+    """A context manager and decorator, such as ``no_grad()`` returns.
 
-    It may be entered several times; until it is entered it has no effect. What it sets holds in its own thread or
-    task, for it is a context variable: ``contextvars.copy_context().run`` takes it to another. Functions whose bodies
-    run after the call (generators and coroutines) are refused with :class:`ArgumentError`: a decorator could not know
-    when they run.
+    It has no effect until it is entered, and may be entered several times. The setting is a context variable, which
+    holds in its own thread or task; ``contextvars.copy_context().run`` copies it to another. Decorating a generator or
+    coroutine function raises :class:`ArgumentError`, since its body runs after the call.
     """
 
     __slots__ = ("_entered", "_make", "_name")
 
     def __init__(self, name: str, make: Callable[[], AbstractContextManager[T]]) -> None:
-        """``make`` gives the context manager of one entering; ``name`` is what users call the block."""
+        """``make`` returns a new context manager for each entry; ``name`` is the public name of the block."""
         self._name = name
         self._make = make
         self._entered: list[AbstractContextManager[T]] = []

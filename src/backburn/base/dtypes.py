@@ -1,7 +1,7 @@
-"""Data types, and how they combine.
+"""Data types and promotion.
 
-A :class:`DType` is a small immutable value, one object per type, so that ``is`` compares. It equals its own name and
-the NumPy dtype of that name::
+A :class:`DType` is an immutable singleton, so that ``is`` compares dtypes. It equals its own name and the NumPy dtype
+of that name::
 
     >>> from backburn.base.dtypes import float32, promote
     >>> float32 == "float32", float32.bits, promote(float32, "int64")
@@ -108,17 +108,17 @@ class BoolDType(DType):
 
 
 class QuantizedDType(DType):
-    """The type of a quantized tensor: its scheme. One object for each, whose name says all of it.
+    """The dtype of a quantized tensor: its quantization scheme, a singleton with a name that describes it.
 
-    A value stands for ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8, int4
-    (two in a byte), float8_e4m3fn (up to 448) or float8_e5m2 (up to 57344; Micikevicius et al. (2022), *FP8 Formats for
-    Deep Learning*, arXiv:2209.05433), which are symmetric always.
+    A stored value represents ``(stored - zero_point) * step``. ``storage`` is the dtype of a stored value: int8, uint8,
+    int4 (two in a byte), float8_e4m3fn (up to 448) or float8_e5m2 (up to 57344; Micikevicius et al. (2022), *FP8
+    Formats for Deep Learning*, arXiv:2209.05433), which are always symmetric.
 
-    In ``mode`` ``"symmetric"`` zero points are 0, in ``"affine"`` there is one beside
-    each step. ``granularity`` says which values share a step: all (``"tensor"``), those of one place along ``axis``
-    (``"channel"``), or those of a ``block`` (``"block"``): so many neighbours along the last axis, or for several
-    lengths a box of them over as many last axes. At the end of an axis blocks may be shorter; lengths of 1 in front say
-    nothing, and are left out. ``scale`` is the dtype of the steps: float32, float16 or bfloat16.
+    In ``mode`` ``"symmetric"`` zero points are 0; in ``"affine"`` each step has a zero point. ``granularity`` says
+    which values share a step: all (``"tensor"``), those at one index along ``axis`` (``"channel"``), or those of a
+    ``block`` (``"block"``), which has a length along the last axis, or lengths along several last axes. At the end of
+    an axis blocks may be shorter; leading block lengths of 1 are dropped. ``scale`` is the dtype of the steps: float32,
+    float16 or bfloat16.
 
         >>> QuantizedDType("int4", granularity="block", block=32, scale="float16")
         qint4_symmetric_block32_float16
@@ -152,7 +152,7 @@ class QuantizedDType(DType):
         axis: int | None = None,
         block: int | tuple[int, ...] | None = None,
     ) -> QuantizedDType:
-        """The scheme of these parts; always the same object."""
+        """The scheme with these parameters; always the same object."""
         axis, lengths = None if axis is None else _whole_number("an axis", axis), _lengths(block)
         part = axis if granularity == "channel" else "x".join(map(str, lengths)) if granularity == "block" else None
         name = f"q{storage}_{mode}_{granularity}{'' if part is None else part}_{scale}"
@@ -188,12 +188,12 @@ class QuantizedDType(DType):
 
     @property
     def block(self) -> int | tuple[int, ...] | None:
-        """The length of a block along the last axis, its lengths where it has several, or None."""
+        """The length of a block along the last axis, or its lengths along several axes, or None."""
         return self.block_shape[0] if len(self.block_shape) == 1 else self.block_shape or None
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest stored value; symmetric integers leave the least out."""
+        """The least and the largest stored value; symmetric schemes do not use the least integer."""
         if self.storage is uint8:
             return 0, 255
         if self.is_float:
@@ -209,12 +209,12 @@ class QuantizedDType(DType):
 
     @property
     def is_float(self) -> bool:
-        """Whether stored values are 8-bit floats, whose bits lie in bytes."""
+        """Whether stored values are 8-bit floats, stored as bytes."""
         return self.storage.kind == "float"
 
     @property
     def stored(self) -> IntDType:
-        """The dtype of the arrays that hold the stored values: int8, or uint8 for what is bits."""
+        """The dtype of the arrays that hold the stored values: int8, or uint8 for unsigned, packed and float values."""
         return int8 if self.storage is int8 else uint8
 
     def over(self, axis: int) -> QuantizedDType:
@@ -222,7 +222,7 @@ class QuantizedDType(DType):
         return QuantizedDType(self.storage, self.scale, self.mode, "channel", axis=axis)
 
     def in_blocks(self, lengths: tuple[int, ...]) -> QuantizedDType:
-        """The same scheme with blocks of these lengths along the last axes; without any, with one step for all."""
+        """The same scheme with blocks of these lengths along the last axes, or with one step for all values."""
         if not lengths:
             return self.for_tensor()
         return QuantizedDType(self.storage, self.scale, self.mode, "block", block=lengths)
@@ -346,7 +346,7 @@ def _promote_ints(a: IntDType, b: IntDType) -> IntDType:
 
 
 def promote(a: Any, b: Any) -> DType:
-    """The dtype of an operation on ``a`` and ``b``; raises :class:`DTypeError` where there is none.
+    """The dtype of an operation on ``a`` and ``b``; raises :class:`DTypeError` if there is none.
 
     >>> promote(uint8, int8), promote(float16, bfloat16), promote(bool_, int8)
     (int16, float32, int8)
@@ -368,7 +368,7 @@ def _promoted(a: DType, b: DType) -> DType:
 
 
 def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
-    """The dtype of an operation on a tensor of ``dtype`` and a (weak) Python scalar.
+    """The dtype of an operation on a tensor of ``dtype`` and a weakly typed Python scalar.
 
     >>> promote_scalar(int8, 2.5, float32), promote_scalar(float16, 3, float32)
     (float32, float16)

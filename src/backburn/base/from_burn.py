@@ -1,4 +1,4 @@
-"""What Burn calls methods of tensors that are operators, functions, or methods of another name here."""
+"""Hints for names of Burn's tensor methods that are operators, functions, or methods of another name here."""
 
 #: The hint for each name; in PyTorch too, some of these are methods.
 BURN = {

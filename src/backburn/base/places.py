@@ -1,8 +1,8 @@
-"""Places: where the leaves of a tree stand, so that others can be put there.
+"""Replacing leaves of a tree in place.
 
-:class:`Places` walks over a tree once and knows, for each leaf, its path and the container that holds it. It also tells
-at the cost of a few comparisons whether the tree is still as it was, so that what works on the same tree again and
-again (an optimizer on its model) need not walk again.
+:class:`Places` walks over a tree once and records, for each leaf, its path and the container that holds it. It can also
+check, with a few comparisons, whether the tree has changed since, so that an optimizer need not walk over its model at
+every step.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_t
 
 
 class Holder:
-    """A node of a tree, and the node that holds it in turn.
+    """A node of a tree and its parent.
 
-    It is ``fixed`` if nothing can be put into it: nodes of its type never change, nor do those around it.
+    It is ``fixed`` if it and its ancestors are of immutable types, so that nothing in it can be replaced.
     """
 
     __slots__ = ("fixed", "key", "kind", "node", "parent", "path")
@@ -34,7 +34,7 @@ class Holder:
         self.fixed: bool = kind.put is None and (parent is None or parent.fixed)
 
     def put(self, key: Any, child: Any) -> None:
-        """Put ``child`` under ``key``: into the node, or into a new one where nodes of its type never change."""
+        """Put ``child`` under ``key``: into the node, or into a new node if its type is immutable."""
         if self.kind.put is not None:
             self.kind.put(self.node, key, child)
             return
@@ -47,7 +47,7 @@ class Holder:
 
 
 class Shared:
-    """One leaf, and every place in which it stands."""
+    """A leaf and all its places in the tree."""
 
     __slots__ = ("paths", "places", "value")
 
@@ -64,7 +64,7 @@ class Shared:
 
     @property
     def fixed(self) -> Holder | None:
-        """The first holder of a place into which nothing can be put, if there is one."""
+        """The first holder that is fixed, if there is one."""
         return next((holder for holder, _ in self.places if holder.fixed), None)
 
     def put(self, value: Any) -> None:
@@ -75,9 +75,9 @@ class Shared:
 
 
 class Places:
-    """The leaves of ``tree`` that satisfy ``wanted``, each once, in order; and all nodes on the way.
+    """The leaves of ``tree`` that satisfy ``wanted``, each once, in order, and all nodes above them.
 
-    Raises :class:`ArgumentError` when a container contains itself, and when two places have one path.
+    Raises :class:`ArgumentError` if a container contains itself, or two places have the same path.
 
         >>> tree = {"a": [1.5, "x"]}
         >>> places = Places(tree, lambda leaf: isinstance(leaf, float))
@@ -130,11 +130,11 @@ class Places:
         active.discard(id(value))
 
     def remember(self) -> None:
-        """Take the tree as it is now for unchanged; called after new leaves have been put."""
+        """Record the present tree as unchanged; called after leaves have been replaced."""
         self._snapshots = [(holder, *_contents(holder)) for holder in self.holders]
 
     def unchanged(self) -> bool:
-        """Whether every node still holds the very objects that it held when they were last remembered."""
+        """Whether every node still holds the same objects as at the last :meth:`remember`."""
         for holder, known, rest in self._snapshots:
             now, about = _contents(holder)
             if len(now) != len(known) or not all(map(is_, now, known)) or not same(about, rest):

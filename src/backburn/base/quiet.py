@@ -1,4 +1,4 @@
-"""NaN and infinities are values: the warnings with which a backend's library computes them are not passed on."""
+"""Suppressing the warnings that a backend's library gives for NaN and infinite results, which are values here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKAGES: set[str] = set()
 
 
 def ignore_warnings(package: str) -> None:
-    """Ignore RuntimeWarnings that point to the modules of a package; said by a backend's package as it is imported.
+    """Ignore RuntimeWarnings that point to the modules of a package; called by a backend's package when it is imported.
 
-    The conformance suite then lets them pass also where a test runner has dropped the filters that modules set, as
-    pytest does for each test.
+    The conformance suite then ignores them even if a test runner has reset the warning filters, as pytest does for each
+    test.
     """
     PACKAGES.add(package)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=rf"{re.escape(package)}(\.|$)")
@@ -35,9 +35,9 @@ def quietly(backend: Any, function: Callable[..., T], *arguments: Any) -> T:
 def silence(warning: RuntimeWarning, backend: Any) -> None:
     """Ignore RuntimeWarnings of the package of ``backend`` from now on; the operation that raised one is called again.
 
-    A backend over NumPy does so when it is imported, but a program (or its test runner) may make all warnings errors
-    later. This is called where one arrives as an exception, so that it costs other calls nothing. A warning of
-    anybody else is raised again.
+    A backend over NumPy does so when it is imported, but a program or test runner may turn all warnings into errors
+    later. This is called only when one arrives as an exception, so that other calls pay nothing. Warnings from other
+    packages are raised again.
     """
     while (inner := getattr(backend, "inner_backend", None)) is not None:
         backend = inner

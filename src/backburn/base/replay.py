@@ -1,9 +1,9 @@
-"""What a recorded program needs from the host each time it is played again.
+"""Values that a recorded program needs from the host at each replay.
 
 A captured step (:func:`backburn.capture`) runs its Python code once and is then replayed by the backend. Host code that
 changes from step to step (the learning rate of a schedule, an optimizer's counter, the offset of a random draw) must
-still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; whoever has such a number makes it with
-:meth:`Recording.number`, and the backend binds it to a place on its device that is written before each replay.
+still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; such values are made with
+:meth:`Recording.number`, and the backend binds each to a location on its device that is written before each replay.
 """
 
 from __future__ import annotations

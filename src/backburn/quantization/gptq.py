@@ -25,11 +25,11 @@ from backburn.tensor.choice import where
 from backburn.tensor.classes import Tensor
 from backburn.tensor.create import eye
 from backburn.tensor.decompose import cholesky
-from backburn.tensor.solve import inv
 from backburn.tensor.defaults import use_backend
 from backburn.tensor.linalg import matmul
 from backburn.tensor.options import bounded
 from backburn.tensor.quantized import fake_quantize
+from backburn.tensor.solve import inv
 
 M = TypeVar("M", bound=Module)
 

@@ -11,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any, Literal, Never, SupportsIndex, overload
 
 from backburn.backend.contract import AnyBackend
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
@@ -66,7 +66,7 @@ def full(
 def full(
     shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
 ) -> Tensor: ...
-@told
+@plain_signature
 def full(
     shape: Shape,
     fill_value: Any,
@@ -116,7 +116,7 @@ def zeros(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place
 def zeros(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def zeros(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-@told
+@plain_signature
 def zeros(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
@@ -142,7 +142,7 @@ def ones(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place 
 def ones(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def ones(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-@told
+@plain_signature
 def ones(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
@@ -167,7 +167,7 @@ def empty(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place
 def empty(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
 @overload
 def empty(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
-@told
+@plain_signature
 def empty(
     shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
@@ -189,7 +189,7 @@ def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple
     return x, plain_dtype(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
 
 
-@told
+@plain_signature
 def zeros_like(
     x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
@@ -205,7 +205,7 @@ def zeros_like(
     return made("zeros", k, shape=x.shape, dtype=chosen)
 
 
-@told
+@plain_signature
 def ones_like(
     x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
 ) -> Tensor:
@@ -304,7 +304,7 @@ def linspace(
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
 
-@told
+@plain_signature
 def eye(
     n_rows: int,
     n_cols: int | None = None,
@@ -363,7 +363,7 @@ def quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = N
 def quantize(
     x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: Literal[True]
 ) -> FloatTensor: ...
-@told
+@plain_signature
 def quantize(
     x: Tensor,
     /,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.autodiff.decorator import Gradients
 from backburn.backend.contract import is_autodiff
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import BackendMismatchError, GraphError, NotDifferentiableError
 from backburn.tensor.copying import lasting
@@ -48,7 +48,7 @@ def retain_grad(self: Tensor) -> FloatTensor:
     return _tracking("retain_grad", self, lambda k: k.retain_grad(self._primitive))
 
 
-@told
+@plain_signature
 def backward(
     self: Tensor, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
 ) -> Gradients[Any]:

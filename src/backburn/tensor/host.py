@@ -9,7 +9,7 @@ import numpy as np
 
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
@@ -59,7 +59,7 @@ def asarray(
 def asarray(
     obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
 ) -> Tensor: ...
-@told
+@plain_signature
 def asarray(
     obj: Any,
     /,

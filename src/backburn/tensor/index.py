@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand
@@ -74,7 +74,7 @@ def written_value(name: str, x: Any, value: Any) -> Any:
 # ---- along one axis, whole entries ----
 
 
-@told
+@plain_signature
 def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **wrong: Never) -> T:
     """The entries of ``x`` at ``indices`` along ``axis``, which the axes of ``indices`` replace.
 
@@ -131,7 +131,7 @@ def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
 # ---- along one axis, an index for each element ----
 
 
-@told
+@plain_signature
 def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, **wrong: Never) -> T:
     """The elements of ``x`` at ``indices`` along ``axis``; the other axes broadcast.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor import host, reduce
 from backburn.tensor.create import fitted
@@ -34,7 +34,7 @@ MODES = ("constant", "reflect", "edge", "wrap")
 # ---- moving and repeating ----
 
 
-@told
+@plain_signature
 def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
     """``x`` with its elements in reverse order along ``axis``, or along all axes.
 
@@ -48,7 +48,7 @@ def flip(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wr
     return call("flip", x, axis=axes_of("flip", x, axis))
 
 
-@told
+@plain_signature
 def roll(
     x: T, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never
 ) -> T:

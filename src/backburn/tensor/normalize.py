@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Never
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.tensor.dispatch import call, float_operand, promoted_present, tensor_operand
 from backburn.tensor.options import axes_of, axis_of, integer, number
 
@@ -25,7 +25,7 @@ __all__ = [
 # ---- softmax ----
 
 
-@told
+@plain_signature
 def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """``exp(x) / sum(exp(x))`` along ``axis``, without overflow: positive numbers that add up to 1.
 
@@ -41,7 +41,7 @@ def softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> Fl
     return call("softmax", x, axis=axis_of("softmax", x, axis))
 
 
-@told
+@plain_signature
 def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """The logarithm of :func:`softmax`, accurate where that is small.
 
@@ -55,7 +55,7 @@ def log_softmax(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -
     return call("log_softmax", x, axis=axis_of("log_softmax", x, axis))
 
 
-@told
+@plain_signature
 def softmin(x: Tensor, /, axis: int = -1, *surplus: Never, **wrong: Never) -> FloatTensor:
     """:func:`softmax` of ``-x``: the smallest element gets the largest share.
 
@@ -186,7 +186,7 @@ def batch_norm_training(
 # ---- to length 1 ----
 
 
-@told
+@plain_signature
 def normalize(
     x: Tensor,
     /,

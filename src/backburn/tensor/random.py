@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
 from backburn.base.elsewhere import missing_name
@@ -287,7 +287,7 @@ def _float(name: str, dtype: Any) -> DType:
     return found
 
 
-@told
+@plain_signature
 def uniform(
     shape: Shape = (),
     *surplus: Never,
@@ -324,7 +324,7 @@ def uniform(
     return x
 
 
-@told
+@plain_signature
 def normal(
     shape: Shape = (),
     *surplus: Never,
@@ -367,7 +367,7 @@ def _number(name: str, value: Any) -> float:
     return float(number(name, "each parameter", scalar))
 
 
-@told
+@plain_signature
 def integers(
     shape: Shape = (),
     low: int = 0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import as_dtype, int64, uint64
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of
@@ -48,7 +48,7 @@ def sum(
 ) -> IntTensor: ...
 @overload
 def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-@told
+@plain_signature
 def sum(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
 ) -> Tensor:
@@ -77,7 +77,7 @@ def prod(
 ) -> IntTensor: ...
 @overload
 def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor: ...
-@told
+@plain_signature
 def prod(
     x: Tensor, /, axis: Axis = None, *surplus: Never, dtype: Any = None, keepdims: bool = False, **wrong: Never
 ) -> Tensor:
@@ -97,7 +97,7 @@ def prod(
     return call("prod", y, axis=axes_of("prod", x, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def count_nonzero(
     x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> IntTensor:
@@ -116,7 +116,7 @@ def count_nonzero(
 # ---- extrema ----
 
 
-@told
+@plain_signature
 def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
@@ -134,7 +134,7 @@ def max(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
     return call("max", y, axis=axes_of("max", y, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
     """The smallest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
@@ -165,7 +165,7 @@ def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     return call("max_abs", y, axis=axes_of("max_abs", y, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first largest element along ``axis``, or in row-major order without one, in int64.
 
@@ -182,7 +182,7 @@ def argmax(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: boo
     return _index("argmax", x, axis, keepdims)
 
 
-@told
+@plain_signature
 def argmin(x: Tensor, /, axis: int | None = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> IntTensor:
     """The index of the first smallest element along ``axis``, or in row-major order without one, in int64.
 
@@ -207,7 +207,7 @@ def _index(name: str, x: Any, axis: int | None, keepdims: bool) -> IntTensor:
     return call("reshape", index, shape=(1,) * x.ndim) if keepdims else index
 
 
-@told
+@plain_signature
 def max_with_indices(
     x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> tuple[T, IntTensor]:
@@ -226,7 +226,7 @@ def max_with_indices(
     return call("max_with_indices", y, axis=axis_of("max_with_indices", y, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def min_with_indices(
     x: T, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> tuple[T, IntTensor]:
@@ -248,7 +248,7 @@ def min_with_indices(
 # ---- booleans ----
 
 
-@told
+@plain_signature
 def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether any element over ``axis`` is true; False if there are none. A number is true unless it is 0.
 
@@ -262,7 +262,7 @@ def any(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
     return call("any", y, axis=axes_of("any", x, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> BoolTensor:
     """Whether all elements over ``axis`` are true; True if there are none. A number is true unless it is 0.
 
@@ -279,7 +279,7 @@ def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
 # ---- statistics ----
 
 
-@told
+@plain_signature
 def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN if there are no elements.
 
@@ -295,7 +295,7 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def var(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
@@ -316,7 +316,7 @@ def var(
     return call("var", y, axis=axes, correction=number("var", "correction", correction), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def std(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
@@ -336,7 +336,7 @@ def std(
 # ---- norms ----
 
 
-@told
+@plain_signature
 def vector_norm(
     x: Tensor, /, *surplus: Never, axis: Axis = None, keepdims: bool = False, ord: float = 2, **wrong: Never
 ) -> FloatTensor:
@@ -361,7 +361,7 @@ def vector_norm(
     return call("norm", y, axis=axes, ord=float(number("vector_norm", "ord", power)), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; -inf if there are no elements.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import call, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -30,7 +30,7 @@ def cumulative_sum(
 def cumulative_sum(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
-@told
+@plain_signature
 def cumulative_sum(
     x: Tensor,
     /,
@@ -70,7 +70,7 @@ def cumulative_prod(
 def cumulative_prod(
     x: Tensor, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor: ...
-@told
+@plain_signature
 def cumulative_prod(
     x: Tensor,
     /,
@@ -153,7 +153,7 @@ def logcumsumexp(x: Tensor, /, axis: int) -> FloatTensor:
     return call("logcumsumexp", y, axis=axis_of("logcumsumexp", x, axis))
 
 
-@told
+@plain_signature
 def diff(
     x: T,
     /,

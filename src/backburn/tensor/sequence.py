@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Never
 
 from backburn.backend.shapes import broadcast
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor import random
 from backburn.tensor.dispatch import accepted, call, cast, kind_operand, promoted, promoted_present, tensor_operand
@@ -99,7 +99,7 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
     return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]
 
 
-@told
+@plain_signature
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import float32, int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
@@ -157,7 +157,7 @@ def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
     return call("index_add", zeros, places, values, axis=0)
 
 
-@told
+@plain_signature
 def histogram(
     x: Tensor,
     /,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.backend.shapes import broadcast, check_axis
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import call, is_quantized, kind_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -68,7 +68,7 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
     return (*before, x.size // known, *after)
 
 
-@told
+@plain_signature
 def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Never) -> T:
     """``x`` with its axes from ``start`` to ``end``, both included, merged into one; a 0-d tensor becomes a vector.
 
@@ -88,7 +88,7 @@ def flatten(x: T, /, start: int = 0, end: int = -1, *surplus: Never, **wrong: Ne
     return call("reshape", x, shape=(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
-@told
+@plain_signature
 def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
     """``x`` without ``axis``, whose length must be 1; without ``axis``, without all axes of length 1.
 
@@ -107,7 +107,7 @@ def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, *
     return call("reshape", x, shape=tuple(n for a, n in enumerate(shape) if a not in axes))
 
 
-@told
+@plain_signature
 def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong: Never) -> T:
     """``x`` with new axes of length 1 at the positions ``axis`` of the result.
 
@@ -167,7 +167,7 @@ def atleast_3d(x: T, /) -> T:
 # ---- the order of axes ----
 
 
-@told
+@plain_signature
 def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) -> T:
     """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``.
 
@@ -278,7 +278,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> lis
 # ---- joining ----
 
 
-@told
+@plain_signature
 def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, **wrong: Never) -> Tensor:
     """Tensors joined along ``axis``, in their promoted dtype; if ``axis`` is None, they are flattened first.
 
@@ -296,7 +296,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *surplus: Never, *
     return call("concat", tensors, axis=axis_of("concat", tensors[0], axis))
 
 
-@told
+@plain_signature
 def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: Never) -> Tensor:
     """Tensors of one shape joined along a new axis, in their promoted dtype.
 
@@ -344,7 +344,7 @@ def _listed(name: str, arrays: Any) -> list[Any]:
 # ---- cutting ----
 
 
-@told
+@plain_signature
 def split(x: T, size: int | Sequence[int], /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """``x`` split along ``axis`` into pieces of length ``size``, the last perhaps shorter, or of the given lengths.
 
@@ -377,7 +377,7 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     return tuple(pieces)
 
 
-@told
+@plain_signature
 def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """``x`` split along ``axis`` into ``chunks`` pieces of equal length, rounded up; the last may be shorter.
 
@@ -398,7 +398,7 @@ def chunk(x: T, chunks: int, /, axis: int = 0, *surplus: Never, **wrong: Never) 
     return split(x, -(-length // count) if length else [0] * count, axis=axis)
 
 
-@told
+@plain_signature
 def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T, ...]:
     """The entries along ``axis`` as a tuple of tensors without it: the inverse of :func:`stack`.
 

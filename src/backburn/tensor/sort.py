@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 
 from backburn.backend.reduce import quantile_positions
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
 from backburn.tensor.dispatch import call, float_operand, kind_operand, made, promoted, tensor_operand
@@ -33,7 +33,7 @@ class ModeResult(NamedTuple, Generic[T]):
     counts: IntTensor
 
 
-@told
+@plain_signature
 def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never) -> T:
     """The elements of ``x`` sorted along ``axis``, ascending or ``descending``.
 
@@ -50,7 +50,7 @@ def sort(x: T, /, axis: int = -1, *surplus: Never, descending: bool = False, sta
     return call("sort", y, axis=axis_of("sort", y, axis), descending=descending)
 
 
-@told
+@plain_signature
 def argsort(
     x: Tensor, /, axis: int = -1, *surplus: Never, descending: bool = False, stable: bool = True, **wrong: Never
 ) -> IntTensor:
@@ -80,7 +80,7 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
     return call("sort_with_indices", y, axis=along, descending=descending)
 
 
-@told
+@plain_signature
 def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True, **wrong: Never) -> tuple[T, IntTensor]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
@@ -98,7 +98,7 @@ def topk(x: T, k: int, /, axis: int = -1, *surplus: Never, largest: bool = True,
     return call("topk", y, count=integer("topk", "k", k), axis=axis_of("topk", y, axis), largest=largest)
 
 
-@told
+@plain_signature
 def kthvalue(
     x: T, k: int, /, axis: int = -1, *surplus: Never, keepdims: bool = False, **wrong: Never
 ) -> tuple[T, IntTensor]:
@@ -153,7 +153,7 @@ BETWEEN: dict[str, tuple[Callable[[float], int], ...]] = {
 }
 
 
-@told
+@plain_signature
 def quantile(
     x: Tensor,
     q: float | Sequence[float],
@@ -222,7 +222,7 @@ def _ordered(x: Any, axes: tuple[int, ...]) -> Any:
     return call("sort", call("reshape", call("permute_dims", x, axes=(*axes, *kept)), shape=shape), axis=0)
 
 
-@told
+@plain_signature
 def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
@@ -238,7 +238,7 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
     return call("median", y, axis=axes_of("median", x, axis), keepdims=keepdims)
 
 
-@told
+@plain_signature
 def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
     """The most frequent element over ``axis``, the smallest of several, and its count, in int64.
 

@@ -8,7 +8,7 @@ from typing import Any, Never
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.shapes import check_axis
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
 from backburn.base.trees import flatten, joined, node_type, paths, unflatten
@@ -26,7 +26,7 @@ RANDOMNESS = ("error", "different", "same")
 ON_FALLBACK = ("warn", "error", "allow")
 
 
-@told
+@plain_signature
 def vmap(
     f: Function | None = None,
     in_axes: Any = 0,

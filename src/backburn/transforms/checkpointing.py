@@ -11,7 +11,7 @@ from typing import Any, Never
 from backburn.autodiff.graph import Node, next_stamp, outputs_node, reverse
 from backburn.autodiff.recorder import with_outputs
 from backburn.backend.contract import is_autodiff
-from backburn.base.calls import refuse, told
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, RECORDING
 from backburn.base.errors import GraphError
 from backburn.base.trees import flatten, unflatten
@@ -22,7 +22,7 @@ from backburn.tensor.levels import common_backend
 from backburn.transforms.levels import check_function, raised
 
 
-@told
+@plain_signature
 def checkpoint(f: Callable[..., Any], *surplus: Never, **wrong: Never) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 

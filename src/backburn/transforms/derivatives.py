@@ -1,5 +1,4 @@
-"""Derivatives of functions: ``vjp`` on a level of ``Autodiff``, ``jvp`` on one of ``Forward``, and what builds on
-them."""
+"""Derivatives of functions: ``vjp`` on a level of ``Autodiff``, ``jvp`` on one of ``Forward``, and others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The floors of the house: who may import whom, read from the sources, not from what a run happens to load.
+"""The layering of packages: who may import whom, read from the sources, not from what a run happens to load.
 
-Each package of `backburn` stands on a floor and imports only its own modules and the floors below. Backends
-know the two lowest floors. Everything outside the standard library is imported only where `THIRD_PARTY` says.
+Each package of `backburn` belongs to a layer and imports only its own modules and the layers below. Backends
+know the two lowest layers. Everything outside the standard library is imported only where `THIRD_PARTY` says.
 Imports inside functions and under `TYPE_CHECKING` count as well, with one exception: a name of NumPy's that is
 used in annotations only computes nothing, so it may be imported for type checkers anywhere.
 """
@@ -16,9 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# From the bottom to the top; packages on one floor do not know each other. `__init__` is `backburn` itself,
+# From the bottom to the top; packages of one layer do not know each other. `__init__` is `backburn` itself,
 # the names that users see, and so nothing below the command line may import it.
-FLOORS = (
+LAYERS = (
     ("base",),
     ("backend",),
     ("autodiff", "batching"),
@@ -32,9 +32,9 @@ FLOORS = (
     ("cli",),
     ("__main__",),
 )
-HEIGHT = {package: height for height, floor in enumerate(FLOORS) for package in floor}
+HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in layer}
 
-# Beside the floors: what it may import. Only the command line may import it.
+# Beside the layers: what it may import. Only the command line may import it.
 BESIDE = {"conformance": {"base", "backend", "autodiff"}}
 
 # What a backend may import of the core.
@@ -160,7 +160,7 @@ def why_not_core(module: Module, target: str) -> str | None:
         return None if below in BACKENDS_MAY_IMPORT else f"a backend does not know {below}"
     for package in (above, below):
         if package not in HEIGHT and package not in BESIDE:
-            return f"{package} has no floor: give it one in FLOORS"
+            return f"{package} has no layer: give it one in LAYERS"
     if above == below:
         return None
     if above in BESIDE:
@@ -194,7 +194,7 @@ def why_not(module: Module, imported: Import, backends: set[str]) -> str | None:
 
 
 def violations(root: Path) -> Iterator[str]:
-    """Yield `path:line: reason` for each import in the project that the floors do not allow."""
+    """Yield `path:line: reason` for each import in the project that the layers do not allow."""
     modules = read_modules(root)
     backends = {module.package for module in modules if module.is_backend}
     for module in modules:
@@ -214,7 +214,7 @@ def build(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_project_keeps_the_floors() -> None:
+def test_project_keeps_the_layers() -> None:
     assert len(read_modules(ROOT)) > 1
     assert list(violations(ROOT)) == []
 
@@ -266,14 +266,14 @@ def test_what_is_allowed(tmp_path: Path) -> None:
         ("src/backburn/data/x.py", "from backburn.train import Loop", "train is not below data"),
         ("src/backburn/train/x.py", "from backburn.cli import main", "cli is not below train"),
         ("src/backburn/__init__.py", "from backburn.cli import main", "cli is not below __init__"),
-        # The same floor, another package.
+        # The same layer, another package.
         ("src/backburn/optim/x.py", "from backburn.nn import Module", "nn is not below optim"),
         # The users' names, from within.
         ("src/backburn/nn/x.py", "import backburn as bb", "__init__ is not below nn"),
         ("src/backburn/nn/x.py", "from backburn import relu", "__init__ is not below nn"),
-        # A package without a floor, on either side.
-        ("src/backburn/attic/x.py", "import backburn.base", "attic has no floor"),
-        ("src/backburn/tensor/x.py", "import backburn.attic", "attic has no floor"),
+        # A package without a layer, on either side.
+        ("src/backburn/attic/x.py", "import backburn.base", "attic has no layer"),
+        ("src/backburn/tensor/x.py", "import backburn.attic", "attic has no layer"),
         # Conformance.
         ("src/backburn/conformance/x.py", "import backburn.tensor", "conformance does not know tensor"),
         ("src/backburn/train/x.py", "import backburn.conformance", "only cli knows conformance"),
