@@ -38,6 +38,7 @@ from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend, place_of
 from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, made, scalar_of
+from backburn.tensor.inspection import finfo
 from backburn.tensor.levels import levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axis_of, integer, number, shape_of
@@ -302,7 +303,7 @@ def uniform(
     """Uniform numbers from ``low`` up to but excluding ``high`` (which rounding may reach unless they are 0 and 1).
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` if ``low`` is above ``high``.
+    :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -320,6 +321,8 @@ def uniform(
     if first > last:
         raise ArgumentError(f"uniform: low is at most high, and they are {first} and {last}")
     if first != 0.0 or last != 1.0:
+        if not last - first <= finfo(found).max:
+            raise ArgumentError(f"uniform: the range from {first} to {last} is wider than the largest number of {found}")
         x = binary("add", binary("mul", x, last - first), first)
     return x
 
