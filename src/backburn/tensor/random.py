@@ -322,7 +322,7 @@ def uniform(
         raise ArgumentError(f"uniform: low is at most high, and they are {first} and {last}")
     if first != 0.0 or last != 1.0:
         if not last - first <= finfo(found).max:
-            raise ArgumentError(f"uniform: the range from {first} to {last} is wider than the largest number of {found}")
+            raise ArgumentError(f"uniform: {first} to {last} is wider than the largest number of {found}")
         x = binary("add", binary("mul", x, last - first), first)
     return x
 
