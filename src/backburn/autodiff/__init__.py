@@ -1,4 +1,4 @@
-"""Automatic differentiation as decorators around any backend: ``Autodiff`` backward, ``Forward`` forward."""
+"""Automatic differentiation as decorators around any backend: reverse mode (``Autodiff``) and forward mode (``Forward``)."""
 
 from backburn.autodiff.decorator import Autodiff, Gradients
 from backburn.autodiff.duals import Dual

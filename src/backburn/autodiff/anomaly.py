@@ -1,7 +1,7 @@
-"""``detect_anomaly``: the first NaN or infinity, forward or backward, with the operation and the line that made it.
+"""``detect_anomaly``: find the operation and the line that produce the first NaN or infinity, forward or backward.
 
-While it is on, the operations of ``Autodiff`` are replaced by ones that look at every float result, and the rules that
-they record by ones that look at every gradient. Off, it leaves nothing behind: no test, no field, no cost.
+While it is enabled, the operations of ``Autodiff`` are replaced by ones that check every float result, and the rules
+that they record by ones that check every gradient. Disabled, it costs nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def detect_anomaly() -> Block[None]:
     """Raise :class:`NumericalInstabilityError` at the first NaN or infinity in a ``with`` block or decorated function.
 
     The message names the operation, its operands with shapes and ranges of values, and the line of the program that
-    called it; for a gradient, those of the operation whose gradient it is (of one that was recorded outside the
-    block, its name alone). What runs on an autodiff backend is looked at, and values and tangents in forward mode.
-    Every operation then waits for its result, so this is for finding a fault and not for training.
+    called it; for a gradient, those of the operation whose gradient it is (only the name, if it was recorded outside
+    the block). Values and gradients on autodiff backends are checked, and values and tangents in forward mode. Every
+    operation then waits for its result, so use this for debugging only.
 
         >>> import backburn as bb
         >>> x = bb.asarray([0.0, 1.0]).require_grad()
@@ -89,7 +89,7 @@ def _remove() -> None:
 
 
 def _looking(name: str, original: Any) -> Callable[..., Any]:
-    """An operation that looks at its results, and has its rule look at the gradients."""
+    """An operation that checks its results, and makes its rule check the gradients."""
 
     @functools.wraps(original)
     def operation(self: Any, /, *operands: Any, **attributes: Any) -> Any:
@@ -126,7 +126,7 @@ def _check(name: str, k: Any, output: Any, operands: Any, site: str) -> None:
 
 
 def _looking_at_graph(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """``backward``, after the rules of what was recorded outside the block were made to look, too."""
+    """``backward``, after adding checks to rules that were recorded outside the block."""
 
     @functools.wraps(original)
     def backward(self: Any, tensor: Any, *args: Any, **options: Any) -> Any:

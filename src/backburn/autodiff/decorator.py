@@ -1,4 +1,4 @@
-"""``Autodiff``: any backend, with gradients."""
+"""``Autodiff``: reverse-mode differentiation around any backend."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class QuantizedOf(Generic[BK]):
 
 
 class Gradients(Generic[BK]):
-    """What ``backward`` answers: an inner primitive for every leaf that a gradient reached.
+    """The result of ``backward``: an inner primitive for every leaf with a gradient.
 
-    ``len`` counts them. It holds no thread, no context and nothing that changes besides its own entries: it may be
-    made in one thread and read in another. It belongs to one ``backend``; :meth:`Autodiff.grad` reads it.
+    ``len`` counts them. It depends on no thread or context: it may be computed in one thread and read in another. It
+    belongs to one ``backend``; :meth:`Autodiff.grad` reads it.
 
         >>> import backburn as bb
         >>> w = bb.asarray([1.0, 2.0]).require_grad()
@@ -62,11 +62,11 @@ class Gradients(Generic[BK]):
         self.backend = backend
 
     def covers(self, backend: Any) -> bool:
-        """Whether a tensor of ``backend`` may have a gradient here: of the own one, or one that was moved from."""
+        """Whether a tensor of ``backend``, the own one or one that tensors were moved from, may have a gradient here."""
         return backend is self.backend or backend == self.backend or backend.inner_backend in self._others
 
     def __copy__(self) -> Gradients[BK]:
-        """The same gradients, from which others may be removed."""
+        """A shallow copy, from which entries may be removed independently."""
         return Gradients(dict(self._by_node), self.backend, self._others)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gradients[BK]:
@@ -74,7 +74,7 @@ class Gradients(Generic[BK]):
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
-        """Refused: they belong to leaves of a graph, which is not stored."""
+        """Raises: gradients belong to leaves of a graph, which cannot be pickled."""
         raise GraphError(
             "gradients belong to the leaves of a graph and cannot be pickled: store the tensors that w.grad(gradients) "
             "gives"
@@ -112,7 +112,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     _inner: BK
 
     def __new__(cls, inner: BK) -> Autodiff[BK]:
-        """The one object around ``inner``."""
+        """The only object around ``inner``."""
         if not is_backend(inner):
             raise no_backend("Autodiff", inner)
         return shared(cls, inner, lambda: cls._around(inner))
@@ -125,7 +125,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return made
 
     def __init__(self, inner: BK) -> None:
-        """``__new__`` has done it: the object may be one that exists already."""
+        """Nothing: ``__new__`` may return an existing object."""
 
     @property
     def inner_backend(self) -> BK:
@@ -138,7 +138,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return f"autodiff({self._inner.spec})"
 
     def dtype(self, x: Any, /) -> DType:
-        """The dtype of a primitive; a float primitive of the inner backend is refused."""
+        """The dtype of a primitive. Raises for a float primitive of the inner backend."""
         if x.__class__ is Tracked:
             return self._inner.dtype(x.value)
         dtype = self._inner.dtype(x)
@@ -155,9 +155,9 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     # ---- tracking ----
 
     def set_require_grad(self, x: Tracked[BK], /, flag: bool) -> Tracked[BK]:
-        """``x`` as a leaf whose gradient is wanted (or, with False, as an untracked tensor); ``x`` is not changed.
+        """``x`` as a leaf that requires a gradient (or, with False, as an untracked tensor); ``x`` is not changed.
 
-        A leaf whose gradient is wanted already is returned as it is.
+        A leaf that already requires a gradient is returned as it is.
 
         Raises :class:`GraphError` for a tensor that was computed from tracked ones, and
         :class:`NotDifferentiableError` for an int, bool or quantized one.
@@ -174,7 +174,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return Tracked(x.value)
 
     def is_require_grad(self, x: Tracked[BK], /) -> bool:
-        """Whether ``backward`` answers with a gradient for ``x``: leaves that want one, and what retains its own."""
+        """Whether ``backward`` returns a gradient for ``x``: a leaf that requires one, or a tensor that retains it."""
         return x.__class__ is Tracked and x.node is not None and x.node.keep
 
     def is_tracked(self, x: Tracked[BK], /) -> bool:
@@ -186,9 +186,9 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return Tracked(_float(self, "detach", x).value)
 
     def retain_grad(self, x: Tracked[BK], /) -> Tracked[BK]:
-        """``x`` on a node that keeps its gradient, to be read like a leaf's after ``backward``.
+        """``x`` on a node that retains its gradient, which can be read after ``backward`` like that of a leaf.
 
-        Use the returned tensor in what follows: ``x`` itself is unchanged. An untracked tensor is refused.
+        Continue with the returned tensor: ``x`` itself is unchanged. Raises for an untracked tensor.
         """
         node = _float(self, "retain_grad", x).node
         if node is None:
@@ -200,10 +200,10 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     def backward(self, tensor: Tracked[BK], cotangent: Any = None, *, retain_graph: bool = False) -> Gradients[BK]:
         """The gradients of ``tensor`` for every leaf that it was computed from.
 
-        ``cotangent``, an inner primitive of ``tensor``'s shape and dtype, weights its elements; without one, all
-        count once (the gradient of the sum). The graph is consumed unless ``retain_graph``. Raises
-        :class:`GraphError` for an untracked tensor, :class:`ConsumedGraphError` for a consumed graph,
-        :class:`NotDifferentiableError` for an int, bool or quantized tensor.
+        ``cotangent``, an inner primitive of ``tensor``'s shape and dtype, weights its elements; the default is ones
+        (the gradient of the sum). The graph is consumed unless ``retain_graph``. Raises :class:`GraphError` for an
+        untracked tensor, :class:`ConsumedGraphError` for a consumed graph, :class:`NotDifferentiableError` for an int,
+        bool or quantized tensor.
         """
         root = _float(self, "backward", tensor).node
         if root is None:
@@ -222,7 +222,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return Gradients(found, self, homes.values())
 
     def grad(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
-        """The gradient of ``tensor`` as an inner primitive, or None where none flowed; changes nothing."""
+        """The gradient of ``tensor`` as an inner primitive, or None if there is none; ``grads`` is unchanged."""
         entries: dict[Any, FI] = _entries(self, "grad", grads)
         found = entries.get(tensor.node) if tensor.__class__ is Tracked else None
         if found is None:
@@ -230,7 +230,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return found
 
     def grad_remove(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK]) -> FI | None:
-        """The gradient of ``tensor``, which ``grads`` then no longer holds."""
+        """The gradient of ``tensor``, removed from ``grads``."""
         entries: dict[Any, FI] = _entries(self, "grad_remove", grads)
         found = entries.pop(tensor.node, None) if tensor.__class__ is Tracked else None
         if found is None:
@@ -238,7 +238,7 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
         return found
 
     def grad_replace(self: FloatsOf[FI], tensor: Tracked[BK], grads: Gradients[BK], grad: FI) -> None:
-        """Make ``grad`` the gradient of ``tensor``; register it where there was none.
+        """Replace the gradient of ``tensor`` by ``grad``, or add it if there was none.
 
         Raises when the shape, dtype or backend of ``grad`` differ from the tensor's, or the tensor is untracked.
         """
@@ -296,7 +296,7 @@ def _float(backend: Any, operation: str, tensor: Any) -> Any:
 
 
 def _check_own(backend: Any, operation: str, tensor: Any) -> None:
-    """Refuse anything but a primitive of ``backend``: that no gradient flowed to it would be no answer."""
+    """Raise for anything but a primitive of ``backend``, instead of returning that it has no gradient."""
     value = tensor.value if tensor.__class__ is Tracked else None
     try:
         backend.dtype(tensor)
@@ -320,7 +320,7 @@ def _entries(backend: Any, operation: str, grads: Any) -> dict[Node, Any]:
 
 
 def _check_gradient(backend: Any, operation: str, tensor: Any, gradient: Any) -> None:
-    """Refuse a gradient that could not be one of ``tensor``'s."""
+    """Raise for a gradient that does not fit ``tensor``."""
     k = backend.inner_backend
     what = "cotangent" if operation == "backward" else "gradient"
     try:

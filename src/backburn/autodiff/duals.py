@@ -1,7 +1,7 @@
-"""Compiles what ``Forward`` does for each operation from the operation table, the gradient rules and their marks.
+"""Generates the methods of ``Forward`` from the operation table, the gradient rules and the forward-mode declarations.
 
-Every operation of ``Forward`` is one generated function, made at its first call: take the inner primitives out of the
-operands, call the inner backend, and, where an operand has a tangent, add up what each contributes to the result's.
+Every operation of ``Forward`` is one generated function, made at its first call: it unwraps the inner primitives, calls
+the inner backend, and, if an operand has a tangent, sums the contributions of the operands to the result's tangent.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: di
     """The results of an operation with their tangents, by transposing its gradient rule.
 
     Recorded once, the operation gives the cotangents of its operands as functions of that of its result, ``u``; these
-    are recorded in turn, and what carries them back to ``u`` carries tangents forward.
+    are recorded in turn, and their gradient with respect to ``u`` maps tangents forward.
     """
     middle: Any = Autodiff(k)
     outer: Any = Autodiff(middle)

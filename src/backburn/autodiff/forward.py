@@ -1,4 +1,4 @@
-"""``Forward``: any backend, with tangents; forward-mode differentiation by dual numbers."""
+"""``Forward``: forward-mode differentiation around any backend, by dual numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferenti
 
 
 class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
-    """``inner`` with tangents: a backend like any other, so that it can be wrapped again, by ``Autodiff`` too.
+    """``inner`` with tangents: a backend like any other, so that it can be wrapped again, also by ``Autodiff``.
 
     Its float primitives are dual numbers: an inner float primitive, and a tangent like it unless it is a constant; the
     tangent of each result is computed along with it, and nothing is recorded. Int, bool and quantized primitives are
-    the inner backend's, unchanged. The derivative of a function along one direction costs a small constant times the
-    function, whatever the number of its inputs and outputs. Inside ``no_grad`` results are constants.
+    the inner backend's, unchanged. A directional derivative costs a small multiple of the function, whatever the number
+    of inputs and outputs. Inside ``no_grad`` results are constants.
 
         >>> from backburn_numpy import NumpyBackend
         >>> import numpy as np

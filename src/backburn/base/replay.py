@@ -16,10 +16,10 @@ from weakref import ReferenceType, ref
 
 
 class ReplayedFloat(float):
-    """A float that another value takes the place of at each replay; ``place`` numbers it in its recording.
+    """A float whose value is replaced at each replay; ``place`` is its number in the recording.
 
-    What is computed from it in Python is an ordinary number, and would stay as it was: a backend that records uses it
-    as it is, or refuses to record.
+    Numbers computed from it in Python are ordinary and would be frozen: a recording backend uses it unchanged, or
+    refuses to record.
     """
 
     place: int
@@ -46,7 +46,7 @@ class Recording:
         self.known: list[object] = []
 
     def number(self, advance: Callable[[], Any], undo: Callable[[], Any] | None = None) -> Any:
-        """What ``advance()`` returns now, as a number that it is asked for again before each replay.
+        """The present result of ``advance()``, which is called again before each replay, as a number.
 
         ``undo`` takes back what ``advance`` changed, for a recording that fails.
         """
@@ -64,12 +64,12 @@ class Recording:
         self._remember(advance, undo)
 
     def assume(self, holds: Callable[[], bool]) -> None:
-        """What must be so for the recording to stand for the step: ``holds()``, before a replay."""
+        """Assume ``holds()``, which is checked before each replay."""
         self._assumed.append(holds)
 
     @property
     def holds(self) -> bool:
-        """Whether all is so that was assumed while it was made."""
+        """Whether all assumptions still hold."""
         return all(holds() for holds in self._assumed)
 
     def _remember(self, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
@@ -78,7 +78,7 @@ class Recording:
             self._undo.append(undo)
 
     def bind(self, value: Any) -> int | None:
-        """The place of a number of this recording, which is then bound; None for an ordinary one."""
+        """The place of a number of this recording, which is then marked as bound; None for an ordinary number."""
         if not isinstance(value, ReplayedFloat | ReplayedInt):
             return None
         self.bound.add(value.place)
@@ -95,7 +95,7 @@ class Recording:
         return [values[i] for i, _ in self._numbers]
 
     def undo(self) -> None:
-        """Take back the host's part of the step that was recorded."""
+        """Undo the host's part of the recorded step."""
         for undo in reversed(self._undo):
             undo()
 
@@ -109,18 +109,18 @@ _PLAYERS: list[ReferenceType[Any]] = []
 
 
 def plays(player: Any) -> None:
-    """Note what plays a recorded program again, as long as it lives."""
+    """Register an object that replays a recorded program, for its lifetime."""
     _PLAYERS[:] = [*(known for known in _PLAYERS if known() is not None), ref(player)]
 
 
 def is_renewed(primitive: Any) -> bool:
-    """Whether a replay writes over a primitive."""
+    """Whether a replay overwrites a primitive."""
     players = [player for known in _PLAYERS if (player := known()) is not None]
     return any(held is primitive for player in players for held in player.state)
 
 
 class Carrier(ABC):
-    """What carries tensors from step to step without being a tree, such as an optimizer."""
+    """An object, such as an optimizer, that keeps tensors from step to step but is not a tree."""
 
     @abstractmethod
     def carried(self) -> Mapping[str, Any]:
@@ -128,4 +128,4 @@ class Carrier(ABC):
 
     @abstractmethod
     def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
-        """Put others in their places, under the same names; ``owned`` if their memory may be written over."""
+        """Replace them under the same names; ``owned`` if their memory may be overwritten."""

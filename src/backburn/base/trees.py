@@ -1,8 +1,8 @@
-"""Trees: nested containers with values at their leaves, such as a model with its parameters, or a function's arguments.
+"""Trees (pytrees): nested containers with values at their leaves, such as models or the arguments of a function.
 
-Dicts, lists, tuples, named tuples and dataclasses are nodes, and so is every type that :func:`register_node` has made
-known; None is a node without children, everything else is a leaf. :func:`flatten` takes a tree apart into its leaves
-and its :class:`Structure`, :func:`unflatten` puts it together again::
+Dicts, lists, tuples, named tuples and dataclasses are nodes, and so are types registered with :func:`register_node`;
+None is a node without children; everything else is a leaf. :func:`flatten` splits a tree into its leaves and its
+:class:`Structure`, and :func:`unflatten` is the inverse::
 
     >>> leaves, structure = flatten({"w": [1.0, 2.0], "b": None})
     >>> leaves, unflatten(structure, [10.0, 20.0])
@@ -30,12 +30,12 @@ Parts = tuple[Sequence[Any], Sequence[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """How nodes of one type are taken apart, put together and, where they can be changed, changed.
+    """How nodes of one type are flattened, unflattened and, if mutable, modified.
 
     ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
-    child)`` puts another child in a place of a node that can be changed, and is None for types that cannot.
-    ``members(node)`` is a live view of all that the children are found in, by whose identity a change is noticed. With
-    ``shares``, one object in two places of a node is one leaf.
+    child)`` replaces a child of a mutable node, and is None for immutable types. ``members(node)`` is a live view of
+    the objects that contain the children, whose identity reveals changes. With ``shares``, one object in two places of
+    a node is one leaf.
     """
 
     flatten: Callable[[Any], Parts]
@@ -77,7 +77,7 @@ def register_node(
 
 
 def node_type(cls: type) -> NodeType | None:
-    """How instances of ``cls`` are taken apart; None when they are leaves."""
+    """The node type of instances of ``cls``; None if they are leaves."""
     try:
         return _FOUND[cls]
     except KeyError:
@@ -97,9 +97,9 @@ def _find(cls: type) -> NodeType | None:
 
 
 class Structure:
-    """A tree without its leaves: what :func:`unflatten` needs besides them.
+    """The structure of a tree without its leaves, for :func:`unflatten`.
 
-    Equal when node types, keys and whatever nodes keep besides children are equal; ``len`` is the number of leaves.
+    Equal if node types, keys and other data of the nodes are equal; ``len`` is the number of leaves.
     """
 
     __slots__ = ("children", "cls", "keys", "rest", "size")
@@ -206,8 +206,8 @@ def flatten(
 ) -> tuple[list[Any], Structure]:
     """The leaves of ``tree`` in order, and its structure.
 
-    ``is_leaf`` may declare further values, nodes among them, to be leaves, and ``is_constant`` leaves of a node that
-    shares to be parts of its structure. Raises :class:`ArgumentError` when a container contains itself.
+    ``is_leaf`` declares further values, also nodes, to be leaves; ``is_constant`` declares leaves of a node that shares
+    to belong to its structure. Raises :class:`ArgumentError` if a container contains itself.
     """
     leaves: list[Any] = []
     return leaves, _visit(tree, leaves, set(), is_leaf, None, is_constant=is_constant)
@@ -276,7 +276,7 @@ def cyclic(node: Any) -> ArgumentError:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """A new tree of this structure with these leaves. Raises :class:`ArgumentError` when their number is wrong."""
+    """A new tree of this structure with these leaves. Raises :class:`ArgumentError` for a wrong number of leaves."""
     leaves = list(leaves)
     if len(leaves) != structure.size:
         raise ArgumentError(f"unflatten: the structure has {structure.size} leaves, and {len(leaves)} are given")
@@ -306,9 +306,9 @@ def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | No
 
 
 def tree_map(f: Callable[..., Any], tree: T, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> T:
-    """A tree of the same structure with ``f`` of each leaf (and of the leaves in the same place of ``rest``).
+    """A tree of the same structure with ``f`` applied to each leaf (and to the corresponding leaves of ``rest``).
 
-    Raises :class:`ArgumentError`, with the path, where the structure of one of ``rest`` differs.
+    Raises :class:`ArgumentError`, which names the path, if the structure of one of ``rest`` differs.
 
         >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
         {'a': 11, 'b': (22,)}
@@ -407,7 +407,7 @@ def _field_parts(node: Any, names: Sequence[str], static: Sequence[str]) -> Part
 
 
 def _dataclass_node(cls: type) -> NodeType:
-    """Fields are children, but for those declared ``field(metadata={"static": True})``."""
+    """Fields are children, except those declared ``field(metadata={"static": True})``."""
     fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static"))
     names = tuple(f.name for f in fields if f.name not in static)

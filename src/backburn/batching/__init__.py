@@ -1,4 +1,4 @@
-"""Batches of examples that nobody sees: the decorator that ``vmap`` runs functions on, and its table of rules."""
+"""Implicit batch axes: the decorator on which ``vmap`` runs functions, and its table of batching rules."""
 
 from backburn.batching import table as _table  # noqa: F401 - fills the table of rules
 from backburn.batching.decorator import Batched, NeedsValues, levels_of_vmap

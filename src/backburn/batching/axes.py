@@ -1,4 +1,4 @@
-"""Operations along axes that they name, and those on the last axes: other axes do not see one another."""
+"""Batching rules: operations along given axes, or on the last axes, that are independent along all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Batched``: any backend, with operations that compute all examples of a batch at once."""
+"""``Batched``: a decorator whose operations compute all examples of a batch at once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _serial = itertools.count(1).__next__
 
 
 class NeedsValues(Unsupported):
-    """The values of one example are asked for where there are all of them."""
+    """The values of a single example are requested inside ``vmap``."""
 
 
 class Batched(Decorating, Backend[Any, Any, Any, Any]):
-    """``inner`` for ``size`` examples at once: a backend that sees one example where inner primitives have them all.
+    """``inner`` with an implicit batch axis of length ``size``: primitives appear as one example and hold all of them.
 
-    Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation of
-    the former is the inner backend's; one that a mapped operand takes part in goes by its batching rule, else by its
-    default body, else by one example after another. Objects are distinct and equal to no other. ``randomness`` is
-    ``"error"``, ``"different"`` or ``"same"`` and says what becomes of draws, ``on_fallback`` (``"warn"``, ``"error"``
-    or ``"allow"``) what of operations that go one at a time.
+    Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation on
+    the former is the inner backend's; one with a mapped operand uses its batching rule, else its default body, else
+    runs for one example after another. Each object is equal to itself only. ``randomness`` (``"error"``,
+    ``"different"`` or ``"same"``) determines random draws, and ``on_fallback`` (``"warn"``, ``"error"`` or ``"allow"``)
+    operations that run for one example after another.
 
         >>> from backburn_numpy import NumpyBackend
         >>> import numpy as np
@@ -66,7 +66,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
     # ---- levels ----
 
     def close(self) -> None:
-        """The mapped function has returned: what is still on this level has leaked from it."""
+        """Mark the mapped function as finished: using a primitive of this level later is a leak."""
         self._is_open = False
 
     @contextmanager
@@ -79,15 +79,15 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
             self._is_open = before
 
     def mapped(self, value: Any) -> Mapped:
-        """An inner primitive whose first axis numbers the examples, as one primitive that each sees its own part of."""
+        """An inner primitive with the batch axis first, as a mapped primitive."""
         return Mapped(value, self)
 
     def unmapped(self, x: Any) -> Any:
-        """The inner primitive of what is mapped or not."""
+        """The inner primitive, mapped or not."""
         return x.value if is_mapped(self, x) else x
 
     def example(self, x: Any, index: int) -> Any:
-        """What one example sees of a primitive, as an inner primitive."""
+        """One example of a primitive, as an inner primitive."""
         if x.__class__ is list or x.__class__ is tuple:
             return [self.example(t, index) for t in x]
         if not is_mapped(self, x):
@@ -165,7 +165,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
     # ---- operations ----
 
     def check_open(self, name: str) -> None:
-        """Refuse an operation on what has left the function that was mapped."""
+        """Raise for an operation on a primitive that has leaked from the mapped function."""
         if not self._is_open:
             raise GraphError(
                 f"{name}: a tensor has left the vmap in which it was made (through a global, a closure or an "
@@ -221,7 +221,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
 
 
 def needs_values(name: str) -> NeedsValues:
-    """The error for a question whose answer differs between examples."""
+    """The error for reading values that differ between examples."""
     return NeedsValues(
         f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot see those of one: no "
         f"item(), numpy(), asarray() or bool(), no if or while on it, and no shape that depends on it (boolean masks, "

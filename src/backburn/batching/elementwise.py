@@ -1,4 +1,4 @@
-"""Element by element: the operands broadcast, and one more axis before all others changes nothing."""
+"""Batching rules: elementwise operations, which broadcast, so that one more leading axis changes nothing."""
 
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import OPERATIONS

@@ -1,4 +1,4 @@
-"""Reading and writing by position."""
+"""Batching rules: reading and writing by position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization, pooling, resampling, and the operations of sequences."""
+"""Batching rules: normalization, pooling, resampling, and operations on sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices, and convolutions."""
+"""Batching rules: matrix products and convolutions."""
 
 from __future__ import annotations
 

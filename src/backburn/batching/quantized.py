@@ -1,4 +1,4 @@
-"""Rounding to a scheme and back: the steps of each example are its own, as those of channels are."""
+"""Batching rules: quantization; each example has its own steps, like a channel."""
 
 from __future__ import annotations
 

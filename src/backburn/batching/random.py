@@ -1,4 +1,4 @@
-"""Draws: one for all examples, or one for each, as ``vmap`` was told."""
+"""Batching rules: random draws, one for all examples or one for each, depending on ``randomness`` of ``vmap``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The table of batching rules, and what they are written with.
+"""The table of batching rules, and helpers for writing them.
 
-A rule computes an operation for all examples at once. It is called with the level, the operands and the attributes
-as the operation is; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
-primitive of the result, whose first axis numbers the examples (a tuple of them for several outputs), or
-``NotImplemented``, and then the operation's default body is run on the level::
+A rule computes an operation for all examples at once. It is called with the level, the operands and the attributes as
+the operation is; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
+primitive of the result with the batch axis first (a tuple of them for several outputs), or ``NotImplemented`` to run
+the operation's default body on the level::
 
     def cumulate(level, x, *, axis, reverse):
         return level.inner_backend.cumsum(front(level, x), axis + 1, reverse)
@@ -36,13 +36,13 @@ ATTACHED.append(RULES)
 
 
 class FallbackWarning(UserWarning):
-    """``vmap`` runs an operation one example after another, for which there is no way to run all at once."""
+    """``vmap`` runs an operation that has no batching rule for one example after another."""
 
 
 class Mapped:
-    """A primitive of :class:`Batched` that differs between examples: an inner primitive with a first axis of them.
+    """A primitive of :class:`Batched` that differs between examples: an inner primitive with the batch axis first.
 
-    ``shape`` is that of one example. ``level`` tells whose it is, since the inner primitive may be another level's.
+    ``shape`` is that of one example. ``level`` is its owner, since the inner primitive may belong to another level.
     """
 
     __slots__ = ("level", "shape", "value")
@@ -62,7 +62,7 @@ class Mapped:
 
 
 class Same:
-    """What a rule returns for a result that is the same for all examples."""
+    """A rule's result that is the same for all examples."""
 
     __slots__ = ("value",)
 
@@ -165,9 +165,9 @@ def along(name: str, *axes: str) -> Rule:
 
 
 def folded(name: str, *together: int) -> Rule:
-    """The rule of an operation whose operands number ``together`` have a first axis of independent places already.
+    """The rule of an operation whose operands ``together`` already have a leading axis of independent entries.
 
-    The examples are put there too. Other operands must be the same for all examples.
+    The batch axis is merged into it. Other operands must be the same for all examples.
     """
 
     def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
@@ -191,7 +191,7 @@ def as_tuple(found: Any) -> tuple[Any, ...]:
 
 
 def whole(*lengths: int) -> tuple[slice, ...]:
-    """The key of everything along axes of these lengths."""
+    """The slices that select everything along axes of these lengths."""
     return tuple(slice(0, n, 1) for n in lengths)
 
 

@@ -1,4 +1,4 @@
-"""Operations that move elements."""
+"""Batching rules: operations that move elements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command ``backburn``: train, evaluate, check a backend, and what is installed.
+"""The command ``backburn``: train, evaluate, check a backend, and show what is installed.
 
-What goes wrong is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the
-traceback instead. Status 130 says that Ctrl-C ended a training run, 143 that SIGTERM did.
+An error is one message on standard error and exit status 2; ``--debug`` (or ``BACKBURN_DEBUG``) shows the traceback
+instead. Status 130 means that Ctrl-C ended a training run, 143 that SIGTERM did.
 """
 
 from __future__ import annotations

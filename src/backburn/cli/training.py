@@ -103,7 +103,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def require(*packages: str) -> None:
-    """Refuse to begin what would fail in the end because a package is missing."""
+    """Raise before a run that would fail at its end because a package is missing."""
     for package in packages:
         if find_spec(package) is None:
             raise ConfigError(
@@ -114,8 +114,8 @@ def require(*packages: str) -> None:
 def chosen_backend(option: str | None, configured: str | None, place: str = "the file") -> AnyBackend:
     """The backend of the option, else of ``BACKBURN_BACKEND``, else of the file, else the default.
 
-    An expression that cannot be used is refused with the place where it was found, which for the file is ``place``. So
-    is a backend that computes shapes alone, on which nothing can be learnt or measured.
+    Raises for an invalid expression, naming where it comes from (for the file, ``place``), and for a backend that only
+    computes shapes, which can neither train nor evaluate.
     """
     sources = {
         "--backend": option,
@@ -168,11 +168,11 @@ PAUSE = 1.0
 
 
 def _train(trainer: Any, folder: Path) -> tuple[int, KeyboardInterrupt | None]:
-    """Run the epochs that are left and save the run; how many are saved, and what cut the run short.
+    """Run the remaining epochs and save the run; returns how many are saved, and what interrupted the run.
 
     It is saved after the first epoch that ends :data:`PAUSE` seconds or more after the save before, and in the end,
-    also where a signal ends it or the loss is not a finite number. A save waits for the disk, and so has a thread of
-    its own beside the next epoch: tensors never change.
+    also where a signal ends it or the loss is not a finite number. Saving happens in a thread of its own during the
+    next epoch, which is safe since tensors are immutable.
     """
     from tqdm import tqdm
 
@@ -240,7 +240,7 @@ def _print_result(accuracy: float) -> None:
 
 
 def _how_to_resume(options: argparse.Namespace, done: int, epochs: int, folder: Path) -> str:
-    """What is left of an interrupted run, and how to go on with it."""
+    """What is left of an interrupted run, and how to resume it."""
     if not done:
         return "interrupted in the first epoch: there is nothing to keep"
     words = ["backburn", "train", str(options.config), "--resume"]

@@ -1,6 +1,6 @@
 """Data in host memory: the handwritten digits, splits, batches, and random distortions of images.
 
-Everything here is NumPy arrays. A batch becomes a tensor, on whatever backend, with ``bb.asarray``.
+All data are NumPy arrays; ``bb.asarray`` makes a batch a tensor on any backend.
 """
 
 from typing import TYPE_CHECKING, NoReturn

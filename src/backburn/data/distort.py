@@ -1,4 +1,4 @@
-"""Random distortions of images, so that a small data set shows more of what could have been written."""
+"""Random distortions of images, to augment a small data set."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from backburn.tensor.options import bounded
 
 @dataclass(frozen=True)
 class Distortion:
-    """The largest distortion in each respect; what is drawn is uniform from minus that to that.
+    """The largest distortion of each kind; distortions are uniformly distributed between minus that and that.
 
-    ``rotation`` is in degrees, ``scale`` the logarithm of the factor by which each axis is stretched, ``shear`` the
-    slope by which rows are moved against each other, ``shift`` in pixels. All zero changes nothing.
+    ``rotation`` is in degrees, ``scale`` the logarithm of the factor of each axis, ``shear`` the slope by which rows
+    are shifted against each other, ``shift`` in pixels.
     """
 
     rotation: float = 0.0
@@ -33,7 +33,7 @@ class Distortion:
 
 
 def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
-    """Each image under an affine map of its own, drawn as ``how`` says; pixels are interpolated, outside is 0.
+    """Each image under a random affine map within the limits ``how``; pixels are interpolated, and 0 outside.
 
     ``images`` has shape (number, height, width), the result its shape and dtype. Raises :class:`ShapeError` for
     other ranks. The method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural

@@ -1,4 +1,4 @@
-"""Splitting arrays into parts, and going through them in batches."""
+"""Splitting arrays, and iterating over them in batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
 
 def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
-    """Split arrays of one length into what is trained on and the last of ``parts`` equal parts, which is held out.
+    """Split arrays of one length into a training set and the last of ``parts`` equal parts, which is held out.
 
     Where the length is not a multiple of ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The
     results are views. Raises :class:`ShapeError` for arrays of several lengths, :class:`ArgumentError` for less than
@@ -37,13 +37,12 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5) -> tuple[Arrays, Arrays]:
 def batches(
     *arrays: NDArray[Any], batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Batches:
-    """Go through arrays of one length together, ``batch_size`` elements at a time.
+    """Iterate over arrays of one length in batches of ``batch_size`` elements.
 
-    The last batch may be smaller, and with ``drop_last`` is left out then, as suits a recorded step or BatchNorm.
-    With a ``seed``, in an order that is drawn anew for each ``epoch``: the same ``seed`` and ``epoch`` give the same
-    order on every machine, and no other state is involved. Without one, in the given order. ``len`` is the number of
-    batches that are left. Raises :class:`ShapeError` for arrays of several lengths, :class:`DTypeError` for lists and
-    :class:`ArgumentError` for a batch size below 1.
+    The last batch may be smaller; ``drop_last`` omits it then, which captured steps and BatchNorm may need. With a
+    ``seed``, the order is shuffled for each ``epoch``: the same ``seed`` and ``epoch`` give the same order on every
+    machine, independently of any other state. ``len`` is the number of remaining batches. Raises :class:`ShapeError`
+    for arrays of several lengths, :class:`DTypeError` for lists and :class:`ArgumentError` for a batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
         ...     print(x, y)
@@ -64,7 +63,7 @@ def batches(
 
 
 class Batches(Iterator[Arrays]):
-    """What :func:`batches` returns: an iterator that knows how many batches are left."""
+    """The result of :func:`batches`: an iterator with the number of remaining batches as its length."""
 
     def __init__(self, arrays: Arrays, parts: list[NDArray[Any]]) -> None:
         """Over the elements of ``arrays`` in each of the ``parts``."""
@@ -82,7 +81,7 @@ class Batches(Iterator[Arrays]):
 
 
 def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
-    """Random numbers for one epoch; each ``stream`` has its own, so that one use does not disturb another.
+    """A random generator for one epoch; different ``stream`` numbers give independent generators.
 
     NumPy's Philox, a counter-based generator, seeded with the three numbers. Raises :class:`ArgumentError` where one
     of them is negative.

@@ -1,4 +1,4 @@
-"""Models and state on disk: safetensors and npz, written whole or not at all, read without executing anything."""
+"""Models and state on disk: safetensors and npz files, written atomically, read without executing code."""
 
 from typing import TYPE_CHECKING, NoReturn
 

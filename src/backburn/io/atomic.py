@@ -1,4 +1,4 @@
-"""Writing a file so that it is there whole or not at all."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write ``content`` beside ``path``, then put it in its place: a reader sees the old file or the new one.
+    """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
 
-    Whatever interrupts the writing, an old file of that name stays as it was; a kill leaves an unfinished file beside
-    it, all else leaves nothing. Where several threads or processes write, the last to end has the last word. Raises
-    OSError as ``open`` does.
+    If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
+    behind. If several threads or processes write, the last to finish wins. Raises OSError as ``open`` does.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-"""State dictionaries as NumPy's own ``.npz`` files: readable wherever NumPy is, without any extra."""
+"""State dictionaries as NumPy's ``.npz`` files, which need no extra package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.io.plain import as_array, check_names
 
 
 def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write tensors by name to an ``.npz`` file, whole or not at all.
+    """Write tensors by name to an ``.npz`` file, atomically.
 
     Raises :class:`DTypeError` for anything but a tensor or NumPy array of numbers, for names that are not strings, and
     for bfloat16, which the format cannot name.
@@ -43,10 +43,10 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read tensors by name from an ``.npz`` file; pickled objects in it are refused, not loaded.
+    """Read tensors by name from an ``.npz`` file; pickled objects are never loaded.
 
-    Raises :class:`FileFormatError`, which names the file and what is wrong, for one that is corrupt, truncated or
-    foreign; FileNotFoundError where there is none.
+    Raises :class:`FileFormatError`, which says what is wrong, for a corrupt, truncated or foreign file;
+    FileNotFoundError if there is none.
     """
     path = Path(path)
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Trees of tensors and plain values, taken apart into named arrays and JSON, and put together again."""
+"""Trees of tensors and plain values, split into named arrays and JSON, and reassembled."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Models and training state as safetensors files.
 
-The tensors of a model stand under their own names, so that every reader of the format finds them. The metadata have
-one entry, ``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor) and the
-``sha256`` of document and tensors, by which a damaged file is recognised. The format of the files is described at
+The tensors of a model are stored under their own names, for any reader of the format. The metadata have one entry,
+``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor) and the ``sha256``
+of document and tensors, to detect damaged files. The format of the files is described at
 https://huggingface.co/docs/safetensors. Needs the extra ``train``.
 """
 
@@ -35,7 +35,7 @@ STATE = "backburn state"
 
 @dataclass(frozen=True)
 class Saved:
-    """What a model file holds: ``state``, the model's arrays by name, and ``about``, what was written beside them.
+    """The contents of a model file: ``state``, the model's arrays by name, and ``about``, additional plain values.
 
     Quantized tensors are tensors in ``state`` too, on the default backend, as they were stored.
     """
@@ -49,9 +49,9 @@ def save_model(
 ) -> None:
     """Write a model's ``state_dict()`` to a safetensors file, and ``about``: plain values such as the configuration.
 
-    The file is written whole or not at all. Of a quantized tensor the stored values are saved under its name, and its
-    steps and zero points under the name and ``.scale`` or ``.zero``; the metadata name its scheme and shape. Raises
-    :class:`DTypeError` for what cannot be saved (objects) and OSError where the file cannot be written.
+    The file is written atomically. The stored values of a quantized tensor are saved under its name, its steps and zero
+    points under the name with ``.scale`` or ``.zero``, and its scheme and shape in the metadata. Raises
+    :class:`DTypeError` for objects that cannot be saved and OSError if the file cannot be written.
 
         >>> import tempfile, backburn as bb
         >>> path = tempfile.mkdtemp() + "/model.safetensors"
@@ -77,10 +77,10 @@ def save_model(
 
 
 def load_model(path: str | os.PathLike[str]) -> Saved:
-    """Read what :func:`save_model` wrote; arrays are NumPy's.
+    """Read a file of :func:`save_model`, with NumPy arrays.
 
-    Nothing in the file is executed. Raises :class:`FileFormatError`, which names the file and what is wrong with it,
-    for one that is corrupt, truncated, foreign or of another version; FileNotFoundError where there is none.
+    Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong, for a file that is
+    corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
     """
     arrays, document, schemes = _read(path, MODEL)
     if not isinstance(document, dict):
@@ -95,7 +95,7 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write a tree of tensors and plain values, such as all that is needed to go on training. As :func:`save_model`."""
+    """Write a tree of tensors and plain values, such as the state of a training run, like :func:`save_model`."""
     arrays: dict[str, NDArray[Any]] = {}
     try:
         document = take_apart(tree, "", arrays)
@@ -105,9 +105,9 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
 
 
 def load_state(path: str | os.PathLike[str]) -> Any:
-    """Read what :func:`save_state` wrote. Raises as :func:`load_model`.
+    """Read a file of :func:`save_state`. Raises the errors of :func:`load_model`.
 
-    Tensors are NumPy arrays, or quantized tensors on the default backend as they were stored; tuples are lists.
+    Tensors are returned as NumPy arrays, or as quantized tensors on the default backend; tuples as lists.
     """
     arrays, document, _ = _read(path, STATE)
     try:

@@ -1,4 +1,4 @@
-"""Quantized layers, layers that are trained to become such, and adapters on frozen ones."""
+"""Quantized layers, layers for quantization-aware training, and adapters."""
 
 from __future__ import annotations
 
@@ -92,17 +92,15 @@ class QuantizedInputs(Module):
 
 
 class QuantizedLinear(QuantizedInputs):
-    """A linear layer with a quantized weight, which is a buffer; made of a :class:`Linear` layer.
+    """A linear layer with a quantized weight, which is a buffer; made from a :class:`Linear` layer.
 
     ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs, or over outputs and inputs where
-    they have two lengths, and ``channel`` axis 0 is an output.
-    It is never expanded whole. The bias, kept as a float, is frozen. ``weights`` finds the ranges of the steps, by
-    default from the least to the largest value.
+    they have two lengths, and ``channel`` axis 0 is an output. It is never dequantized whole. The bias, a float tensor,
+    is frozen. ``weights`` finds the ranges of the steps, by default from the least to the largest value.
 
-    With a scheme for ``activations``, inputs are quantized too, and integers are multiplied where
-    :func:`backburn.quantized_matmul` can: for the range that ``inputs`` knows, or for that of each input where it is
-    None. Inputs that are being differentiated, or are examples of ``vmap``, are rounded as floats instead, with a
-    straight-through gradient.
+    With a scheme for ``activations``, inputs are quantized too, with the range of ``inputs``, or that of each input if
+    it is None, and integers are multiplied where :func:`backburn.quantized_matmul` can. Inputs that are tracked, or
+    inside ``vmap``, are rounded as floats instead, with a straight-through gradient.
 
         >>> import backburn as bb
         >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
@@ -136,12 +134,12 @@ class QuantizedLinear(QuantizedInputs):
 
 
 class QuantizedConv(QuantizedInputs):
-    """A convolution with a quantized weight, which is expanded for each call; made of a convolutional layer.
+    """A convolution with a quantized weight, which is dequantized for each call; made from a convolutional layer.
 
     ``weight`` has the shape (outputs, all others), or of a transposed convolution (inputs, all others): blocks lie
     along the others and ``channel`` axis 0 is an output. It saves memory, not time. With a scheme for ``activations``,
-    inputs are rounded to their quantized values, for the range that ``inputs`` knows or for that of each input; the
-    gradient passes straight through.
+    inputs are rounded to quantized values, with the range of ``inputs`` or that of each input; the gradient passes
+    straight through.
 
     >>> import backburn as bb
     >>> from backburn.nn import Conv2d
@@ -206,10 +204,11 @@ def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | Ke
 
 
 class FakeQuantizedLinear(QuantizedInputs, Linear):
-    """A linear layer that is trained with the values that its weight has by a scheme, and its inputs by another.
+    """A linear layer that computes with quantized values of its weight and inputs, for quantization-aware training.
 
-    The gradient passes straight through the rounding to the weight, which stays a float. Made of a :class:`Linear`
-    layer, of which it is one: :func:`quantize_model` makes a :class:`QuantizedLinear` of it that computes the same.
+    The gradient passes straight through the rounding to the weight, which stays a float tensor. It is made from a
+    :class:`Linear` layer and is one itself: :func:`quantize_model` makes it a :class:`QuantizedLinear` that computes
+    the same.
 
         >>> import backburn as bb
         >>> layer = FakeQuantizedLinear(Linear(4, 3), "qint4_symmetric_block4_float32")
@@ -236,7 +235,7 @@ class FakeQuantizedLinear(QuantizedInputs, Linear):
 
 
 class FakeQuantizedConv(QuantizedInputs, Convolution):
-    """A convolution that is trained as :class:`FakeQuantizedLinear` is, and becomes a :class:`QuantizedConv`.
+    """A convolution like :class:`FakeQuantizedLinear`, which becomes a :class:`QuantizedConv`.
 
     >>> import backburn as bb
     >>> from backburn.nn import Conv2d
@@ -267,9 +266,9 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
 
 
 class LoRALinear(Module):
-    """``base(x) + (x @ down @ up) * (alpha / rank)`` for a frozen layer: an adapter of low rank.
+    """``base(x) + (x @ down @ up) * (alpha / rank)``: a low-rank adapter of a frozen layer.
 
-    Only ``down``, which begins uniform, and ``up``, which begins with zeros, are trained. ``base`` is a
+    Only ``down``, initialized uniformly, and ``up``, initialized with zeros, are trained. ``base`` is a
     :class:`QuantizedLinear` layer or a :class:`Linear` one, which is copied and frozen. (Hu et al. (2021), *LoRA:
     Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685.)
 

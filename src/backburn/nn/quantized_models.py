@@ -1,4 +1,4 @@
-"""Models with quantized layers: made, trained for it, restored, and adapted."""
+"""Quantizing models, quantization-aware training, restoring quantized models, and adapters."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def quantize_model(
     activations: QuantizedDType | str | None = None,
     inputs: Mapping[str, InputRange] | None = None,
 ) -> M:
-    """A copy of ``model`` with quantized layers in the places of linear and convolutional ones.
+    """A copy of ``model`` with its linear and convolutional layers quantized.
 
-    Those are quantized whose paths match ``pattern`` and not ``skip``: shell wildcards, one or several. A channel axis
-    and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
+    Layers whose paths match ``pattern`` but not ``skip`` (one or several, with shell wildcards) are quantized. A
+    channel axis and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
     :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
-    With a scheme for ``activations``, layers quantize their inputs too: for the ranges that ``inputs`` has by
-    path (:func:`quantization.calibrate` finds them), or where that is None for the range of each input. Raises
-    :class:`ArgumentError` when no layer matches, a pattern of ``skip`` matches none, or a layer has no range in
-    ``inputs``, and :class:`DTypeError` for anything but a scheme.
+    With a scheme for ``activations``, layers quantize their inputs too: for the ranges in ``inputs`` by path (see
+    :func:`quantization.calibrate`), or if that is None for the range of each input. Raises :class:`ArgumentError` if no
+    layer matches, a pattern of ``skip`` matches none, or a layer has no range in ``inputs``, and :class:`DTypeError`
+    for anything but a scheme.
 
         >>> from backburn.nn import ReLU, Sequential
         >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
@@ -90,7 +90,7 @@ def fake_quantize_model(
     activations: QuantizedDType | str | None = None,
     inputs: Mapping[str, InputRange] | None = None,
 ) -> M:
-    """A copy of ``model`` to be trained for quantization.
+    """A copy of ``model`` for quantization-aware training.
 
     Linear and convolutional layers become :class:`FakeQuantizedLinear` and :class:`FakeQuantizedConv` ones. Arguments
     and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes the
@@ -122,11 +122,11 @@ def known_range(
 
 
 def quantize_like(model: M, state: Mapping[str, Any]) -> M:
-    """A copy of ``model`` that ``state`` can be loaded into: layers are quantized whose weights are quantized there.
+    """A copy of ``model`` that ``state`` can be loaded into: layers whose weights are quantized there are quantized.
 
-    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` gives it;
-    layers whose inputs are quantized there quantize theirs. ``model`` has the layers from before; what is quantized is
-    taken from the state as it is. Raises :class:`ShapeError` for weights of other shapes.
+    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` returns;
+    layers whose inputs are quantized there quantize theirs. ``model`` has the original layers; quantized weights are
+    taken from the state. Raises :class:`ShapeError` for weights of other shapes.
 
         >>> from backburn.nn import Sequential
         >>> saved = quantize_model(Sequential(Linear(4, 2)), "qint4_symmetric_block4_float16").state_dict()
@@ -167,7 +167,7 @@ class _Saved:
 def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: Patterns = "*") -> M:
     """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
 
-    Quantized and float layers alike; only the adapters are trained. Raises :class:`ArgumentError` when none matches.
+    Layers may be quantized or not; only the adapters are trained. Raises :class:`ArgumentError` if none matches.
     """
     frozen = copy.deepcopy(model)
     if frozen.parameters():

@@ -1,4 +1,4 @@
-"""Quantizing models: ranges found from data, layers exchanged, what it costs measured, and errors compensated.
+"""Quantizing models: calibration, replacing layers, measuring sensitivity, and compensating errors.
 
     found = calibrate(model, batches, MovingAverage())              # the ranges of the layers' inputs
     costs = sensitivity(model, batches, scheme)                     # a table: what each layer's weight costs

@@ -1,4 +1,4 @@
-"""The calibration pass: observers on the inputs of a model's layers, and data that go through it."""
+"""Calibration: observers on the inputs of a model's layers while data pass through it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ M = TypeVar("M", bound=Module)
 def observe(
     model: M, observer: Observer | None = None, pattern: str | tuple[str, ...] = "*"
 ) -> tuple[M, dict[str, Observer]]:
-    """A copy of ``model`` that shows the inputs of its layers to observers, and these by the layers' paths.
+    """A copy of ``model`` with observers on the inputs of its layers, and the observers by the layers' paths.
 
-    Linear and convolutional layers are observed whose paths match ``pattern`` (with shell wildcards; one or several),
-    each by a new observer with the options of ``observer``, by default :class:`MinMax`. What the copy computes is
-    unchanged, so that it may be run by any loop; :func:`calibrate` is the usual one. Raises :class:`ArgumentError` when
-    no layer matches.
+    Linear and convolutional layers whose paths match ``pattern`` (one or several, with shell wildcards) are observed,
+    each by a new observer with the options of ``observer``, by default :class:`MinMax`. The copy computes the same, so
+    that it may be run by any loop; :func:`calibrate` is the usual one. Raises :class:`ArgumentError` if no layer
+    matches.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, ReLU, Sequential
@@ -42,7 +42,7 @@ def observe(
 
 
 def watch(layer: Module, see: Callable[[Tensor], None]) -> None:
-    """Let ``see`` have the input of each call of this one module, before it computes as ever."""
+    """Call ``see`` with the input of each call of this module, before the call."""
     forward = layer.forward
 
     def watched(x: Tensor) -> Any:
@@ -58,11 +58,11 @@ def calibrate(
     observer: Observer | None = None,
     pattern: str | tuple[str, ...] = "*",
 ) -> dict[str, Observer]:
-    """Observers that have seen the inputs of the layers while ``batches`` went through ``model``; see :func:`observe`.
+    """Run ``model`` on ``batches`` and return observers of the inputs of its layers; see :func:`observe`.
 
-    A batch is the model's input, or a tuple of its arguments. The model runs in evaluation mode, nothing is recorded,
-    and the model itself stays as it was. :func:`quantize_model` takes the result as ``inputs``. Raises
-    :class:`ArgumentError` where there is no batch.
+    A batch is the model's input, or a tuple of its arguments. The model runs in evaluation mode without recording, and
+    is not changed. :func:`quantize_model` takes the result as ``inputs``. Raises :class:`ArgumentError` if there are no
+    batches.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, Sequential
@@ -77,7 +77,7 @@ def calibrate(
 
 
 def run(model: Module, batches: Iterable[Any]) -> list[Any]:
-    """What an evaluated model makes of each batch, with nothing recorded. Its modes are left as they were."""
+    """The results of a model in evaluation mode for each batch, without recording. Its modes are restored."""
     modes = [(module, module.training) for _, module in model.named_modules()]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""GPTQ: a layer's weights rounded one after another, the error of each made up for by those that follow.
+"""GPTQ: a layer's weights are rounded one after another, and later weights compensate the errors of earlier ones.
 
 (Frantar, Ashkboos, Hoefler and Alistarh (2022), *GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
 Transformers*, arXiv:2210.17323, algorithm 1.)
@@ -51,11 +51,11 @@ def gptq(
 ) -> M:
     """A copy of ``model`` with quantized linear layers whose rounding errors were compensated on ``batches``.
 
-    Layers are taken in order, each with the inputs that it gets behind the layers quantized before; ``batches`` are
+    Layers are quantized in order, each for the inputs that it gets from the layers quantized before; ``batches`` are
     those of :func:`calibrate`, and go through the model once for each layer. ``damping`` times the mean of the
     Hessian's diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default); ``activations`` and
-    ``inputs`` are those of :func:`quantize_model`. Raises as that does, and :class:`ArgumentError` where no data reach
-    a layer.
+    ``inputs`` are those of :func:`quantize_model`. Raises the errors of that, and :class:`ArgumentError` if no data
+    reach a layer.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, Sequential
@@ -116,12 +116,12 @@ def compensated(
     damping: float = 0.01,
     weights: Ranges | None = None,
 ) -> tuple[Tensor, Range]:
-    """A weight of shape (outputs, inputs) with the values that ``scheme`` can hold, and the ends of their ranges.
+    """A weight (outputs, inputs) rounded to values of ``scheme`` with compensation, and the ends of their ranges.
 
     ``hessian`` is the sum of ``x^T x`` over the inputs. With ``U`` the upper Cholesky factor of its inverse, column
-    ``j`` is rounded and its error times ``U[j, j:] / U[j, j]`` taken from the columns from ``j`` on: at once within a
-    block of columns, and for all columns to the right when the block is done. Inputs that are always 0 get weights 0.
-    Raises :class:`NumericalInstabilityError` where the damped Hessian is not positive definite.
+    ``j`` is rounded and its error times ``U[j, j:] / U[j, j]`` subtracted from the columns from ``j`` on: immediately
+    within a block of columns, and from all columns to the right after the block. Inputs that are always 0 get weights
+    0. Raises :class:`NumericalInstabilityError` where the damped Hessian is not positive definite.
     """
     finder: Ranges = weights if weights is not None else MinMax()
     wide = hessian.dtype

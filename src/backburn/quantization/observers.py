@@ -1,7 +1,7 @@
-"""Observers: what values were seen, and the range that a scheme should represent.
+"""Observers: statistics of observed values, and the range that a scheme should represent.
 
-An observer sees tensors, one after another, and gives the ends of a range for :func:`backburn.quantize`. With an
-``axis``, every place along it has a range of its own. All that an observer keeps is in its attributes.
+An observer is shown tensors, one after another, and returns the ends of a range for :func:`backburn.quantize`. With an
+``axis``, each index along it has a range of its own. The state of an observer is in its attributes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Range = tuple[Tensor, Tensor]
 
 @dataclass(kw_only=True, eq=False)
 class Observer:
-    """The base of all observers, which override ``_see`` and ``_range``.
+    """The base class of observers, which override ``_see`` and ``_range``.
 
-    ``axis`` is the axis along which every place has a range of its own, by default none. ``count`` is the number of
+    ``axis`` is the axis along which each index has a range of its own, by default none. ``count`` is the number of
     values seen so far for each range.
     """
 
@@ -39,7 +39,7 @@ class Observer:
     def observe(self, x: Tensor) -> None:
         """Take the values of a float tensor into account; one without elements changes nothing.
 
-        Raises :class:`NumericalInstabilityError` for NaN and infinite values, which are in no range.
+        Raises :class:`NumericalInstabilityError` for NaN and infinite values.
         """
         name = f"{type(self).__name__}.observe"
         y = float_operand(name, x).detach()
@@ -55,9 +55,9 @@ class Observer:
         self.count += rows.shape[1]
 
     def range(self, scheme: QuantizedDType) -> Range:
-        """The ends of the range for ``scheme``: 0-d tensors, or one number for each place along ``axis``.
+        """The ends of the range for ``scheme``: 0-d tensors, or vectors with an entry for each index along ``axis``.
 
-        Raises :class:`ArgumentError` when nothing was observed.
+        Raises :class:`ArgumentError` if nothing was observed.
         """
         if not self.count:
             raise ArgumentError(
@@ -141,7 +141,7 @@ class MinMax(Observer):
 
 @dataclass(kw_only=True, eq=False)
 class MovingAverage(MinMax):
-    """Averages of the least and the largest value of each tensor seen, which forget old ones.
+    """Exponential moving averages of the least and the largest value of each tensor.
 
     ``low = momentum * low + (1 - momentum) * min(x)``, and ``high`` likewise with the largest; the first tensor gives
     the first values. A single outlier counts for little. (Jacob et al. (2018), *Quantization and Training of Neural
@@ -211,9 +211,9 @@ def spread_out(rows: Tensor, count: int) -> Tensor:
 
 @dataclass(kw_only=True, eq=False)
 class Percentile(_Sampling):
-    """The range that leaves out the outermost values on either side: quantiles ``1 - percent / 100`` and its opposite.
+    """The range without outliers: from the quantile ``1 - percent / 100`` to the quantile ``percent / 100``.
 
-    They are exact while at most ``keep`` values were seen, and those of an even sample of ``keep`` values then. (Wu et
+    They are exact for up to ``keep`` values, and those of an evenly spaced sample of ``keep`` values after that. (Wu et
     al. (2020), *Integer Quantization for Deep Learning Inference: Principles and Empirical Evaluation*,
     arXiv:2004.09602, section 5.)
 
@@ -237,7 +237,7 @@ class Percentile(_Sampling):
 
 @dataclass(kw_only=True, eq=False)
 class MSE(_Sampling):
-    """The range of the least mean squared error, of the fractions ``f`` of the widest range.
+    """The range with the least mean squared error, among fractions ``f`` of the widest range.
 
     It is ``f * low`` to ``f * high`` for ``argmin_f mean((x - dequantize(quantize(x, f * low, f * high)))**2)``.
     ``candidates`` fractions are tried, evenly from 1 down to ``least``. Errors are those of the values kept, at most

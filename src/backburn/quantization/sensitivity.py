@@ -1,4 +1,4 @@
-"""What quantizing each layer costs, measured one layer at a time."""
+"""Sensitivity analysis: the cost of quantizing each layer, measured one layer at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.tensor.wrapping import is_tensor
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What quantizing the layer at ``path`` alone costs, and its weight's bytes ``before`` and ``after``."""
+    """The cost of quantizing only the layer at ``path``, and its weight's bytes ``before`` and ``after``."""
 
     path: str
     cost: float
@@ -28,17 +28,17 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The costs of all layers, the dearest first; ``print`` shows them as a table. ``unit`` says what a cost is."""
+    """The costs of all layers in descending order; ``print`` shows them as a table. ``unit`` names the measure."""
 
     layers: tuple[LayerCost, ...]
     unit: str
 
     def worst(self, count: int) -> tuple[str, ...]:
-        """The paths of the ``count`` layers that cost most, to be skipped by :func:`quantize_model`."""
+        """The paths of the ``count`` most sensitive layers, for ``skip`` of :func:`quantize_model`."""
         return tuple(layer.path for layer in self.layers[:count])
 
     def above(self, cost: float) -> tuple[str, ...]:
-        """The paths of the layers that cost more than ``cost``."""
+        """The paths of the layers whose cost is above ``cost``."""
         return tuple(layer.path for layer in self.layers if layer.cost > cost)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def sensitivity(
     weights: Ranges | None = None,
     score: Callable[[Module], float] | None = None,
 ) -> Sensitivity:
-    """What quantizing each matching layer's weight costs while all others stay as they are.
+    """The cost of quantizing each matching layer's weight while all others are unchanged.
 
     The cost is the increase of ``score(model)``, such as a loss on held-out data; without one it is the relative error
     of the model's result on ``batches`` (as for :func:`calibrate`), ``sum((y - q)**2) / sum(y**2)``. Other arguments

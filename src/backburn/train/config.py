@@ -1,7 +1,7 @@
 """The configuration of a training run: typed, validated, read from TOML.
 
-Every key has a default, so that an empty file is a configuration. Unknown keys and values of another type or outside
-their range are refused, with the file and the line.
+Every key has a default, so that an empty file is a configuration. Unknown keys and invalid values raise an error with
+file and line.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class DistortConfig(Section):
 
 
 class DataConfig(Section):
-    """``[data]``: what is trained on.
+    """``[data]``: the training data.
 
-    ``validation`` is the share of the training images, taken from their end, that is not trained on but measured after
-    each epoch, in place of the held-out images: to choose a configuration by, without looking at those.
+    ``validation`` is the share of the training images, taken from their end, that is used for validation after each
+    epoch, instead of the held-out images, so that these do not influence the choice of a configuration.
     """
 
     name: Literal["digits"] = "digits"
@@ -60,7 +60,7 @@ class ModelConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """``[optimizer]``: the rule of the steps; ``momentum`` is SGD's.
+    """``[optimizer]``: the optimizer and its options; ``momentum`` is for SGD.
 
     ``schedule = "cosine"`` lets the learning rate fall to 0 over the whole run.
     """
@@ -80,7 +80,7 @@ class OptimizerConfig(Section):
 
 
 class TrainConfig(Section):
-    """``[train]``: how long, in what portions, and from which random numbers."""
+    """``[train]``: epochs, batch size and seed."""
 
     epochs: Positive = 20
     batch_size: Positive = 64
@@ -89,7 +89,7 @@ class TrainConfig(Section):
 
 
 class OutputConfig(Section):
-    """``[output]``: the folder into which the model and the learning curves go."""
+    """``[output]``: the folder for the model and the learning curves."""
 
     folder: Name = "runs/digits"
 

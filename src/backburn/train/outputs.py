@@ -1,4 +1,4 @@
-"""What a run leaves behind: a model, a state to go on from, and a picture of the learning curves."""
+"""The files of a run: the model, the state for resuming, and a plot of the learning curves."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ANOTHER = "Choose another with --out or the key 'folder' of [output]"
 
 
 def prepare(folder: str | os.PathLike[str], keeps: bool = False) -> Path:
-    """The output folder, made where it does not exist.
+    """The output folder, created if it does not exist.
 
-    Raises :class:`ConfigError` where it cannot be written to, and where it has a run, which ``keeps`` allows.
+    Raises :class:`ConfigError` if it is not writable, or contains a run, unless ``keeps``.
     """
     folder = Path(folder)
     for name in (MODEL, STATE, CURVES):
@@ -48,7 +48,7 @@ def prepare(folder: str | os.PathLike[str], keeps: bool = False) -> Path:
 def save(folder: Path, state: dict[str, Any], version: str, backend: AnyBackend) -> None:
     """Write the model and the state of a run into its folder, from what :meth:`Trainer.state` returned.
 
-    Each file is written whole or not at all, so that a run can be taken up again whatever ends it.
+    Each file is written atomically, so that a run can always be resumed.
     """
     about = {
         "backburn": version,
@@ -62,10 +62,10 @@ def save(folder: Path, state: dict[str, Any], version: str, backend: AnyBackend)
 
 
 def resume(trainer: Trainer, folder: Path) -> None:
-    """Bring a run to where the one in ``folder`` ended.
+    """Restore a run from ``folder``.
 
-    Raises :class:`ConfigError` where there is none or its configuration is another, :class:`FileFormatError` for a
-    file that is not a saved run.
+    Raises :class:`ConfigError` if there is none or its configuration differs, :class:`FileFormatError` for a file that
+    is not a saved run.
     """
     path = folder / STATE
     if not path.exists():

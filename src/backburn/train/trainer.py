@@ -1,4 +1,4 @@
-"""Training the digits: one epoch after another, each from a state that can be saved and taken up again."""
+"""Training on the digits, with a state that can be saved and restored between epochs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ DISTORTIONS = 1
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to: loss and accuracy while training, and the accuracy on other images after it.
+    """The results of an epoch: loss and accuracy during training, and the accuracy on unseen images after it.
 
-    These are the validation images, where the configuration sets some apart, else the held-out ones. Training images
-    are distorted and dropout is at work while the first two are measured, so that they may be worse than the third.
-    Accuracies are shares of 1.
+    These are the validation images, if the configuration has any, else the held-out ones. The first two are measured
+    with distorted images and dropout, so that they may be worse than the third. Accuracies are between 0 and 1.
     """
 
     number: int
@@ -70,7 +69,7 @@ class Trainer:
         return -(-len(self.images) // self.config.train.batch_size)
 
     def run_epoch(self, progress: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Epoch:
-        """Go through the training images once; ``progress`` is wrapped around the batches, to show them go by.
+        """Train on all training images once; ``progress`` wraps the batches, to show progress.
 
         Raises :class:`NumericalInstabilityError` when the loss or a parameter is not a finite number any more.
         """
@@ -108,9 +107,9 @@ class Trainer:
         return self.history[-1].unseen if self.unseen is self.held_out else accuracy(self.model, *self.held_out)
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on from here, as a tree of tensors and plain values.
+        """The complete state, as a tree of tensors and plain values.
 
-        Where the outputs go is left out, so that equal runs leave equal files.
+        The output folder is left out, so that equal runs write equal files.
         """
         return {
             "config": self.config.model_dump(exclude={"output"}),
@@ -121,10 +120,10 @@ class Trainer:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved :meth:`state`.
+        """Restore a saved :meth:`state`.
 
-        Raises :class:`ConfigError` where its configuration differs from this one in more than the number of epochs,
-        the backend and the output folder.
+        Raises :class:`ConfigError` if its configuration differs in more than the number of epochs, the backend and the
+        output folder.
         """
         check_resumable(self.config, config_of(state["config"], "the saved state"))
         self.model.load_state_dict(state["model"])
@@ -151,7 +150,7 @@ def accuracy(model: Module, images: Any, labels: Any) -> float:
 
 
 def check_resumable(config: Config, saved: Config) -> None:
-    """Refuse to go on with a run under another configuration; more epochs, another folder or backend are all right."""
+    """Raise for resuming a run with another configuration; more epochs, another folder or backend are allowed."""
     ours, theirs = _comparable(config), _comparable(saved)
     different = [key for key in ours if ours[key] != theirs[key]]
     if different:
