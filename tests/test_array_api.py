@@ -159,6 +159,16 @@ def test_dlpack_to_torch_and_back(name: str) -> None:
     assert back.tolist() == x.tolist()
 
 
+def test_bfloat16_of_torch_is_refused_with_advice() -> None:
+    """DLPack and NumPy's protocol both end at NumPy, which does not have it."""
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, dtype=torch.bfloat16)
+    for call in (lambda: bb.from_dlpack(x), lambda: bb.asarray(x), lambda: bb.asarray([x, x])):
+        with pytest.raises(bb.errors.ArgumentError, match=r"NumPy has no bfloat16: cast it to float32 there, and here"):
+            call()
+    assert bb.asarray(x.float()).astype("bfloat16").tolist() == [1.0, 1.0]
+
+
 # ---- code that knows the namespace only ----
 
 

@@ -133,7 +133,8 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
     except ValueError as cause:
         raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
     except (TypeError, RuntimeError) as cause:  # of another library's __array__
-        raise ArgumentError(f"asarray: {type(obj).__name__} does not become a NumPy array ({cause})") from cause
+        what = f"asarray: {type(obj).__name__} does not become a NumPy array ({cause}){_without_bfloat16(obj, cause)}"
+        raise ArgumentError(what) from cause
     if array.dtype.kind == "O" and _integers(array):
         raise ArgumentError("asarray: an integer is beyond the 64 bits of int64 and uint64; float(n) makes it a float")
     if array.dtype.kind == "f" and dtype is None and not dtypes and numbers and float not in numbers:
@@ -209,6 +210,13 @@ def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
     for number in numbers:
         result = promote_scalar(result, number(), DEFAULT_FLOAT.get())
     return result
+
+
+def _without_bfloat16(obj: Any, cause: Exception) -> str:
+    """What to do about a dtype that is here and in other libraries, but not in NumPy."""
+    if "bfloat16" not in f"{cause} {getattr(obj, 'dtype', '')}".lower():
+        return ""
+    return "; NumPy has no bfloat16: cast it to float32 there, and here with astype('bfloat16')"
 
 
 def _words(obj: Any) -> str:
@@ -302,7 +310,8 @@ def from_dlpack(x: Any, /, *, device: Place = None, copy: bool | None = None) ->
     try:
         array = np.from_dlpack(x)
     except (AttributeError, TypeError, RuntimeError, BufferError) as cause:
-        raise ArgumentError(f"from_dlpack: {type(x).__name__} did not export its data to the host ({cause})") from cause
+        what = f"from_dlpack: {type(x).__name__} did not export its data to the host ({cause})"
+        raise ArgumentError(what + _without_bfloat16(x, cause)) from cause
     return asarray(array, device=device)
 
 
