@@ -142,6 +142,23 @@ class Walk:
                 self.failed[f"{name}, recorded"] = f"{type(error).__name__}: {error}"[:300]
         self.problems(f"{name}, recorded")
 
+    def attend(self) -> None:
+        """Attention with heads of the sizes that there are kernels for, which those of the samples are not."""
+        from backburn.base import dtypes
+
+        k: Any = self.k
+        where = "attention by kernels"
+        for dtype, mask in ((dtypes.bfloat16, None), (dtypes.float16, k.full((70, 50), True, dtypes.bool_))):
+            query, key, value = (k.zeros((2, 3, n, 64), dtype) for n in (70, 50, 50))
+            with self.recording() if mask is None else contextlib.nullcontext():
+                y = k.scaled_dot_product_attention(query, key, value, mask)
+                grads = k.scaled_dot_product_attention_backward(y, query, key, value, mask, None, y)
+            if [g.shape for g in grads] != [x.shape for x in (query, key, value)]:
+                self.failed[where] = f"the gradients have the shapes {[g.shape for g in grads]}"
+        if not any(name.startswith("attend_backward_keys<float16, 64") for name in k.runner._functions):
+            self.failed[where] = "it was computed by others"
+        self.problems(where)
+
     def keep(self) -> None:
         """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
         from backburn.base import dtypes
@@ -172,6 +189,7 @@ def main() -> None:
     """Walk, and write what was found."""
     warnings.simplefilter("error")
     walk = Walk(patched.install())
+    walk.attend()
     walk.keep()
     walk.go()
     found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}
