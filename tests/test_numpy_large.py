@@ -48,6 +48,7 @@ def test_gradients_of_activations() -> None:
     check("silu_backward", grad, x)
     for slope in (0.01, 1.0, 0.0, -0.5, 3.0):
         check("leaky_relu", x, slope=slope)
+    check("relu_backward", grad, BASE.relu(x))
     check("sigmoid_backward", grad, BASE.sigmoid(x))
     check("tanh_backward", grad, BASE.tanh(x))
     check("gelu_backward", grad, x, approximate="none")

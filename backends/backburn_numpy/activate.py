@@ -15,6 +15,7 @@ from backburn.backend.activate import GELU_CUBIC, GELU_LINEAR
 from backburn.backend.special_coefficients import ERFCX
 from backburn.base.errors import ArgumentError
 from backburn_numpy.blocks import elementwise, scratch
+from backburn_numpy.choice import UNSIGNED
 from backburn_numpy.ufuncs import binary
 
 Array = Any
@@ -56,6 +57,12 @@ _maximum = binary(np.maximum)
 
 def relu(x: Array, /) -> Array:
     return _maximum(x, 0)
+
+
+def relu_backward(grad: Array, y: Array, /) -> Array:
+    if grad.size < 1 << 10:
+        return np.where(np.greater(y, 0), grad, np.zeros((), grad.dtype))
+    return elementwise(_relu_backward, grad, y)
 
 
 def sigmoid(x: Array, /) -> Array:
@@ -163,6 +170,11 @@ def _sigmoid_backward(out: Array, grad: Array, y: Array) -> None:
     np.subtract(_constants(out.dtype).one, y, out)
     np.multiply(out, y, out)
     np.multiply(out, grad, out)
+
+
+def _relu_backward(out: Array, grad: Array, y: Array) -> None:
+    # Of the bits, as infinity times 0 would be NaN.
+    np.multiply(grad.view(UNSIGNED[out.itemsize]), np.greater(y, 0), out.view(UNSIGNED[out.itemsize]))
 
 
 def _tanh_backward(out: Array, grad: Array, y: Array) -> None:

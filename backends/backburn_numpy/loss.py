@@ -10,9 +10,10 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy.blocks import in_parts, scratch
-from backburn_numpy.halves import is_half, widened
+from backburn_numpy.blocks import WIDE, in_parts, scratch
+from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import empty
+from backburn_numpy.normalize import log_softmax, softmax
 from backburn_numpy.rows import for_blocks, powers
 
 Array = Any
@@ -20,6 +21,10 @@ Array = Any
 
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
+    if _lies_inside(x, axis):
+        places = _places(labels, x.shape[axis], axis)
+        picked = np.take_along_axis(log_softmax(widened(x), axis), places, axis)
+        return narrowed(np.subtract(0.0, picked, out=picked).reshape(labels.shape), x)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
     out = np.empty(len(lines), x.dtype)
     if not in_parts("label_cross_entropy", (lines, out, names), *lines.shape):
@@ -48,6 +53,12 @@ def _cross_entropy(out: Array, x: Array, names: Array) -> None:
 
 
 def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
+    if _lies_inside(x, axis):
+        own = np.expand_dims(widened(grad), axis)
+        result, places = softmax(widened(x), axis), _places(labels, x.shape[axis], axis)
+        np.multiply(result, own, out=result)
+        np.put_along_axis(result, places, np.take_along_axis(result, places, axis) - own, axis)
+        return narrowed(result, x)
     lines, names = _lines(x, axis), _names(labels, x.shape[axis])
     out = empty(lines.shape, x.dtype)
     if not in_parts("label_cross_entropy_backward", (out, grad, lines, names), *lines.shape):
@@ -75,6 +86,16 @@ def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> 
         return work
 
     for_blocks(begin, x)
+
+
+def _lies_inside(x: Array, axis: int) -> bool:
+    """Whether so much lies behind the axis, as in images, that lines across it are better taken together as they lie."""
+    return math.prod(x.shape[axis + 1 :]) >= WIDE
+
+
+def _places(labels: Array, classes: int, axis: int) -> Array:
+    """The labels as indices along ``axis``."""
+    return np.expand_dims(_names(labels, classes).reshape(labels.shape), axis)
 
 
 def _lines(x: Array, axis: int) -> Array:

@@ -40,7 +40,11 @@ def _check_activations(on: EmulatedRunner, x: Any, grad: Any) -> None:
         check(activate.gelu_backward(on, grad, x, approximate), NUMPY.gelu_backward(grad, x, approximate), 4)
     check(activate.silu(on, x), NUMPY.silu(x), 4)
     check(activate.silu_backward(on, grad, x), NUMPY.silu_backward(grad, x), 4)
-    for name, y in (("sigmoid_backward", NUMPY.sigmoid(x)), ("tanh_backward", NUMPY.tanh(x))):
+    for name, y in (
+        ("relu_backward", NUMPY.relu(x)),
+        ("sigmoid_backward", NUMPY.sigmoid(x)),
+        ("tanh_backward", NUMPY.tanh(x)),
+    ):
         check(getattr(activate, name)(on, grad, y), getattr(NUMPY, name)(grad, y), 4)
 
 

@@ -33,7 +33,16 @@ SMALL = 1 << 5
 #: The same of what takes NumPy only one to three passes.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
-        *("sigmoid", "log_sigmoid", "softplus", "silu", "sigmoid_backward", "tanh_backward", "silu_backward"),
+        *(
+            "sigmoid",
+            "log_sigmoid",
+            "softplus",
+            "silu",
+            "relu_backward",
+            "sigmoid_backward",
+            "tanh_backward",
+            "silu_backward",
+        ),
         *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention", "attention_scores"),
         *("plain_step", "momentum_step", "max_pool", "add_places", "add_rows"),
     ),
@@ -121,7 +130,7 @@ def _signatures() -> dict[str, list[Any]]:
     )
     both = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
     binary = (
-        *("sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
+        *("relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
         *both, *(f"{name}_number" for name in (*both, "subtract_from", "divide_into")),
     )  # fmt: skip
     return {

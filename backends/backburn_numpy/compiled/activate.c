@@ -6,6 +6,7 @@
 INLINE float tail_of(float x) { return log_of_one_plus(exp_of(-fabsf(x))); }
 
 UNARY(sigmoid, sigmoid_of(x))
+BINARY(relu_backward, grad, y, y > 0.0f ? grad : 0.0f)
 BINARY(sigmoid_backward, grad, y, (1.0f - y) * y * grad)
 BINARY(tanh_backward, grad, y, (1.0f - y * y) * grad)
 UNARY(log_sigmoid, (x > 0.0f ? 0.0f : x) - tail_of(x))

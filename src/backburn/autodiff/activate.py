@@ -23,7 +23,7 @@ gradient("sigmoid", x=lambda k, g, out: k.sigmoid_backward(g, out))
 gradient("log_sigmoid", x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
 gradient("hard_sigmoid", x=lambda k, g, out: between(k, k.div(g, 6.0), out, 0.0, 1.0))
 
-gradient("relu", x=lambda k, g, out: k.where(k.less(0.0, out), g, 0.0))
+gradient("relu", x=lambda k, g, out: k.relu_backward(g, out))
 gradient("relu6", x=lambda k, g, out: between(k, g, out, 0.0, 6.0))
 gradient("leaky_relu", x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g))
 gradient(

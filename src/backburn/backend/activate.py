@@ -100,6 +100,12 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return self.maximum(x, 0.0)
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
+    def relu_backward(self: Any, grad: F, y: F, /) -> F:
+        """The gradient of :meth:`relu`, whose result was ``y``: ``grad`` where that is above 0."""
+        result: F = self.where(self.less(0.0, y), grad, 0.0)
+        return result
+
+    @operation(kinds="F", shape=unchanged, differentiable=True)
     def relu6(self: Any, x: F, /) -> F:
         """``min(max(x, 0), 6)``; the derivative at 0 and at 6 is 0."""
         return self.clamp(x, 0.0, 6.0)

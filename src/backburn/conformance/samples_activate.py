@@ -53,6 +53,14 @@ samples(
     case(real(3, seed=1), np.array([0.0, 0.5, 1.0])),
 )
 samples(
+    "relu_backward",
+    lambda grad, y: np.where(y > 0, grad, 0),
+    case(real(2, 3, seed=1), real(2, 3), smooth=1),
+    case(real(seed=1), real(low=0.5, high=1.0)),
+    case(real(0), real(0)),
+    case(np.array([np.inf, np.nan, 2.0, -3.0]), np.array([0.0, 0.0, 1.0, np.nan]), smooth=0),
+)
+samples(
     "tanh_backward",
     lambda grad, y: grad * (1 - y**2),
     case(real(2, 3, seed=1), real(2, 3, low=-1.0, high=1.0)),

@@ -1,5 +1,5 @@
-// GELU and SiLU, their gradients, and those of sigmoid and tanh, element by element; two accesses of 16 bytes per operand
-// are under way in each thread.
+// GELU and SiLU, their gradients, and those of ReLU, sigmoid and tanh, element by element; two accesses of 16 bytes per
+// operand are under way in each thread.
 #include "common.cuh"
 
 constexpr int PACKS_EACH = 2;
@@ -64,6 +64,12 @@ __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T
     C gate = C(1) / (C(1) + exp(-v * (v * v * C(CUBIC) + C(LINEAR))));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) relu_backward(const T* grad, const T* y, T* out, index_t count) {
+  typedef compute<T> C;
+  map(grad, y, out, count, [](C g, C v) { return v > 0 ? g : C(0); });
 }
 
 template <class T>
