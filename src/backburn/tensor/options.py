@@ -91,13 +91,22 @@ def beside(operands: Sequence[Any]) -> str:
     return f". Operand{'s' * (len(operands) > 1)}: {describe(operands)}" if operands else ""
 
 
+#: What PyTorch and JAX call options that have other names here.
+_ELSEWHERE = {
+    "amax": "max", "amin": "min", "circular": "wrap", "multiply": "mul", "prod": "mul", "replicate": "edge",
+    "set": "assign", "sum": "add",
+}  # fmt: skip
+
+
 def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequence[Any] = ()) -> Any:
     """An option that is one of the ``known`` strings or numbers."""
     known = list(known)
     if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in known:
         return value
     words = ", ".join(map(repr, known))
-    raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}{beside(of)}")
+    hint = _ELSEWHERE.get(value) if isinstance(value, str) else None
+    meant = f"; {hint!r} is that" if hint in known else ""
+    raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}{meant}{beside(of)}")
 
 
 def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
