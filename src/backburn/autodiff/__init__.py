@@ -1,4 +1,4 @@
-"""Automatic differentiation as decorators around any backend: reverse mode (``Autodiff``) and forward mode (``Forward``)."""
+"""Automatic differentiation by decorators around any backend: ``Autodiff`` (reverse mode) and ``Forward``."""
 
 from backburn.autodiff.decorator import Autodiff, Gradients
 from backburn.autodiff.duals import Dual

@@ -62,7 +62,7 @@ class Gradients(Generic[BK]):
         self.backend = backend
 
     def covers(self, backend: Any) -> bool:
-        """Whether a tensor of ``backend``, the own one or one that tensors were moved from, may have a gradient here."""
+        """Whether a tensor of ``backend``, the own one or one that tensors were moved from, may have a gradient."""
         return backend is self.backend or backend == self.backend or backend.inner_backend in self._others
 
     def __copy__(self) -> Gradients[BK]:
