@@ -91,7 +91,7 @@ def _conforms(spec: str, quick: bool, say: Say) -> Result:
 
 def _jobs() -> int:
     """Processes that share the device: most of a check's time is the compiler's, and Python's."""
-    return max(1, min(4, (os.cpu_count() or 1) // 4))
+    return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 def parity(options: Options, say: Say) -> Result:
