@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bz2
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ def load_digits() -> tuple[Images, Labels]:
         >>> images.shape, images.dtype, labels[:3]
         ((1797, 8, 8), dtype('float32'), array([0, 1, 2]))
     """
-    packed = resources.files(__name__).joinpath("digits.csv.bz2").read_bytes()
-    rows: NDArray[Any] = np.loadtxt(bz2.decompress(packed).decode("ascii").splitlines(), delimiter=",", dtype=np.int64)
-    images = (rows[:, :-1].reshape(-1, 8, 8) / np.float32(BRIGHTEST)).astype(np.float32)
-    return images, rows[:, -1].copy()
+    packed = resources.files(__name__).joinpath("digits.bz2").read_bytes()
+    numbers = np.frombuffer(bz2.decompress(packed), np.uint8)
+    count = len(numbers) // 65
+    images = numbers[: 64 * count].reshape(count, 8, 8).astype(np.float32) / np.float32(BRIGHTEST)
+    return images, numbers[64 * count :].astype(np.int64)
