@@ -87,8 +87,27 @@ def test_a_small_loss_keeps_its_digits() -> None:
     x[:, 7] = 15.0
     labels = np.full(ROWS, 7)
     expected = math.log1p(299 * math.exp(-17.0))
-    np.testing.assert_allclose(BASE.label_cross_entropy(x, labels, axis=1), expected, rtol=1e-2)
-    np.testing.assert_allclose(BASE.label_cross_entropy(x.astype(np.float64), labels, axis=1), expected, rtol=1e-9)
+    for logits, axis in ((x, 1), (x.T, 0)):
+        np.testing.assert_allclose(BASE.label_cross_entropy(logits, labels, axis=axis), expected, rtol=1e-2)
+        found = BASE.label_cross_entropy(logits.astype(np.float64), labels, axis=axis)
+        np.testing.assert_allclose(found, expected, rtol=1e-9 if axis else 1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_cross_entropy_of_images(dtype: str) -> None:
+    """Taken as they lie, they give what their lines give; a sure pixel loses 0, and not -0."""
+    x = real(3, 5, 20, 30, dtype=dtype)
+    x[0, 2] = 200.0
+    labels, grad = GENERATOR.integers(0, 5, (3, 20, 30)), real(3, 20, 30, dtype=dtype)
+    labels[0] = 2
+    last, tolerance = np.moveaxis(x, 1, -1), 1e-3 if dtype == "float16" else 1e-5
+    losses = BASE.label_cross_entropy(x, labels, axis=1)
+    np.testing.assert_allclose(losses, BASE.label_cross_entropy(last, labels, axis=3), rtol=tolerance, strict=True)
+    assert not losses[0].any()
+    assert not np.signbit(losses).any()
+    got = BASE.label_cross_entropy_backward(grad, x, labels, axis=1)
+    expected = BASE.label_cross_entropy_backward(grad, last, labels, axis=3)
+    np.testing.assert_allclose(np.moveaxis(got, 1, -1), expected, rtol=tolerance, atol=tolerance, strict=True)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])

@@ -89,7 +89,7 @@ def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> 
 
 
 def _lies_inside(x: Array, axis: int) -> bool:
-    """Whether so much lies behind the axis, as in images, that lines across it are better taken together as they lie."""
+    """Whether so much lies behind the axis, as in images, that many lines are better taken together as they lie."""
     return math.prod(x.shape[axis + 1 :]) >= WIDE
 
 

@@ -34,8 +34,10 @@ def _softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
 
 def _log_softmax(out: Array, x: Array, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
-    total = sums(np.exp(out, out=scratch(out)), axis)
-    np.subtract(out, np.log(total, out=total), out=out)
+    terms = np.exp(out, out=scratch(out))
+    # Across lines NumPy adds one by one: in float32, many small powers after a 1 would count for nothing.
+    total = sums(terms) if axis == -1 else np.add.reduce(terms, axis=axis, dtype=np.float64, keepdims=True)
+    np.subtract(out, np.log(total, out=total).astype(out.dtype, copy=False), out=out)
 
 
 def _log_softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
