@@ -159,29 +159,54 @@ def changed(function: Callable[..., Any], x: Any, *arguments: Any) -> Any:
 
 #: What the operands of functions of NumPy, SciPy and JAX are, and those that are called otherwise than with them.
 OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
+    "arccosh": ((np.array([1.0, 2.5]),), None),
+    "arctanh": ((np.array([0.5, -0.25]),), None),
     "argpartition": ((VECTOR,), np.argsort),
     "array_equal": ((VECTOR, VECTOR), None),
+    "choose": ((np.array([1, 0, 1]),), lambda x: np.choose(x, [np.ones(3), np.zeros(3)])),
+    "compress": ((np.array([True, False, True, True]), LONGER), None),
     "convolve": ((VECTOR, EDGES), None),
     "correlate": ((VECTOR, EDGES), None),
+    "delete": ((VECTOR,), lambda x: np.delete(x, 1)),
+    "diag_indices": ((), lambda: np.diag_indices(2)),
     "digitize": ((np.array([-2.0, -1.0, 0.0, 1.0, 2.5, 3.0]), EDGES), None),
     "dsplit": ((CUBE,), lambda x: np.dsplit(x, 2)),
     "expit": ((VECTOR,), lambda x: 1 / (1 + np.exp(-x))),
+    "extract": ((np.array([True, False, True, True]), LONGER), None),
     "fill_diagonal": ((MATRIX,), lambda x: changed(np.fill_diagonal, x, 2.0)),
     "gammaln": ((np.array([1.0, 4.0]),), lambda x: np.log([1.0, 6.0])),
+    "geomspace": ((), lambda: np.geomspace(0.5, 4.0, 5)),
+    "histogram_bin_edges": ((VECTOR,), lambda x: np.histogram_bin_edges(x, 2)),
     "hsplit": ((CUBE,), lambda x: np.hsplit(x, 2)),
     "hstack": ((MATRIX, MATRIX), lambda *a: np.hstack(a)),
     "identity": ((), lambda: np.identity(2)),
     "in1d": ((VECTOR, EDGES), np.isin),
+    "indices": ((), lambda: np.indices((2, 3))),
+    "insert": ((VECTOR, EDGES), lambda x, y: np.insert(x, 1, y)),
+    "interp": ((np.array([-2.0, -1.0, 0.5, 2.5, 3.0]),), lambda x: np.interp(x, EDGES, VECTOR[1:])),
     "intersect1d": ((VECTOR, EDGES), None),
+    "invert": ((np.array([1, -2]),), None),
+    "ix_": ((MATRIX,), lambda x: x[np.ix_([2, 0], [1])]),
+    "left_shift": ((np.array([1, -2]), np.array([3, 1])), None),
+    "lexsort": ((np.array([2, 1, 0, 3]), VECTOR), lambda *a: np.lexsort(a)),
     "nan_to_num": ((ENDS,), None),
     "nanpercentile": ((GAPS,), lambda x: np.nanpercentile(x, 30.0)),
     "nanquantile": ((GAPS,), lambda x: np.nanquantile(x, 0.25)),
     "ndtr": ((np.array([0.0, 1.959963984540054]),), lambda x: np.array([0.5, 0.975])),
     "partition": ((VECTOR,), np.sort),
+    "polyfit": ((LONGER[[0, 1, 3]], VECTOR[:3]), lambda x, y: np.polyfit(x, y, 2)),
+    "polyval": ((EDGES, MATRIX), None),
     "put_along_axis": ((MATRIX, 9.0 * ROWS), lambda x, y: changed(np.put_along_axis, x, ROWS, y, 0)),
+    "putmask": ((VECTOR, -VECTOR), lambda x, y: changed(np.putmask, x, x > 0, y)),
+    "ravel_multi_index": ((np.array([0, 1]), np.array([2, 1])), lambda x, y: np.ravel_multi_index((x, y), (2, 3))),
+    "right_shift": ((np.array([8, -8]), np.array([3, 1])), None),
+    "rollaxis": ((CUBE,), lambda x: np.rollaxis(x, 2)),
     "segment_sum": ((MATRIX,), lambda x: np.stack([x[1], x[0] + x[2]])),
     "setdiff1d": ((VECTOR, EDGES), None),
+    "setxor1d": ((VECTOR, EDGES), None),
     "union1d": ((VECTOR, EDGES), None),
+    "unravel_index": ((np.array([5, 1]),), lambda x: np.unravel_index(x, (2, 3))),
+    "vecmat": ((VECTOR[:3], MATRIX), None),
     "vsplit": ((CUBE,), lambda x: np.vsplit(x, 2)),
     "vstack": ((MATRIX, MATRIX), lambda *a: np.vstack(a)),
 }
@@ -190,12 +215,15 @@ OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
 @pytest.mark.parametrize("name", OF_NUMPY)
 def test_formulas_for_functions_of_numpy_are_right(name: str) -> None:
     arrays, call = OTHERS.get(name, ((GAPS if name.startswith("nan") else VECTOR,), None))
-    names: dict[str, Any] = {"bb": bb, "value": 2.0, "q": 0.25, "percent": 30.0, "axis": 0, "n": 2}
-    names |= {"indices": bb.asarray(ROWS), "ids": bb.asarray([1, 0, 1])}
+    names: dict[str, Any] = {"bb": bb, "value": 2.0, "q": 0.25, "percent": 30.0, "axis": 0, "n": 2, "m": 3, "i": 1}
+    names |= {"indices": bb.asarray(ROWS), "ids": bb.asarray([1, 0, 1]), "low": 0.5, "high": 4.0, "num": 5}
+    names |= {"rows": bb.asarray([2, 0]), "columns": bb.asarray([1]), "choices": [bb.ones(3), bb.zeros(3)]}
+    names |= {"mask": bb.asarray(VECTOR > 0), "xp": bb.asarray(EDGES), "fp": bb.asarray(VECTOR[1:])}
     names |= {key: bb.asarray(array) for key, array in zip("xy", arrays, strict=False)}
     given = [array.copy() for array in arrays]
     expected = call(*given) if call else getattr(np, name)(*given)
-    found = eval(OF_NUMPY[name].partition(" of matrices")[0], names)
+    formula, _, helper = re.split(", which| of matrices", OF_NUMPY[name])[0].partition(", with i = ")
+    found = eval(formula, names | ({"i": eval(helper, names)} if helper else {}))
     for ours, theirs in zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]:
         np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-6)
         assert np.shape(ours) == np.shape(theirs)
