@@ -18,7 +18,7 @@ KEYS: list[Any] = [
     0, -1, (1, 2), (1, 2, 3), (), ..., None, (None, 0), (..., 0), (0, ...), (..., None), (0, ..., None, 1),
     slice(None), slice(1, None), (slice(None), slice(None, None, -1)), (0, slice(2, None, -2)), (slice(0, 0),),
     (slice(None), slice(5, 1)), (slice(None), slice(1, 5, -1)),
-    [1, 0], [[0], [1]], [], (slice(None), [2, 0]), (0, [2, 0]), (slice(None), 1, [0, 3]), ([0, 1], [1, 2]),
+    [1, 0], [[0], [1]], [], [[], []], (slice(None), [2, 0]), (0, [2, 0]), (slice(None), 1, [0, 3]), ([0, 1], [1, 2]),
     ([0, 1], slice(None), [1, 2]), (0, slice(None), [1, 2]), (slice(None), [0, 1], [[1], [2]]), ([0, 1], ..., [1, 2]),
     (slice(None), [0, 1], ..., 2), (None, [0, 1], None, [1, 2]), ([0, 1], None, slice(None)),
     (..., [0, 1], None), (slice(None), None, [0, 1], [1, 2]),

@@ -325,8 +325,9 @@ def _item(x: Any, part: Any) -> Any:
                     f"truth values, not {part!r}. Operand: {describe((x,))}"
                 ) from None
     if tensor is None:
-        empty = isinstance(part, list) and not part
-        tensor = asarray(part, dtype=int64 if empty else None, backend=x.backend)
+        tensor = asarray(part, backend=x.backend)
+        if isinstance(part, list) and not tensor.size:
+            tensor = cast(tensor, int64)
     if tensor.dtype.kind not in ("int", "bool"):
         raise DTypeError(f"x[...]: indices are integers or truth values, not {describe((tensor,))}")
     return tensor
