@@ -503,6 +503,19 @@ def test_gradients_of_determinants_of_singular_matrices() -> None:
     np.testing.assert_allclose(logarithm[1], np.eye(2))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_determinants_have_the_gradients_of_each_matrix_alone(dtype: str) -> None:
+    """Be those beside it nearly singular (where their inverse has lost its digits) or not."""
+    x = np.random.default_rng(0).normal(size=(2, 20, 4, 4))
+    x[0, 3, 0] = x[0, 3, 1] + 1e-7 * x[0, 3, 2]
+    x[1, 5, :, 2] = x[1, 5, :, 0] + 1e-14
+    found = gradient(bb.linalg.det, x.astype(dtype))
+    for place in np.ndindex(2, 20):
+        np.testing.assert_allclose(found[place], gradient(bb.linalg.det, x[place].astype(dtype)), rtol=1e-5, atol=1e-6)
+    rest = np.delete(np.delete(x[0, 3].astype(dtype), 2, 0), 0, 1)
+    np.testing.assert_allclose(found[0, 3, 2, 0], np.linalg.det(rest.astype("float64")), atol=2e-6)
+
+
 def test_the_pseudo_inverse_at_constant_rank() -> None:
     """Along matrices of rank one the pseudo-inverse is smooth: ``(c a b^T)^+ = (a b^T)^+ / c``."""
     x = np.outer([1.0, 2.0, -1.0], [0.5, 3.0])

@@ -146,16 +146,16 @@ def slogdet(x: Array, /) -> tuple[Array, Array]:
 
 @quietly
 def cofactors(x: Array, /) -> Array:
-    wide = widened(x)
-    inverse = wide
-    try:
-        inverse = np.linalg.inv(wide)
-        # Singular values are only needed where a matrix is nearly singular, which its condition tells.
-        condition = math.prod(np.linalg.norm(m, axis=(-2, -1)).max(initial=0.0) for m in (wide, inverse))
-    except np.linalg.LinAlgError:
-        condition = math.inf
-    if condition * EPS[wide.dtype.name] < 0.001 and 0 not in x.shape:
-        return narrowed(det(wide)[..., None, None] * np.matrix_transpose(inverse), x)
     from backburn_numpy.backend import NumpyBackend
 
-    return OPERATIONS["cofactors"].body(NumpyBackend(), x)
+    wide, body = widened(x), OPERATIONS["cofactors"].body
+    try:
+        inverse = np.linalg.inv(wide)
+    except np.linalg.LinAlgError:
+        return body(NumpyBackend(), x)
+    result = det(wide)[..., None, None] * np.matrix_transpose(inverse)
+    # Singular values are only needed where a matrix is nearly singular, which its condition tells.
+    condition = np.linalg.norm(wide, axis=(-2, -1)) * np.linalg.norm(inverse, axis=(-2, -1))
+    if (near := np.logical_not(condition * EPS[wide.dtype.name] < 0.001)).any():
+        result[near] = body(NumpyBackend(), wide[near])
+    return narrowed(result, x)
