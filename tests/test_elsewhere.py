@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pydoc
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -273,6 +275,16 @@ def test_methods_of_models_and_optimizers() -> None:
                 getattr(owner, name)
 
 
+@pytest.mark.parametrize("name", ["tiny", "smallest_subnormal"])
+@pytest.mark.parametrize("dtype", [bb.float16, bb.float32, bb.float64])
+def test_limits_of_floats_that_numpy_has(name: str, dtype: bb.DType) -> None:
+    limits: Any = bb.finfo(dtype)
+    with pytest.raises(AttributeError, match=f"'FloatInfo' object has no attribute '{name}'; here: ") as caught:
+        getattr(limits, name)
+    found = eval(str(caught.value).partition("here: ")[2], vars(limits))
+    assert found == getattr(np.finfo(dtype.name), name)
+
+
 def test_namespaces_tell_too() -> None:
     """Where users look for the names first."""
     places = (bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")
@@ -299,6 +311,15 @@ def test_namespaces_tell_too() -> None:
         getattr(bb.ones(2), "add" + "_")
     with pytest.raises(AttributeError, match=r"'foo'$"):
         getattr(bb.ones(2), "fo" + "o")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("cross_entropy", "bb.nn.functional.cross_entropy"), ("Adam", "bb.optim.Adam")]
+)
+def test_names_of_modules_that_are_not_loaded_are_told(name: str, ours: str) -> None:
+    program = f"import backburn; backburn.{name}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert f"module 'backburn' has no attribute '{name}'; here: {ours}" in done.stderr
 
 
 @pytest.mark.parametrize("name", SET)

@@ -50,6 +50,9 @@ if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are no
             if name not in _PACKAGES:
                 from backburn.base.elsewhere import missing_name
 
+                if not name.startswith("_"):
+                    for package in ("nn", "optim"):  # whose name it may be
+                        importlib.import_module(f"backburn.{package}")
                 raise missing_name("backburn", name) from None
             value = importlib.import_module(f"backburn.{name}")
         globals()[name] = value
