@@ -422,8 +422,10 @@ FAULTS = {
     ),
     "accumulates in half precision": Fault(backend(sum=sum_in_half), "sum", "value", {"special", "zero_d", "layout"}),
     "computes float64 in float32": Fault(backend(atan2=atan2_in_float32), "atan2", "value", VALUES),
-    "float64 becomes float32": Fault(backend(atan2=atan2_to_float32), "atan2", "dtype", VALUES | GRADIENTS),
-    "a wide scalar widens": Fault(backend(pow=pow_of_wide_scalars), "pow", "dtype", {"gradient"}),
+    "float64 becomes float32": Fault(
+        backend(atan2=atan2_to_float32), "atan2", "dtype", {*VALUES, *GRADIENTS, "zero_size"}
+    ),
+    "a wide scalar widens": Fault(backend(pow=pow_of_wide_scalars), "pow", "dtype", {"gradient", "scalars"}),
     "NaN swallowed": Fault(backend(maximum=like(np.fmax)), "maximum", "special"),
     "the sign of zero lost": Fault(backend(neg=lambda x, /: np.asarray(0 - x)), "neg", "special"),
     "rounds half up": Fault(
@@ -464,7 +466,7 @@ FAULTS = {
         {"special", "dtype", "scalars"},
     ),
     "scale and bias change places": Fault(backend(layer_norm=layer_norm_swapped), "layer_norm", "value"),
-    "one dilation for all axes": Fault(backend(unfold=unfold_of_one_dilation), "unfold", "value", {"shape"}),
+    "one dilation for all axes": Fault(backend(unfold=unfold_of_one_dilation), "unfold", "value", {"shape", "errors"}),
     "no broadcasting": Fault(
         backend(nextafter=equal_shapes_only),
         "nextafter",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.errors import ShapeError
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.reduce import sum
@@ -22,6 +23,8 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
+    if bias is not None and bias.shape != weight.shape[1:]:
+        raise ShapeError(f"the bias must have the shape {list(weight.shape[1:])}, not {list(bias.shape)}")
     rows = x if x.ndim == 2 else _rows(x)
     product = _multiply(widened(rows), widened(weight))
     if bias is not None:

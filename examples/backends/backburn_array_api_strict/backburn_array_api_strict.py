@@ -164,5 +164,5 @@ for _name, _function in FUNCTIONS.items():
     setattr(StrictBackend, _name, staticmethod(quiet(_function)))
 for _name, _function in METHODS.items():
     setattr(StrictBackend, _name, quiet(_function))
-check_shapes(StrictBackend, "slice_assign", "scatter", "irfft")
+check_shapes(StrictBackend, "slice_assign", "gather", "scatter", "irfft")
 take_quantized(StrictBackend)

@@ -164,5 +164,5 @@ for _name, _function in FUNCTIONS.items():
     setattr(JaxBackend, _name, staticmethod(_function))
 for _name, _function in METHODS.items():
     setattr(JaxBackend, _name, _function)
-check_shapes(JaxBackend, "slice", "slice_assign", "irfft")
+check_shapes(JaxBackend, "slice", "slice_assign", "gather", "scatter", "irfft")
 take_quantized(JaxBackend)

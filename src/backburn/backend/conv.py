@@ -269,6 +269,8 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         groups: int = 1,
     ) -> F:
         """The gradient of :meth:`conv` for a weight with windows of ``size``, from that of its result."""
+        weighted(shape_of(x), shape_of(grad), size=size,
+                 stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
         dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]
         _, outputs, *places = shape_of(grad)
         counts = tuple(places)

@@ -237,6 +237,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=_distributed, differentiable=True)
     def softmax_cross_entropy(self: Any, x: F, targets: F, /, axis: int) -> F:
         """``-sum(targets * log_softmax(x))`` along ``axis``; a target of 0 counts for nothing, whatever its logit."""
+        _distributed(shape_of(x), shape_of(targets), axis=axis)
         wide = widened(self, targets)
         terms = self.mul(wide, self.log_softmax(widened(self, x), axis))
         total = self.sum(self.where(self.equal(wide, 0.0), 0.0, terms), (axis,), False)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
+from backburn.backend.index import shape_of, shape_or_none
 from backburn.backend.kinds import Kinds
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
@@ -28,6 +29,9 @@ def _alike(results: int) -> Any:
         return (param,) * results
 
     return rule
+
+
+_sgd_shape, _adam_shape = _alike(2), _alike(3)
 
 
 def _all_alike(results: int) -> Any:
@@ -67,7 +71,7 @@ def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -
 class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Steps of optimizers."""
 
-    @operation(kinds="F", shape=_alike(2), result=("same", "same"))
+    @operation(kinds="F", shape=_sgd_shape, result=("same", "same"))
     def sgd_step(
         self: Any,
         param: F,
@@ -87,6 +91,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         with the new velocity (Sutskever et al. 2013, in the form that deep learning uses). Without momentum the
         velocity is ``g``. ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
         """
+        _sgd_shape(*map(shape_or_none, (param, grad, velocity)))
         g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
         moving = g if velocity is None or momentum == 0.0 else self.add(self.mul(velocity, momentum), g)
         along = self.add(g, self.mul(moving, momentum)) if nesterov else moving
@@ -118,7 +123,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             for tensors in zip(params, grads, moved, strict=True)
         )
 
-    @operation(kinds="F", shape=_alike(3), result=("same", "same", "same"))
+    @operation(kinds="F", shape=_adam_shape, result=("same", "same", "same"))
     def adam_step(
         self: Any,
         param: F,
@@ -144,6 +149,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ``lr * weight_decay`` of itself. ``donate`` allows the backend to reuse the memory of ``m`` and ``v``, which
         are then lost.
         """
+        _adam_shape(*map(shape_of, (param, grad, m, v)))
         rate, floor = adam_factors(lr, beta1, beta2, eps, step)
         g = grad if decoupled or weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
         kept = self.mul(param, 1.0 - lr * weight_decay) if decoupled else param

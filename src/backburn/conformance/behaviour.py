@@ -178,7 +178,8 @@ def check_determinism(check: Check) -> None:
 
 def error_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     """Calls that the shape rule refuses, made from a good one by changing one argument: none may return."""
-    for index, sample, dtype in list(shared(backend, operation))[:1]:
+    found = list(shared(backend, operation))
+    for index, sample, dtype in found[:1] + found[1:][-1:]:
         for number, (what, _, _) in enumerate(refused_calls(operation, sample, dtype)):
             place = 100 * index + number
             yield Check(operation.name, dtype, "errors", place, backend, check_error, sample, what)
@@ -203,7 +204,7 @@ def refused_calls(operation: Operation, sample: Sample, dtype: str) -> list[tupl
 def _changes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> Iterator[Any]:
     for place, operand in enumerate(operands):
         name = operation.operands[place]
-        for what, change in (("is longer", _longer), ("has another rank", _flatter)):
+        for what, change in (("is longer", _longer), ("has another rank", _flatter), ("has one element", _first)):
             if isinstance(operand, np.ndarray) and operand.ndim:
                 yield f"{name} {what}", [*operands[:place], change(operand), *operands[place + 1 :]], attributes
             elif isinstance(operand, list) and len(operand) > 1 and operand[0].ndim:
@@ -224,6 +225,11 @@ def _changes(operation: Operation, operands: list[Any], attributes: dict[str, An
 def _longer(array: Array) -> Array:
     """One element more along each axis."""
     return np.pad(array, 1, mode="edge")[(slice(1, None),) * array.ndim] if array.size else array
+
+
+def _first(array: Array) -> Array:
+    """The first element, which broadcasts."""
+    return array[(slice(1),) * array.ndim]
 
 
 def _flatter(array: Array) -> Array:
@@ -261,6 +267,8 @@ _LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
     "gather_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
     "scatter_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
 }
+#: What has places on several axes along the last axis of its indices.
+_PLACES = ("gather_nd", "scatter_nd")
 
 
 def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
@@ -272,7 +280,8 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         dtypes = dtypes_of(operation.name, sample, backend)
         if not dtypes or not all(a.size for a in host_arrays(sample)):
             continue
-        for number, what in enumerate(("length", "-length - 1", "2**32")):
+        wrong = ["length", "-length - 1", "2**32", *(["length of the first axis"] if operation.name in _PLACES else [])]
+        for number, what in enumerate(wrong):
             if pointers == ["labels"] and number == 1:
                 continue  # a negative label is one that is left out, by some conventions
             yield Check(
@@ -309,11 +318,13 @@ def outside(check: Check) -> tuple[list[Any], str]:
         values = {n: o for n, o in zip(operation.operands, operands, strict=False) if n not in POINTERS}
         target = values.get("x", next(iter(values.values())))
         length = target.shape[attributes.get("axis", 0)]
-    wrong = (length, -length - 1, 2**32)[check.index % 10]
+    first = operands[0].shape[0] if name in _PLACES else 0
+    number = check.index % 10
+    wrong = (length, -length - 1, 2**32, first)[number]
     indices = operands[place].astype(np.int64)
-    indices[(-1,) * indices.ndim] = wrong
+    indices[(*(-1,) * (indices.ndim - 1), 0 if number == 3 else -1)] = wrong
     operands[place] = indices
-    return operands, f"index {wrong}, length {length}"
+    return operands, f"index {wrong}, length {first if number == 3 else length}"
 
 
 # ---- signatures ----

@@ -205,6 +205,7 @@ SPREAD = (
     case(real(2, 0), axis=(0,)),
     case(real(2, 3), axis=(0,), correction=2.0, smooth=0, note="no degree of freedom"),
     case(SPECIAL, axis=(1,), smooth=0),
+    case(real(2, 3), axis=(0,), correction=3.0, smooth=0, note="less than none"),
 )
 samples(
     "var",
@@ -311,6 +312,7 @@ samples(
     case(SPECIAL, axis=(1,), smooth=0),
     case(SPECIAL, axis=(1,), ord=3.0, smooth=0),
     case(SPECIAL, axis=(1,), ord=-1.0, smooth=0),
+    case(np.array([[HUGE, TINY], [TINY, 1.0]]), axis=(1,), smooth=0, note="quotients out of range"),
 )
 
 
@@ -337,4 +339,5 @@ samples(
         gradients=(np.array([[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]]),),
     ),
     case(np.zeros((70000,)), axis=(0,), smooth=1, note="more terms than 16 bits can count"),
+    case(np.array([1000.0, -1000.0, 0.0]), axis=(0,), note="further apart than exponentials reach"),
 )

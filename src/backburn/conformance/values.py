@@ -82,12 +82,13 @@ def check_value(check: Check) -> float:
     with unwarned(check.operation):
         primitives = call(check.backend, check.operation, inputs, sample.attributes)
         results = on_host(check.backend, check.operation, primitives)
-    if operation.results != ("host",):
-        for primitive in primitives:
-            check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
     expected = expected_of(samples, sample, operands)
     dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
     assert len(results) == len(expected), f"{len(results)} outputs, and the table has {len(expected)}"
+    if operation.results != ("host",):
+        for primitive, promised in zip(primitives, dtypes, strict=False):
+            made = check.backend.dtype(primitive)  # refuses what is no primitive, such as a number for a 0-d one
+            assert promised is None or made == promised, f"the result is {made}, the table says {promised}"
     factor = samples.tolerance * widened(check.backend, check.operation, check.dtype)
     worst = 0.0
     for got, reference, promised in zip(results, expected, dtypes, strict=False):
