@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.shapes import broadcast
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
+from backburn.base.elsewhere import tell
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.dispatch import scalar_of
 from backburn.tensor.options import shape_of
@@ -110,6 +111,9 @@ class FloatInfo:
     min: float
     smallest_normal: float
     dtype: DType
+
+
+tell(FloatInfo, {"smallest_subnormal": "smallest_normal * eps", "tiny": "smallest_normal"})
 
 
 @dataclass(frozen=True)
