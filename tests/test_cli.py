@@ -457,7 +457,7 @@ def broken():
 
     bb.register_backend("toy", no_driver)
     yield
-    registry._registered.clear()
+    del registry._registered[registry.BACKENDS, "toy"]
 
 
 def test_unusable_backends_say_why(run, broken) -> None:
