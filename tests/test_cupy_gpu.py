@@ -12,7 +12,9 @@ import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
+from backburn.base.contexts import scoped
 from backburn.base.errors import DeviceMemoryError, OutOfRangeError
+from backburn.base.replay import REPLAY, Recording
 from backburn.conformance import check_backend
 
 pytestmark = pytest.mark.gpu
@@ -148,3 +150,40 @@ def test_a_recorded_step_learns_as_one_that_is_not() -> None:
     losses, run = train("autodiff(cupy)", captured=True)
     assert run.reason == ""
     np.testing.assert_allclose(losses, train("autodiff(cupy)", captured=False)[0], rtol=1e-4)
+
+
+def replayed(k: Any, program: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
+    """What ``program`` gives as it is, and a recording of it."""
+    plain = [k.to_numpy(x) for x in program(inputs)]
+    with scoped(REPLAY, Recording()):
+        return plain, k.capture(lambda state, given: (state, program(given)), [], inputs)
+
+
+def test_what_libraries_compute_is_recorded(k: Any) -> None:
+    """By CUB, Thrust and cuFFT, on arrays for which CuPy asks them."""
+    x = k.from_numpy(np.random.default_rng(4).normal(size=(8, 50_000)).astype(np.float32))
+
+    def program(given: list[Any]) -> list[Any]:
+        (x,) = given
+        sums = [k.sum(x, (1,)), k.sum(x, (0,)), k.sum(x, (0, 1)), k.max(x, (1,)), k.max(x, (0, 1)), k.argmax(x, 1)]
+        return [*sums, k.cumsum(x, 1), k.argsort(x, 1), k.argsort(k.reshape(x, (400_000,)), 0), *k.rfft(x, 1)]
+
+    plain, replay = replayed(k, program, [x])
+    for _ in range(2):
+        for value, expected in zip(replay([x], []), plain, strict=True):
+            np.testing.assert_allclose(k.to_numpy(value), expected, rtol=1e-5, atol=1e-3)
+
+
+def test_what_a_recording_uses_is_not_given_to_others(k: Any) -> None:
+    """A table from elsewhere; the memory of a plan for Fourier transforms, of which CuPy keeps those used last."""
+    x, tables = k.from_numpy(np.linspace(0, 1, 131, dtype=np.float32)), [k.full((131,), 3.0, dtypes.float32)]
+
+    def program(given: list[Any]) -> list[Any]:
+        return [k.irfft(*k.rfft(k.mul(given[0], tables[0]), 0), 131, 0)]
+
+    (plain,), replay = replayed(k, program, [x])
+    tables.clear()
+    others = [k.rfft(k.full((n,), 7.0, dtypes.float32), 0) for n in range(132, 172)]
+    (value,) = replay([x], [])
+    np.testing.assert_allclose(k.to_numpy(value), plain, rtol=1e-5, atol=1e-5)
+    assert len(others) == 40
