@@ -121,6 +121,15 @@ def test_local_response_norm(torch: Any, size: int, shape: tuple[int, ...]) -> N
     assert nn.LocalResponseNorm(size)(bb.zeros((0, *shape[1:]))).shape == (0, *shape[1:])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_local_response_norm_squares_16_bits_in_float32(dtype: str) -> None:
+    x: Any = bb.asarray([[-400.0, 400.0, -300.0, 300.0]]).astype(dtype)
+    found = nn.functional.local_response_norm(x, 2)
+    assert found.dtype == dtype
+    expected = nn.functional.local_response_norm(x.astype("float64"), 2)
+    np.testing.assert_allclose(found.astype("float64").numpy(), expected.numpy(), rtol=1e-2)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("ord", [1, 2, 3.5, math.inf])
 def test_norms_of_windows(torch: Any, rank: int, ord: float) -> None:

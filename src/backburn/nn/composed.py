@@ -95,9 +95,10 @@ def local_response_norm(
     alpha, beta, k = (float(number(name, option, value)) for option, value in terms.items())
     if not x.size:
         return x
-    squares: Any = (x * x).reshape((x.shape[0], 1, x.shape[1], -1))
+    wide: Any = cast(x, float32) if x.dtype.bits < 32 else x
+    squares: Any = (wide * wide).reshape((x.shape[0], 1, x.shape[1], -1))
     means = avg_pool(squares, (size, 1), stride=1, padding=((size // 2, (size - 1) // 2), (0, 0)))
-    return x / (means.reshape(x.shape) * alpha + k) ** beta
+    return cast(wide / (means.reshape(x.shape) * alpha + k) ** beta, x.dtype)
 
 
 def lp_pool(x: Tensor, ord: float, size: Sizes, *, stride: Sizes | None = None) -> FloatTensor:
