@@ -229,6 +229,11 @@ def joined_with_one_step(tensors: Any, axis: int) -> Any:
     return K.concat([replace(t, scale=first.scale, zero=first.zero) if not t.scale.ndim else t for t in tensors], axis)
 
 
+def of_one_range(x: Array, low: Array, high: Array, /, dtype: Any = qint8) -> Any:
+    least, most = (a if not a.size else np.full_like(a, a.flat[0]) for a in (low, high))
+    return K.quantize_between(x, least, most, dtype)
+
+
 def random_bits_of_low_keys(key: int, offset: int, shape: Any) -> Array:
     return K.random_bits(key % 2**64, offset, shape)
 
@@ -522,6 +527,10 @@ FAULTS = {
         backend(fake_quantize_between=clipped_in_affine_schemes), "fake_quantize,fake_quantize_between", "quantized"
     ),
     "joins by the steps of the first": Fault(backend(concat=joined_with_one_step), "concat", "quantized"),
+    "hands out the stored integers": Fault(
+        backend(quantized_parts=lambda x, /: (x.values, x.scale, x.zero)), "to_numpy", "quantized"
+    ),
+    "one range for all channels": Fault(backend(quantize_between=of_one_range), "quantize_between", "quantized"),
     "half of the key ignored": Fault(backend(random_bits=random_bits_of_low_keys), "random_bits", "random"),
     "an undeclared dtype works": Fault(
         backend(capabilities=few("float32", "int64", "bool")), "full,cast,from_numpy", "capabilities"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import cycle, product
 from typing import Any
@@ -145,15 +146,15 @@ def quantizing_between(check: Check) -> None:
     """A range that is given decides the steps, and what lies beyond it becomes its ends."""
     k, scheme, x = check.backend, scheme_of(check), real(3, 7).astype(np.float32)
     steps = scale_shape(x.shape, scheme)
-    ends = (k.from_numpy(np.full(steps, end, np.float32)) for end in (-0.5, 1.0))
-    q = k.quantize_between(k.from_numpy(x), *ends, scheme)
+    most = (1.0 + 0.1 * np.arange(math.prod(steps))).reshape(steps).astype(np.float32)
+    q = k.quantize_between(k.from_numpy(x), k.from_numpy(-0.5 * most), k.from_numpy(most), scheme)
     _, scale, _ = k.quantized_parts(q)
-    low = -1.0 if scheme.mode == "symmetric" else -0.5
     got, wide = k.to_numpy(k.dequantize(q, float32)).astype(np.float64), spread(scale, x.shape, scheme)
-    half = half_steps(got, wide, scheme)
-    inside = (low <= x) & (x <= 1.0)
+    half, high = half_steps(got, wide, scheme), spread(most, x.shape, scheme)
+    low = -high if scheme.mode == "symmetric" else -0.5 * high
+    inside = (low <= x) & (x <= high)
     assert (np.abs(got - x) <= half * (1 + 1e-5))[inside].all(), "a value in the range is more than half a step off"
-    beyond = np.abs(got - np.clip(x, low, 1.0)) <= 2 * half + 0.02  # a stored step may reach a little further
+    beyond = np.abs(got - np.clip(x, low, high)) <= 2 * half + 0.02  # a stored step may reach a little further
     assert beyond.all(), "a value beyond the range did not become its end"
 
 
@@ -175,9 +176,11 @@ def joining_keeps_values(check: Check) -> None:
     parts = [k.quantize(k.from_numpy(given), scheme) for given in (x, 9 * x)]
     for axis in (0, 1):
         try:
-            joined = k.to_numpy(k.concat(parts, axis))
+            whole = k.concat(parts, axis)
+            joined = k.to_numpy(whole)
         except (ShapeError, ArgumentError, DTypeError):
             continue
+        assert k.dtype(whole) == scheme, f"concat made {k.dtype(whole)}"
         np.testing.assert_array_equal(joined, np.concatenate([k.to_numpy(p) for p in parts], axis))
 
 
@@ -192,7 +195,9 @@ def parts_make_it_again(check: Check) -> None:
     expected = k.to_numpy(q)
     np.testing.assert_array_equal(k.to_numpy(again), expected)
     np.copyto(values, 0)
+    np.copyto(scale, 0)
     np.testing.assert_array_equal(k.to_numpy(again), expected)
+    np.testing.assert_array_equal(k.to_numpy(q), expected)
 
 
 def moves_quantized(check: Check) -> None:
