@@ -95,6 +95,7 @@ LINES = {
     "ascontiguousarray": "nothing: how elements lie in memory is the backend's matter",
     "copy": "nothing: tensors are never changed",
     "copyto": "bb.where(mask, y, x)",
+    "default_rng": "bb.random.Generator(seed)",
     "exponential": "-bb.log1p(-bb.random.uniform(shape))",
     "fori_loop": "for i in range(low, high), a loop of Python",
     "genfromtxt": "bb.asarray(np.genfromtxt(path))",

@@ -137,8 +137,15 @@ def _repeated(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -
     return call("take", x, places, axis=axis)
 
 
+@plain_signature
 def pad(
-    x: T, widths: int | Sequence[int] | Sequence[Sequence[int]], /, *, mode: str = "constant", value: float = 0
+    x: T,
+    widths: int | Sequence[int] | Sequence[Sequence[int]],
+    /,
+    *surplus: Never,
+    mode: str = "constant",
+    value: float = 0,
+    **wrong: Never,
 ) -> T:
     """``x`` with more elements at the ends of its axes.
 
@@ -153,6 +160,8 @@ def pad(
         >>> bb.pad(bb.arange(4), (-1, 1)).tolist()
         [1, 2, 3, 0]
     """
+    if surplus or wrong:
+        refuse(pad, surplus, wrong)
     x = kind_operand("pad", x)
     try:
         pairs: list[Any] = [index(widths)] * 2  # type: ignore[arg-type]

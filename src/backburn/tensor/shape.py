@@ -45,8 +45,10 @@ def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) ->
     return call("reshape", x, shape=_whole("reshape", x, shape))
 
 
-def reshape_method(x: T, /, *shape: Any) -> T:
+def reshape_method(x: T, /, *shape: Any, **wrong: Never) -> T:
     """The same elements in another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
+    if wrong:
+        refuse(reshape, (), wrong)
     return reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
