@@ -1,4 +1,4 @@
-"""The contract: what a backend is, the table of its operations, and how backends are found."""
+"""The contract of backends, the operation table, and the registry of backends."""
 
 from backburn.backend.contract import (
     AUTODIFF_METHODS,

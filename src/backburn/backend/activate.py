@@ -1,8 +1,8 @@
 """Activation functions.
 
-None overflows on the way to a finite result. Where a function has a kink, its doc says which derivative it takes there;
-what ends in ``_backward`` is the gradient of the operation before it as one operation, without a gradient rule of its
-own, so that further derivatives follow from its body.
+No intermediate result overflows if the result is finite. The derivative at a kink is given with each function. An
+operation whose name ends in ``_backward`` is the gradient of the one before it, without a gradient rule of its own, so
+that further derivatives follow from its body.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def log_sigmoid(self: Any, x: F, /) -> F:
-        """``log(sigmoid(x))``, exact where that is near 0 and where it is large."""
+        """``log(sigmoid(x))``, accurate for all ``x``."""
         return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
@@ -215,7 +215,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softplus(self: Any, x: F, /, beta: float = 1.0) -> F:
-        """``log(1 + exp(beta * x)) / beta``, exact and without overflow for every ``x``."""
+        """``log(1 + exp(beta * x)) / beta``, accurate and without overflow for all ``x``."""
         bent = self.mul(x, beta)
         tail = self.log1p(self.exp(self.neg(self.abs(bent))))
         return self.div(self.add(self.maximum(bent, 0.0), tail), beta)
@@ -234,7 +234,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softshrink(self: Any, x: F, /, threshold: float = 0.5) -> F:
-        """``x`` moved towards 0 by ``threshold``, not beyond; the derivative at both thresholds is 0."""
+        """``x`` moved towards 0 by ``threshold``, at most to 0; the derivative at both thresholds is 0."""
         return self.sub(x, self.clamp(x, -threshold, threshold))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)

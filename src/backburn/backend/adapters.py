@@ -1,4 +1,4 @@
-"""What backends over other array libraries have in common: the places where libraries differ from the contract alike.
+"""Helpers for backends over other array libraries, where many libraries differ from the contract in the same way.
 
 Each function takes the backend, ``k``, or makes a method of one.
 """

@@ -184,10 +184,10 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def clamp(self, x: I, min: I | int | None = None, max: I | int | None = None, /) -> I: ...
     @operation(kinds="FI", shape=broadcast, differentiable=True)
     def clamp(self, x: Any, min: Any = None, max: Any = None, /) -> Any:
-        """``x`` with values below ``min`` raised to it and those above ``max`` lowered to it; None sets no bound.
+        """``x`` with its values limited to the range from ``min`` to ``max``; None sets no bound.
 
-        Where the bounds cross, ``max`` wins. NaN stays NaN. The gradient passes to ``x`` between the bounds and at
-        them, and outside to the bound.
+        Where the bounds cross, ``max`` wins. NaN stays NaN. The gradient goes to ``x`` within the bounds, ends
+        included, and to the bound outside.
         """
         above = x if min is None else self.maximum(x, min)
         return above if max is None else self.minimum(above, max)
@@ -200,7 +200,7 @@ class Arithmetic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def lerp(self: Any, x: Any, y: Any, weight: Any, /) -> Any:
         """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1, however far apart.
 
-        Not both ends may be scalars.
+        At most one of ``x`` and ``y`` may be a scalar.
         """
 
         def product(weight: Any, end: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Recording a program of a backend's operations, to play it again without Python.
+"""Recording a program of a backend's operations, to replay it without Python.
 
-A backend that can (CUDA's graphs, say) declares ``capabilities.capture`` and has the method of
-:class:`CapturingBackend`; nothing is asked of the others.
+A backend that can do so (by CUDA graphs, say) declares ``capabilities.capture`` and implements
+:class:`CapturingBackend`; others need nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Replay(Protocol):
 
     @abstractmethod
     def __call__(self, inputs: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
-        """Play the program once: copy ``inputs`` in, renew ``state`` in place, return copies of the outputs.
+        """Run the program once: copy ``inputs`` in, update ``state`` in place, return copies of the outputs.
 
         ``numbers`` are the values of the recording's numbers (:class:`backburn.base.replay.Recording`), by place.
         """
@@ -41,8 +41,8 @@ class CapturingBackend(Protocol):
     def capture(self, program: Program, state: Sequence[Any], inputs: Sequence[Any]) -> Replay:
         """Record one run of ``program`` on copies of ``state`` and ``inputs``, without changing either.
 
-        ``program`` has run before, so that whatever it needs is compiled. It is called once; what it computes counts
-        for nothing until it is replayed. Numbers that differ from replay to replay reach operations as
-        ``ReplayedFloat`` and ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Raises
-        :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing changed.
+        ``program`` has run before, so that whatever it needs is compiled. It is called once; its results are not used
+        until it is replayed. Numbers that differ from replay to replay reach operations as ``ReplayedFloat`` and
+        ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Raises :class:`CaptureError` for what cannot be
+        recorded, such as reading a value on the host, with nothing changed.
         """

@@ -1,4 +1,4 @@
-"""Choosing between values by booleans, and by position."""
+"""Selecting elements by masks, and triangles."""
 
 from __future__ import annotations
 

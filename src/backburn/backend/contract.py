@@ -48,15 +48,15 @@ CONTRACT_VERSION = "0.1"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend declares that it can do; what it does not declare must raise ``Unsupported``.
+    """The declared capabilities of a backend; using anything else must raise ``Unsupported``.
 
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
     ``groups`` names optional groups of operations, ``deterministic`` whether equal calls give equal bits, ``capture``
-    whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). Where ``wide_steps``, the steps
-    of optimizers take what is remembered of parameters of 16-bit floats in float32. ``storages`` are those of
-    quantized tensors (``"int8"``, ``"uint8"``, ``"int4"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) of which every
-    scheme works. Where ``propagates``, tensor functions that compute with floats quantize their results again when
-    their operands were quantized; it is an option of the backend's, ``numpy(quantized=propagate)``.
+    whether it records programs (:class:`backburn.backend.capture.CapturingBackend`). With ``wide_steps``, the steps of
+    optimizers take the state of 16-bit parameters in float32. ``storages`` are those of quantized tensors (``"int8"``,
+    ``"uint8"``, ``"int4"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) for which every scheme works. With ``propagates``,
+    float results of quantized operands are quantized again; it is an option of the backend,
+    ``numpy(quantized=propagate)``.
     """
 
     dtypes: Mapping[DType, frozenset[str]]
@@ -68,7 +68,7 @@ class Capabilities:
     propagates: bool = False
 
     def supports(self, dtype: DType, use: str = "arithmetic") -> bool:
-        """Whether ``dtype`` may be used so."""
+        """Whether ``dtype`` supports this use."""
         return use in self.dtypes.get(dtype, ())
 
 
@@ -119,7 +119,7 @@ class Backend(
     Protocol[F, I, B, Q],
     metaclass=_Asked,
 ):
-    """A bag of functions over opaque primitives of four kinds: float, int, bool and quantized.
+    """A collection of functions on opaque primitives of four kinds: float, int, bool and quantized.
 
     A primitive has ``shape`` and ``dtype``; no operation changes one. To write a backend, subclass with the four types
     and implement the required operations (``backburn info --required`` lists them); every other operation has a
@@ -139,37 +139,37 @@ class Backend(
 
     @property
     def float_dtype(self) -> FloatDType:
-        """The dtype of float tensors that are made without naming one."""
+        """The default dtype of float tensors."""
         return float32
 
     @property
     def int_dtype(self) -> IntDType:
-        """The dtype of int tensors that are made without naming one, and of indices."""
+        """The default dtype of int tensors, and that of indices."""
         return int64
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend can do."""
+        """The capabilities of this backend."""
         return missing("capabilities")
 
     def synchronize(self) -> None:
-        """Wait until everything asked for has been computed; nothing to do where calls return when done."""
+        """Wait until all pending work is done; does nothing if calls are synchronous."""
         return None
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """What computes for the backend besides its own code, by name: which version, or why not and what does instead.
+        """Libraries that the backend uses, by name: the version, or why it is missing and what is used instead.
 
-        For people, who see it in ``backburn info``; empty where there is nothing to choose.
+        It is shown by ``backburn info``; empty if there is nothing to choose.
         """
         return {}
 
     def memory_stats(self) -> Mapping[str, int]:
-        """Bytes in use and held, by name; empty where nothing is known."""
+        """Bytes in use and held, by name; empty if unknown."""
         return {}
 
     def memory_cleanup(self) -> None:
-        """Give memory that is held for reuse back to the system, where a backend holds any."""
+        """Release memory that is held for reuse to the system."""
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -200,7 +200,7 @@ QI = TypeVar("QI")
 
 
 class Wraps(Protocol[T_co]):
-    """What has an inner backend; the types of the inner primitives are read through it."""
+    """A protocol for decorators, through which type checkers infer the inner primitives."""
 
     @property
     def inner_backend(self) -> T_co:
@@ -232,15 +232,15 @@ class AutodiffBackend(Backend[F, I, B, Q], Protocol[F, I, B, Q, BK_co, G]):
         return missing("backward")
 
     def grad(self: FloatsOf[FI], tensor: F, grads: G) -> FI | None:
-        """The gradient of ``tensor``, or None where none flowed; changes nothing."""
+        """The gradient of ``tensor``, or None if there is none; ``grads`` is unchanged."""
         return missing("grad")
 
     def grad_remove(self: FloatsOf[FI], tensor: F, grads: G) -> FI | None:
-        """The gradient of ``tensor``, which ``grads`` then no longer holds."""
+        """The gradient of ``tensor``, removed from ``grads``."""
         return missing("grad_remove")
 
     def grad_replace(self: FloatsOf[FI], tensor: F, grads: G, grad: FI) -> None:
-        """Make ``grad`` the gradient of ``tensor``, whether it had one or not."""
+        """Replace the gradient of ``tensor`` by ``grad``, or add it if there was none."""
         missing("grad_replace")
 
     def inner(self: FloatsOf[FI], tensor: F) -> FI:
@@ -295,11 +295,11 @@ def is_class_of_backends(kind: type) -> bool:
 
 
 class NoBackendError(ArgumentError, TypeError):
-    """A decorator is given anything but a backend."""
+    """A decorator is applied to something that is not a backend."""
 
 
 def no_backend(decorator: str, value: object) -> NoBackendError:
-    """The error of a decorator that is to wrap anything but a backend."""
+    """The error of a decorator for a value that is not a backend."""
     if isinstance(value, str):
         return NoBackendError(f"{decorator} wraps a backend, not the name of one: write load_backend({value!r})")
     why = f": {lacking(value)}" if hasattr(value, "spec") and not isinstance(value, type) else ""
@@ -308,7 +308,7 @@ def no_backend(decorator: str, value: object) -> NoBackendError:
 
 
 def lacking(value: object) -> str:
-    """What the class of a value lacks to be that of a backend, for an error."""
+    """The required members that the class of a value lacks, for an error message."""
     lacks = [name for name in _required() if not hasattr(type(value), name)]
     more = f" and {len(lacks) - 4} more" if len(lacks) > 4 else ""
     why = f"it lacks {', '.join(lacks[:4])}{more}"
@@ -326,7 +326,7 @@ def _required() -> tuple[str, ...]:
 
 
 def is_autodiff(value: object) -> bool:
-    """Whether ``value`` is a backend that differentiates, ours or somebody else's."""
+    """Whether ``value`` is a backend that differentiates, from backburn or elsewhere."""
     kind: Any = type(value)
     return _differentiates(kind)
 

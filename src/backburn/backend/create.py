@@ -1,4 +1,4 @@
-"""Making tensors, changing their dtype, and handing them to the host."""
+"""Creating tensors, changing their dtype, and copying them to the host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def linspace_step(start: float, stop: float, num: int, endpoint: bool) -> float:
 
 
 class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations that make a tensor, change its dtype, or hand it to the host."""
+    """Operations that create a tensor, change its dtype, or copy it to the host."""
 
     @operation(kinds="FIBQ", shape=unchanged, required=True, result="host")
     def to_numpy(self, x: F | I | B | Q, /) -> Any:
@@ -56,9 +56,9 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cast(self, x: Any, /, dtype: DType) -> Any:
         """``x`` in another float, int or bool dtype.
 
-        A number becomes a boolean by ``x != 0`` (NaN is True), a boolean 0 or 1. A float loses its fraction
-        as it becomes an integer; what the integer type cannot hold is unspecified then. Integers are taken modulo
-        ``2**bits``. The gradient is cast back.
+        A number becomes the boolean ``x != 0`` (NaN is True), a boolean 0 or 1. Floats are truncated to integers; the
+        result is unspecified if the integer dtype does not hold it. Integers are taken modulo ``2**bits``. The gradient
+        is cast back.
         """
         return missing("cast")
 
@@ -72,7 +72,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def full(self, shape: Shape, value: float, dtype: DType) -> Any: ...
     @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype", required=True)
     def full(self, shape: Shape, value: float, dtype: DType) -> Any:
-        """``value`` in every place."""
+        """A tensor filled with ``value``."""
         return missing("full")
 
     @overload
@@ -85,7 +85,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def zeros(self, shape: Shape, dtype: DType) -> Any: ...
     @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
     def zeros(self, shape: Shape, dtype: DType) -> Any:
-        """0 (or False) in every place."""
+        """A tensor filled with 0 (or False)."""
         return self.full(shape, 0, dtype)
 
     @overload
@@ -98,7 +98,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def ones(self, shape: Shape, dtype: DType) -> Any: ...
     @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
     def ones(self, shape: Shape, dtype: DType) -> Any:
-        """1 (or True) in every place."""
+        """A tensor filled with 1 (or True)."""
         return self.full(shape, 1, dtype)
 
     @overload
@@ -111,7 +111,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def empty(self, shape: Shape, dtype: DType) -> Any: ...
     @operation(kinds="FIB", shape=lambda *, shape, **_: shape, result="dtype")
     def empty(self, shape: Shape, dtype: DType) -> Any:
-        """Whatever values the memory happens to hold."""
+        """A tensor of arbitrary values."""
         return self.zeros(shape, dtype)
 
     @overload
@@ -122,10 +122,10 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Any: ...
     @operation(kinds="FI", shape=lambda **bounds: (arange_length(**bounds),), result="dtype", required=True)
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Any:
-        """``start + i * step`` for every ``i`` from 0 on for which that lies before ``stop``.
+        """``start + i * step`` for ``i = 0, 1, ...`` while that is before ``stop``.
 
         For an int dtype all three are ints. For a float dtype each value is computed in double precision, not by
-        adding steps up. Raises :class:`ArgumentError` for a step of 0 and for bounds that are not finite.
+        repeated addition. Raises :class:`ArgumentError` for a step of 0 and for bounds that are not finite.
         """
         return missing("arange")
 

@@ -1,4 +1,4 @@
-"""Operations that users add: entered into the one table, from where decorators and checks take them up."""
+"""User-defined operations, entered into the operation table, from which decorators and checks read them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ADDED: dict[str, list[type[Any]]] = {}
 def define(
     body: Callable[..., Any], *, kinds: str, shape: Any, result: str | tuple[str, ...], differentiable: bool
 ) -> table.Operation:
-    """Enter ``body(k, operands, /, attributes)`` as a derived operation that every backend has.
+    """Define ``body(k, operands, /, attributes)`` as a derived operation of every backend.
 
-    An operation that was added under the same name before is taken back first, as when a cell of a notebook runs again.
-    Raises :class:`ArgumentError` for a name that is taken or not a name, an operand called like what gradient rules
-    reserve, and a body without a docstring.
+    An earlier user-defined operation of the same name is removed first, as when a cell of a notebook runs again. Raises
+    :class:`ArgumentError` for an invalid name or one in use, an operand with a name that gradient rules reserve, and a
+    body without a docstring.
     """
     name = body.__name__
     withdraw(name)
@@ -46,7 +46,7 @@ def define(
 
 
 def withdraw(name: str) -> None:
-    """Take back an operation that was added, with its rules, implementations and samples; nothing for another name."""
+    """Remove a user-defined operation with its rules, implementations and samples; does nothing for another name."""
     if name not in ADDED:
         return
     del table.OPERATIONS[name]
@@ -61,8 +61,8 @@ def withdraw(name: str) -> None:
 def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callable[[C], C]:
     """Attach the decorated function as ``backend``'s own implementation of a derived operation.
 
-    It takes the operands and attributes, without the backend, and must compute what the body computes: the conformance
-    samples of the operation tell.
+    It takes the operands and attributes, without the backend, and must compute the same as the body, which the
+    conformance samples of the operation check.
 
         >>> import backburn as bb
         >>> @bb.operation()

@@ -1,4 +1,4 @@
-"""Reading backend expressions: what is written, before anything is looked up."""
+"""Parsing backend expressions, without looking up names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DEVICES = {
 
 
 def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
-    """The error for a name that nothing goes by, with the whole expression put right where a known name is near."""
+    """The error for an unknown name, which suggests the corrected expression if a known name is similar."""
     name, text = expression.name, expression.text
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
@@ -69,7 +69,7 @@ def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
 
 
 def parse(text: object) -> Expression:
-    """Read an expression. Raises :class:`SpecError` for what is none, with what was expected.
+    """Parse an expression. Raises :class:`SpecError`, which says what was expected.
 
     >>> parse("autodiff(cupy:1(float_dtype=bfloat16))").inner
     Expression(text=..., start=9, name='cupy', device=1, options={'float_dtype': 'bfloat16'})

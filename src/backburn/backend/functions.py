@@ -1,6 +1,6 @@
 """Functions of each element: powers, logarithms, trigonometry, special functions, rounding.
 
-No operation warns: outside a function's domain the result is NaN, at a pole it is infinite.
+Outside a function's domain the result is NaN, and at a pole it is infinite, without a warning.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def hypot(self, x: float, y: F, /) -> F: ...
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def hypot(self: Any, x: Any, y: Any, /) -> Any:
-        """``sqrt(x**2 + y**2)`` without overflow on the way. The gradient at (0, 0) is 0."""
+        """``sqrt(x**2 + y**2)`` without intermediate overflow. The gradient at (0, 0) is 0."""
         x, y = both_tensors(self, x, y)
         x, y = self.abs(x), self.abs(y)
         larger, smaller = self.maximum(x, y), self.minimum(x, y)
@@ -104,7 +104,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def logaddexp(self, x: float, y: F, /) -> F: ...
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def logaddexp(self: Any, x: Any, y: Any, /) -> Any:
-        """``log(exp(x) + exp(y))`` without overflow on the way, infinities included."""
+        """``log(exp(x) + exp(y))`` without intermediate overflow, also of infinities."""
         # The difference of two equal infinities is NaN, and what is added to them no matter.
         distance = self.where(self.equal(x, y), 0.0, self.abs(self.sub(x, y)))
         return self.add(self.maximum(x, y), self.log1p(self.exp(self.neg(distance))))
@@ -227,7 +227,8 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sinc_ratio(self: Any, x: F, /, n: int) -> F:
         """``j_n(z) / z**n`` at ``z = pi x``, with the spherical Bessel function of order ``n``: order 0 is ``sinc``.
 
-        The derivatives of ``sinc`` are made of it, since that of order ``n`` is ``-pi**2 x`` times order ``n + 1``.
+        The derivatives of ``sinc`` are written with it, since that of order ``n`` is ``-pi**2 x`` times order ``n +
+        1``.
         """
         return special_ratios.sinc_ratio(self, x, n)
 
@@ -245,7 +246,8 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def bessel_ratio(self: Any, x: F, /, n: int) -> F:
         """``I_n(x) / x**n``, with the modified Bessel function of the first kind and order ``n``.
 
-        The derivatives of ``i0`` and ``i1`` are made of it, since that of order ``n`` is ``x`` times order ``n + 1``.
+        The derivatives of ``i0`` and ``i1`` are written with it, since that of order ``n`` is ``x`` times order ``n +
+        1``.
         """
         return special_ratios.bessel_ratio(self, x, n)
 
@@ -263,17 +265,17 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def round(self, x: F, /) -> F:
-        """The nearest integral value, the even one of two. The derivative is 0."""
+        """The nearest integral value; ties go to the even one. The derivative is 0."""
         return missing("round")
 
     @operation(kinds="F", shape=unchanged, required=True, differentiable=True)
     def trunc(self, x: F, /) -> F:
-        """``x`` without its fraction. The derivative is 0."""
+        """``x`` without its fractional part. The derivative is 0."""
         return missing("trunc")
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def frac(self: Any, x: F, /) -> F:
-        """The fraction, ``x - trunc(x)``, with the sign of ``x``. The derivative is 1."""
+        """The fractional part, ``x - trunc(x)``, with the sign of ``x``. The derivative is 1."""
         return self.sub(x, self.trunc(x))
 
 

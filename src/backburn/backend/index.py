@@ -1,7 +1,7 @@
 """Reading and writing by position.
 
 Indices are integers in ``[-n, n)`` for an axis of length ``n``, negative ones counted from the end; one out of range
-raises IndexError, and never reads or writes another place. Ranges are Python slices, one for each axis, in the form
+raises IndexError, and never reads or writes another element. Ranges are Python slices, one for each axis, in the form
 that :func:`canonical_slice` gives them.
 """
 
@@ -159,7 +159,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def gather(self, x: Q, indices: I, /, axis: int) -> Q: ...
     @operation(kinds="FIBQ", shape=gathered, like=("x",), required=True, differentiable=True)
     def gather(self, x: Any, indices: Any, /, axis: int) -> Any:
-        """The element of ``x`` that ``indices`` name along ``axis``, for each of them.
+        """The elements of ``x`` at ``indices`` along ``axis``.
 
         ``indices`` has the shape of ``x`` in every other axis. With ``axis=1``, ``out[i, j] = x[i, indices[i, j]]``.
         """
@@ -167,7 +167,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=lambda grad, indices, *, shape, axis: shape, like=("grad",), differentiable=True)
     def gather_backward(self: Any, grad: F, indices: I, /, shape: Shape, axis: int) -> F:
-        """The gradient of :meth:`gather`: zeros of ``shape`` with ``grad`` added where it was read."""
+        """The gradient of :meth:`gather`: zeros of ``shape`` with ``grad`` added at the indices that were read."""
         return self.scatter(self.zeros(shape, self.dtype(grad)), indices, grad, axis, "add")
 
     @overload
@@ -178,10 +178,10 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter(self, x: B, indices: I, values: B | bool, /, axis: int, mode: str = "assign") -> B: ...
     @operation(kinds="FIB", shape=scattered, like=("x",), required=True, differentiable=True)
     def scatter(self, x: Any, indices: Any, values: Any, /, axis: int, mode: str = "assign") -> Any:
-        """``x`` with ``values`` put where ``indices`` point along ``axis``.
+        """``x`` with ``values`` written at ``indices`` along ``axis``.
 
         ``indices`` has the shape of ``x`` in every other axis, and ``values`` that of ``indices``. ``mode`` is
-        ``"assign"``, where of several values for one place the last stays, or ``"add"``, which adds them all.
+        ``"assign"``, for which the last value of repeated indices wins, or ``"add"``, which adds all.
         """
         return missing("scatter")
 
@@ -193,7 +193,8 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_reduce(self: Any, x: Any, indices: Any, values: Any, /, axis: int, mode: str) -> Any:
         """:meth:`scatter` that multiplies (``mode="mul"``) or takes the smallest or largest (``"min"``, ``"max"``).
 
-        Ties of ``"min"`` and ``"max"`` share the gradient. With ``"mul"``, derivatives are right where factors are 0.
+        Ties of ``"min"`` and ``"max"`` share the gradient. With ``"mul"``, derivatives are also correct where factors
+        are 0.
         """
         if mode not in _REDUCE:
             raise ArgumentError(f"scatter_reduce: the mode is one of {', '.join(_REDUCE)}, not {mode!r}")
@@ -243,7 +244,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_add(self, x: I, indices: I, values: I | int, /, axis: int) -> I: ...
     @operation(kinds="FI", shape=added, like=("x",), differentiable=True)
     def index_add(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
-        """``x`` with the entries of ``values`` along ``axis`` added at the entries that ``indices`` (1-d) name."""
+        """``x`` with the entries of ``values`` along ``axis`` added at ``indices`` (1-d)."""
         added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "add")
 
@@ -255,9 +256,9 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def index_copy(self, x: B, indices: I, values: B | bool, /, axis: int) -> B: ...
     @operation(kinds="FIB", shape=added, like=("x",), differentiable=True)
     def index_copy(self: Any, x: Any, indices: Any, values: Any, /, axis: int) -> Any:
-        """``x`` with the entries that ``indices`` (1-d) name along ``axis`` replaced by those of ``values``.
+        """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by those of ``values``.
 
-        Of several for one place the last stays.
+        For repeated indices, the last entry wins.
         """
         added(x.shape, indices.shape, shape_or_none(values), axis=axis)
         return self.scatter(x, _for_each(self, x, indices, axis), values, axis, "assign")
@@ -287,9 +288,9 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_nd(self, x: B, indices: I, values: B | bool, /, mode: str = "assign") -> B: ...
     @operation(kinds="FIB", shape=_scattered_nd, like=("x",), differentiable=True)
     def scatter_nd(self: Any, x: Any, indices: Any, values: Any, /, mode: str = "assign") -> Any:
-        """``x`` with entries put at positions as :meth:`gather_nd` reads them.
+        """``x`` with entries written at positions; the writing counterpart of :meth:`gather_nd`.
 
-        ``mode`` is ``"assign"``, where of several values for one place the last stays, ``"add"``, or one of those of
+        ``mode`` is ``"assign"``, for which the last value of repeated indices wins, ``"add"``, or one of those of
         :meth:`scatter_reduce`, ``"mul"``, ``"min"`` and ``"max"``, for floats and ints.
         """
         _scattered_nd(x.shape, indices.shape, shape_or_none(values))
@@ -316,7 +317,7 @@ class Index(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="I", shape=lambda x, *, depth, **_: (*x, depth), result="dtype")
     def one_hot(self: Any, x: I, /, depth: int, dtype: DType = int64) -> Any:
-        """1 where the new last axis of length ``depth`` has the index that ``x`` names, and 0 elsewhere."""
+        """A new last axis of length ``depth`` that is 1 at the index given by ``x`` and 0 elsewhere."""
         shape = shape_of(x)
         one: Any = {"bool": True, "int": 1}.get(dtype.kind, 1.0)
         return self.scatter(self.zeros((*shape, depth), dtype), self.reshape(x, (*shape, 1)), one, len(shape))

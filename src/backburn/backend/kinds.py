@@ -1,7 +1,7 @@
 """Tracking and quantization: the members that tie the four kinds of primitive together.
 
-Every family of the contract extends :class:`Kinds`. Its members mention each kind as an argument and as a result, so
-that a type checker can read the four types off any backend, also one that satisfies the contract structurally.
+Every family of the contract extends :class:`Kinds`. Its members use each kind as an argument and as a result, so that a
+type checker can infer the four types of any backend, also of one that satisfies the contract structurally.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Shape = tuple[int, ...]
 
 
 def quantizable(x: Shape, *, dtype: QuantizedDType = qint8) -> Shape:
-    """The shape of a quantized tensor. Raises where its scheme does not fit."""
+    """The shape of a quantized tensor. Raises if its scheme does not fit."""
     quantized.scale_shape(x, dtype)
     return x
 
 
 def between(x: Shape, low: Shape, high: Shape, *, dtype: QuantizedDType = qint8) -> Shape:
-    """The shape of a tensor that is quantized for a range. Raises where its scheme, or the range, does not fit."""
+    """The shape of a tensor that is quantized for a range. Raises if its scheme or the range does not fit."""
     steps = quantized.scale_shape(x, dtype)
     for end in (low, high):
         if end != steps:
@@ -34,14 +34,14 @@ def between(x: Shape, low: Shape, high: Shape, *, dtype: QuantizedDType = qint8)
 
 
 class Kinds(Protocol[F, I, B, Q]):
-    """What every family knows of the four kinds."""
+    """The members of the contract that concern all kinds of primitives."""
 
     def set_require_grad(self, x: F, /, flag: bool) -> F:
-        """``x`` as a leaf whose gradient is wanted, or not; a plain backend tracks nothing and returns ``x``."""
+        """``x`` as a leaf that requires a gradient, or not; a plain backend tracks nothing and returns ``x``."""
         return x
 
     def is_require_grad(self, x: F, /) -> bool:
-        """Whether ``backward`` answers with a gradient for ``x``; always False on a plain backend."""
+        """Whether ``backward`` returns a gradient for ``x``; always False on a plain backend."""
         return False
 
     def is_tracked(self, x: F, /) -> bool:
@@ -63,15 +63,15 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="B", shape=unchanged, required=True)
     def logical_not(self, x: B, /) -> B:
-        """The opposite boolean."""
+        """The negated boolean."""
         return missing("logical_not")
 
     @operation(kinds="F", shape=quantizable, result="dtype")
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """``x`` as multiples of stored steps, by the scheme ``dtype``; a channel axis counts from 0 on.
+        """``x`` as multiples of stored steps, by the scheme ``dtype``, whose channel axis is not negative.
 
         Symmetric steps are ``max(abs(x)) / 127`` for int8 and ``/ 7`` for int4; affine ones span the values and 0. The
-        error is at most half a step. Raises for NaN and infinite values, which have no place on the scale.
+        error is at most half a step. Raises for NaN and infinite values.
         """
         low, high = quantized.extremes(self, x, dtype)
         return quantized.quantize(self, x, low, high, dtype)  # type: ignore[return-value]
@@ -80,7 +80,7 @@ class Kinds(Protocol[F, I, B, Q]):
     def quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> Q:
         """:meth:`quantize` with steps that span the values from ``low`` to ``high`` and 0, of the shape of the steps.
 
-        Values beyond become the ends. Raises for NaN and infinite values, and where ``low`` is more than ``high``.
+        Values beyond are clamped. Raises for NaN and infinite values, and if ``low`` is above ``high``.
         """
         values: Any = x
         if not quantized.all_of(self, self.isfinite(values)):
@@ -95,7 +95,7 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="Q", shape=unchanged, result="dtype")
     def dequantize(self: Any, x: Q, /, dtype: DType = float32) -> F:
-        """The stored integers, less their zero points, times their steps.
+        """The stored integers, minus their zero points, times their steps.
 
         A multiple of a step that is larger than every finite number of ``dtype`` becomes the largest of them.
         """

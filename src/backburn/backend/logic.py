@@ -1,4 +1,4 @@
-"""Comparisons and predicates, logic of booleans, and bits of integers.
+"""Comparisons, predicates, boolean logic and bitwise operations.
 
 Operands broadcast. Either operand of a binary operation may be a Python scalar, never both; operands of one call have
 one dtype (promotion happens above the contract).
@@ -17,7 +17,7 @@ from backburn.backend.types import B, F, I, Q
 
 
 class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations whose result is a boolean, or that see a number as signs and bits."""
+    """Operations with boolean results, and operations on signs and bits."""
 
     # ---- comparisons ----
 
@@ -126,7 +126,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, result="bool")
     def signbit(self: Any, x: F, /) -> B:
-        """Whether ``x`` is negative, -0.0 included; of NaN either answer is right."""
+        """Whether ``x`` is negative, -0.0 included; unspecified for NaN."""
         # A zero shows its sign in its reciprocal.
         nonzero = self.where(self.equal(x, 0.0), self.div(1.0, x), x)
         return self.less(nonzero, 0.0)
@@ -147,7 +147,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def nextafter(self, x: float, y: F, /) -> F: ...
     @operation(kinds="F", shape=broadcast, required=True, differentiable=True)
     def nextafter(self, x: Any, y: Any, /) -> Any:
-        """The neighbour of ``x`` towards ``y`` among the numbers of their dtype; ``y`` where both are equal.
+        """The next representable number after ``x`` towards ``y``; ``y`` where both are equal.
 
         The derivative by ``x`` is 1, that by ``y`` is 0.
         """
@@ -217,7 +217,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def bitwise_left_shift(self, x: int, y: I, /) -> I: ...
     @operation(kinds="I", shape=broadcast, required=True)
     def bitwise_left_shift(self, x: Any, y: Any, /) -> Any:
-        """``x`` with its bits moved up by ``y``, zeros moving in; ``y`` is from 0 to below the number of bits."""
+        """``x`` with its bits shifted left by ``y``, filled with zeros; ``0 <= y < bits``."""
         return missing("bitwise_left_shift")
 
     @overload
@@ -226,5 +226,5 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def bitwise_right_shift(self, x: int, y: I, /) -> I: ...
     @operation(kinds="I", shape=broadcast, required=True)
     def bitwise_right_shift(self, x: Any, y: Any, /) -> Any:
-        """``floor(x / 2**y)``: the bits moved down, copies of the sign moving in; ``y`` as for the left shift."""
+        """``floor(x / 2**y)``: the bits shifted right, filled with the sign bit; ``0 <= y < bits``."""
         return missing("bitwise_right_shift")

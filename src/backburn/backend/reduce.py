@@ -100,7 +100,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sum(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
     @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
     def sum(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
-        """The sum over ``axis``, in the dtype of ``x``; 0 where there is nothing to add."""
+        """The sum over ``axis``, in the dtype of ``x``; 0 if there are no elements."""
         return missing("sum")
 
     @overload
@@ -109,9 +109,9 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def prod(self, x: I, /, axis: Axes, keepdims: bool = False) -> I: ...
     @operation(kinds="FI", shape=reduced, required=True, differentiable=True)
     def prod(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
-        """The product over ``axis``, in the dtype of ``x``; 1 where there is nothing to multiply.
+        """The product over ``axis``, in the dtype of ``x``; 1 if there are no elements.
 
-        The gradient is right at zeros too, at every order.
+        The gradient is also correct at zeros, at every order.
         """
         return missing("prod")
 
@@ -123,7 +123,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def count_nonzero(self, x: B, /, axis: Axes, keepdims: bool = False) -> I: ...
     @operation(kinds="FIB", shape=reduced, result="int64")
     def count_nonzero(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
-        """How many elements along ``axis`` are not 0; NaN is not 0."""
+        """The number of elements over ``axis`` that are not 0; NaN counts as not 0."""
         nonzero = x if self.dtype(x).kind == "bool" else self.not_equal(x, 0)
         return self.sum(self.cast(nonzero, int64), axis, keepdims)
 
@@ -211,27 +211,27 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="B", shape=reduced, required=True)
     def any(self, x: B, /, axis: Axes, keepdims: bool = False) -> B:
-        """Whether an element over ``axis`` is true; False where there is none."""
+        """Whether any element over ``axis`` is true; False if there are none."""
         return missing("any")
 
     @operation(kinds="B", shape=reduced, required=True)
     def all(self, x: B, /, axis: Axes, keepdims: bool = False) -> B:
-        """Whether every element over ``axis`` is true; True where there is none."""
+        """Whether all elements over ``axis`` are true; True if there are none."""
         return missing("all")
 
     # ---- statistics ----
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def mean(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
-        """The arithmetic mean over ``axis``; NaN of no elements."""
+        """The mean over ``axis``; NaN if there are no elements."""
         total = self.sum(widened(self, x), axis, keepdims)
         return self.cast(self.div(total, float(count(x, axis))), self.dtype(x))
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def var(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
-        """The variance over ``axis``: squared distances from the mean, divided by ``n - correction``.
+        """The variance over ``axis``: the sum of squared deviations from the mean, divided by ``n - correction``.
 
-        Two passes, so that nothing cancels. Infinite or NaN where ``n`` is not above ``correction``.
+        It takes two passes, to avoid cancellation. Infinite or NaN unless ``n > correction``.
         """
         wide = widened(self, x)
         squares = self.square(self.sub(wide, self.mean(wide, axis, True)))
@@ -240,15 +240,15 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def std(self: Any, x: F, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> F:
-        """The square root of :meth:`var`; the gradient where it is 0 is 0."""
+        """The square root of :meth:`var`; where it is 0, so is the gradient."""
         return self.cast(self.sqrt(self.var(widened(self, x), axis, correction, keepdims)), self.dtype(x))
 
     @operation(kinds="F", shape=quantile_shape, differentiable=True)
     def quantile(self: Any, x: F, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> F:
-        """The value below which the part ``q`` of the elements over ``axis`` lies, linear between two neighbours.
+        """The quantile ``q`` of the elements over ``axis``, interpolated linearly between two elements.
 
-        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to the two neighbours.
-        Raises ValueError for a ``q`` outside 0 to 1 and where there is no element.
+        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to these two elements. Raises
+        ValueError for a ``q`` outside 0 to 1 and where there is no element.
         """
         line = one_axis(self, x, axis)
         length, last = line.shape[-1], len(line.shape) - 1
@@ -277,11 +277,11 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def norm(self: Any, x: F, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> F:
-        """The vector norm ``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; the gradient where it is 0 is 0.
+        """The vector norm ``sum(|x| ** ord) ** (1 / ord)`` over ``axis``; where it is 0, so is the gradient.
 
         ``ord`` may be any number: 0 counts the elements that are not 0, ``inf`` is the largest and ``-inf`` the
-        smallest absolute value. The norm of no elements is 0, and has no smallest value. Squares and powers neither
-        overflow nor vanish where the norm itself does not.
+        smallest absolute value. The norm of no elements is 0, except for ``-inf``, which raises. Squares and powers
+        neither overflow nor underflow unless the norm does.
         """
         size = widened(self, self.abs(x))
         root = self.reshape(_norm(self, size, axis, ord), result_shape(x, axis, keepdims))
@@ -289,7 +289,7 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=reduced, differentiable=True)
     def logsumexp(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
-        """``log(sum(exp(x)))`` over ``axis`` without overflow; -inf where every element is, and of no elements."""
+        """``log(sum(exp(x)))`` over ``axis`` without overflow; -inf if all elements are, or there are none."""
         shape = result_shape(x, axis, keepdims)
         if count(x, axis) == 0:
             return self.full(shape, -math.inf, self.dtype(x))

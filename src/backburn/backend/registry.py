@@ -2,9 +2,9 @@
 
 Grammar: ``name``, ``name:device``, either followed by options in parentheses, ``cupy:0(float_dtype=bfloat16)``; a
 decorator's first argument is the expression of what it wraps, ``autodiff(numpy)``. Backends are found in the
-entry-point group ``backburn.backends``, decorators in ``backburn.decorators``; those that ship with backburn need no
-installed metadata; :func:`register_backend` and :func:`register_decorator` make names known in one process. Nothing is
-imported before it is asked for.
+entry-point group ``backburn.backends``, decorators in ``backburn.decorators``; those included in backburn need no
+installed metadata; :func:`register_backend` and :func:`register_decorator` register names in one process. Modules are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class BackendWarning(UserWarning):
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What is known of an installed backend: whether it can be used here, and if not, why.
+    """Information on an installed backend: whether it can be used here, and if not, why.
 
-    ``target`` is the ``module:attribute`` that makes it, ``distribution`` the installed package that offers it, with
-    its version, or ``""`` where no metadata say so. ``decorates`` tells a decorator, which wraps backends, from a
-    backend. ``absent`` says that nothing is broken: what the backend needs, such as a GPU, is not here.
+    ``target`` is the ``module:attribute`` of its factory, ``distribution`` the installed package with its version, or
+    ``""`` without metadata. ``decorates`` is True for decorators of backends. ``absent`` means that nothing is broken,
+    but something that the backend needs, such as a GPU, is missing.
     """
 
     name: str
@@ -68,7 +68,7 @@ class BackendInfo:
 
 
 def register_backend(name: str, factory: Any) -> None:
-    """Make a backend known by ``name`` in this process; ``factory(device=..., **options)`` returns it.
+    """Register a backend as ``name`` in this process; ``factory(device=..., **options)`` returns it.
 
     Its ``spec`` must begin with ``name``. A backend of that name that was loaded before is forgotten.
 
@@ -81,10 +81,10 @@ def register_backend(name: str, factory: Any) -> None:
 
 
 def register_decorator(name: str, factory: Any) -> None:
-    """Make a decorator of backends known by ``name`` in this process; ``factory(inner, **options)`` wraps a backend.
+    """Register a decorator of backends as ``name`` in this process; ``factory(inner, **options)`` wraps a backend.
 
     The ``spec`` of what it makes must begin with ``name(`` and the inner backend's. What was loaded through a decorator
-    of that name before is forgotten. Raises :class:`SpecError` for what cannot be a name, or is a backend's.
+    of that name before is forgotten. Raises :class:`SpecError` for an invalid name, or that of a backend.
 
         >>> from backburn.backend import Wrapper
         >>> class Printing(Wrapper):
@@ -118,7 +118,7 @@ def _register(function: str, group: str, name: Any, factory: Any) -> None:
 
 
 def load_backend(spec: str) -> AnyBackend:
-    """The backend that an expression names; the same expression always gives the same object.
+    """The backend for an expression; the same expression always gives the same object.
 
         >>> load_backend("autodiff(numpy)").inner_backend is load_backend("numpy")
         True
@@ -180,7 +180,7 @@ def list_decorators() -> list[BackendInfo]:
 
 
 def check_autodiff_backend(backend: Any) -> None:
-    """Refuse an ``AutodiffBackend`` that is not of one device, float type and int type with its inner backend."""
+    """Raise unless an ``AutodiffBackend`` has the device, float type and int type of its inner backend."""
     if not is_autodiff(backend):
         return
     inner = backend.inner_backend
@@ -246,7 +246,7 @@ def _find(group: str, name: str) -> Any | None:
 
 
 def _is_decorator(name: str) -> bool:
-    """Whether ``name`` wraps backends. Backends that need no metadata are told without reading any."""
+    """Whether ``name`` is a decorator. Included backends are known without reading metadata."""
     if name in BUILT_IN[DECORATORS] or (DECORATORS, name) in _registered:
         return True
     if name in BUILT_IN[BACKENDS] or (BACKENDS, name) in _registered:
@@ -304,7 +304,7 @@ def _interned(expression: Expression, made: AnyBackend) -> AnyBackend:
 
 
 def _untold(expression: Expression, made: AnyBackend) -> dict[str, Any]:
-    """The options of an expression that the spec of what was made does not tell, without those that are the default."""
+    """The options of an expression that the resulting spec does not contain, without defaults."""
     told = parse(made.spec).options
     if expression.options.keys() <= told.keys():
         return {}
@@ -317,7 +317,7 @@ def _untold(expression: Expression, made: AnyBackend) -> dict[str, Any]:
 
 
 def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...], device: dict[str, int]) -> AnyBackend:
-    """What ``factory`` makes, if it is a backend that goes by the name under which it was asked for."""
+    """The result of ``factory``, which must be a backend whose spec begins with the requested name."""
     name = expression.name
     try:
         made = factory(*operands, **device, **expression.options)

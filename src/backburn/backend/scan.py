@@ -1,4 +1,4 @@
-"""Scans: running sums, products and extrema along one axis, linear recurrences, and differences, which undo sums.
+"""Scans: cumulative sums, products and extrema along one axis, linear recurrences, and differences.
 
 ``axis`` is a number from 0 to rank - 1. 16-bit floats are accumulated in float32.
 """
@@ -122,7 +122,7 @@ def of_first_state(k: Any, of_state: Any, a: Any, axis: int, reverse: bool) -> A
 
 
 class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Running results along an axis."""
+    """Cumulative results along an axis."""
 
     @overload
     def cumsum(self, x: F, /, axis: int, reverse: bool = False) -> F: ...
@@ -130,7 +130,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cumsum(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
     @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
     def cumsum(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
-        """The sum of each element and all before it along ``axis``; of all after it with ``reverse``."""
+        """The cumulative sum along ``axis``, from the end with ``reverse``."""
         return missing("cumsum")
 
     @overload
@@ -139,9 +139,9 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def cumprod(self, x: I, /, axis: int, reverse: bool = False) -> I: ...
     @operation(kinds="FI", shape=along_axis, required=True, differentiable=True)
     def cumprod(self, x: Any, /, axis: int, reverse: bool = False) -> Any:
-        """The product of each element and all before it along ``axis``; of all after it with ``reverse``.
+        """The cumulative product along ``axis``, from the end with ``reverse``.
 
-        The gradient is right at zeros too, at every order.
+        The gradient is also correct at zeros, at every order.
         """
         return missing("cumprod")
 
@@ -182,7 +182,7 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def diff(self, x: I, /, axis: int, n: int = 1) -> I: ...
     @operation(kinds="FI", shape=_differences, differentiable=True)
     def diff(self: Any, x: Any, /, axis: int, n: int = 1) -> Any:
-        """What each element exceeds the one before it by along ``axis``, taken ``n`` times; shorter by ``n``."""
+        """The difference of each element along ``axis`` and the one before it, taken ``n`` times; shorter by ``n``."""
         _differences(x.shape, axis=axis, n=n)
         for _ in range(min(n, x.shape[axis])):  # then nothing is left
             length = x.shape[axis]
@@ -196,9 +196,8 @@ class Scan(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """The states ``h[t] = a[t] h[t-1] + b[t] x[t]`` of a linear recurrence along ``axis``, from ``h0`` or from 0.
 
         ``a``, ``b`` and ``x`` broadcast to the states' shape, ``axis`` is one of the states' axes, and ``h0``
-        broadcasts to a state, which lacks ``axis``. With ``reverse`` it runs from the end:
-        ``h[t] = a[t] h[t+1] + b[t] x[t]``.
-        This is the scan of diagonal state space models (Gu and Dao, Mamba, 2023).
+        broadcasts to a state, which does not have ``axis``. With ``reverse`` it runs from the end: ``h[t] = a[t] h[t+1]
+        + b[t] x[t]``. This is the scan of diagonal state space models (Gu and Dao, Mamba, 2023).
         """
         dtype, a, x = self.dtype(x), widened(self, a), widened(self, x)
         fed = self.mul(b if is_scalar(b) else widened(self, b), x)

@@ -1,4 +1,4 @@
-"""Operations on the shape: they move elements and change none."""
+"""Operations on the shape, which move elements and change none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Shape = tuple[int, ...]
 class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Operations that move elements and change none.
 
-    Quantized tensors are reshaped, permuted, broadcast, joined and turned around exactly, where all values that share a
-    step still do afterwards; else :class:`ShapeError` is raised.
+    Quantized tensors are reshaped, permuted, broadcast, joined and flipped exactly, if values that share a step still
+    do so afterwards; else :class:`ShapeError` is raised.
     """
 
     @overload
@@ -33,7 +33,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def reshape(self, x: Q, /, shape: Shape) -> Q: ...
     @operation(kinds="FIBQ", shape=shapes.reshape, required=True, differentiable=True)
     def reshape(self, x: Any, /, shape: Shape) -> Any:
-        """The same elements in row-major order under another shape, which has no -1."""
+        """The same elements in row-major order in another shape, which has no -1."""
         return missing("reshape")
 
     @overload
@@ -133,7 +133,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def tile(self, x: B, /, repeats: Axes) -> B: ...
     @operation(kinds="FIB", shape=layout.tiled, differentiable=True)
     def tile(self, x: Any, /, repeats: Axes) -> Any:
-        """``x`` laid side by side with itself, ``repeats[i]`` times along axis ``i``."""
+        """``x`` repeated ``repeats[i]`` times along axis ``i``."""
         apart = tuple(m for n in x.shape for m in (1, n))
         spread = tuple(m for n, r in zip(x.shape, repeats, strict=True) for m in (r, n))
         shape = tuple(n * r for n, r in zip(x.shape, repeats, strict=True))
@@ -184,7 +184,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sliding_window(self, x: B, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> B: ...
     @operation(kinds="FIB", shape=layout.windows, differentiable=True)
     def sliding_window(self: Any, x: Any, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> Any:
-        """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then counts the windows.
+        """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then indexes the windows.
 
         Window ``i`` along an axis begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not
         fit are left out. A backend with strided views copies nothing.
@@ -201,7 +201,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=layout.overlapped, differentiable=True)
     def overlap_add(self: Any, x: Any, /, length: Axes, stride: Axes, axis: Axes, dilation: Axes) -> F:
-        """The sum of windows, each laid where :meth:`sliding_window` takes it from, with ``length`` along ``axis``.
+        """The sum of overlapping windows, with ``length`` along ``axis``.
 
         It is the transpose of :meth:`sliding_window`, and each is the other's gradient.
         """

@@ -1,8 +1,8 @@
-"""Shape rules: what shape an operation's result has, or why it has none.
+"""Shape rules: the shape of an operation's result, or the error for operands that do not fit.
 
 A rule is called with the operands' shapes (None for a Python scalar or an absent operand, a list of shapes for a
-sequence of tensors) and the attributes. The same rules explain a failed call to its user, drive the shape-only backend
-and are checked by the conformance suite.
+sequence of tensors) and the attributes. The same rules explain failed calls to users, drive the shape-only backend and
+are checked by the conformance suite.
 """
 
 from __future__ import annotations

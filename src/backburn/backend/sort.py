@@ -1,4 +1,4 @@
-"""Order: sorting, the largest and smallest elements, and places in sorted order.
+"""Sorting, the largest and smallest elements, and searching in sorted order.
 
 Sorting is stable in both directions: equal elements keep their order. NaN comes last in both directions.
 """
@@ -71,7 +71,7 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sort(self, x: B, /, axis: int, descending: bool = False) -> B: ...
     @operation(kinds="FIB", shape=along_axis, differentiable=True)
     def sort(self: Any, x: Any, /, axis: int, descending: bool = False) -> Any:
-        """The elements of ``x`` in order along ``axis``."""
+        """The sorted elements of ``x`` along ``axis``."""
         return self.gather(x, self.argsort(x, axis, descending), axis)
 
     @overload
@@ -82,7 +82,7 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sort_with_indices(self, x: B, /, axis: int, descending: bool = False) -> tuple[B, I]: ...
     @operation(kinds="FIB", shape=_twice, result=("same", "int64"), differentiable=True)
     def sort_with_indices(self: Any, x: Any, /, axis: int, descending: bool = False) -> Any:
-        """The elements of ``x`` in order along ``axis``, and the index of each."""
+        """The sorted elements of ``x`` along ``axis``, and their indices."""
         indices = self.argsort(x, axis, descending)
         return self.gather(x, indices, axis), indices
 
@@ -107,7 +107,7 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def kthvalue(self, x: I, /, nth: int, axis: int, keepdims: bool = False) -> tuple[I, I]: ...
     @operation(kinds="FI", shape=_nth, result=("same", "int64"), differentiable=True)
     def kthvalue(self: Any, x: Any, /, nth: int, axis: int, keepdims: bool = False) -> Any:
-        """The element that is ``nth``, counted from 1, in ascending order along ``axis``, and its index.
+        """The ``nth`` smallest element along ``axis``, counted from 1, and its index.
 
         Raises ValueError when there is no such element.
         """
@@ -120,10 +120,10 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def searchsorted(self, x: I, values: I, /, right: bool = False) -> I: ...
     @operation(kinds="FI", shape=_searched, result="int64")
     def searchsorted(self: Any, x: Any, values: Any, /, right: bool = False) -> Any:
-        """How many elements of ``x``, which is in ascending order, come before each of ``values``.
+        """The number of elements of the sorted ``x`` that come before each of ``values``.
 
-        Those equal to the value are counted with ``right``. Where ``x`` has several axes, each row along the last is
-        searched for the row of ``values`` at its place. NaN stands after every number.
+        With ``right``, equal elements are counted too. If ``x`` has several axes, each row along the last is searched
+        for the corresponding row of ``values``. NaN comes after all numbers.
         """
         shape = _searched(x.shape, values.shape)
         if len(x.shape) == 1:

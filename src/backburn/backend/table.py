@@ -1,7 +1,7 @@
-"""The operation table: one entry per operation, made by the decorator on its declaration in the contract.
+"""The operation table: one entry per operation, entered by the decorator of its declaration in the contract.
 
-Everything that walks over operations reads it: the decorators (``Autodiff``), the completeness tests, the conformance
-suite and the documentation. Gradient rules and samples are attached to an entry by name, in the layers that know them.
+It is read by the decorators (``Autodiff``), the completeness tests, the conformance suite and the documentation.
+Gradient rules and samples are attached to an entry by name, in the layers that know them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Operation:
     ``operands`` are its tensors (positional-only in the declaration), ``attributes`` its options in order, with their
     defaults (``inspect.Parameter.empty`` where there is none). ``lists`` names operands that are sequences of tensors,
     ``optional`` those that may be None. ``shape`` is a rule: called with the operands' shapes (None for a Python scalar
-    or an absent operand) and the attributes, it returns that of the result, one for each output, or raises our error;
-    it is None where the result's shape depends on data. ``results`` tells the dtype of each output: ``"same"`` is the
-    dtype of the operands named in ``like``, ``"dtype"`` that of the attribute of this name, ``"data"`` that of the host
-    array, ``"host"`` says that the result is for the host and no primitive; anything else is a dtype's name. A last
-    ``"..."`` says that there are any number of outputs like the one before it.
+    or an absent operand) and the attributes, it returns that of the result, one for each output, or raises an error of
+    backburn; it is None if the result's shape depends on data. ``results`` is the dtype of each output: ``"same"`` is
+    the dtype of the operands named in ``like``, ``"dtype"`` that of the attribute of this name, ``"data"`` that of the
+    host array, ``"host"`` is for a result on the host, not a primitive; anything else is a dtype's name. A last
+    ``"..."`` means any number of outputs like the one before it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Operation:
     ) -> tuple[DType | None, ...]:
         """The dtype of each output, from those of the operands by name (None for scalars); None where data decide.
 
-        ``outputs`` is their number where the table leaves it open.
+        ``outputs`` is their number if the table leaves it open.
         """
         like = self.like or tuple(self.operands)
         common = next((d for name in like if (d := dtypes.get(name)) is not None), None)
@@ -138,7 +138,7 @@ LISTENERS: list[Callable[[str], None]] = []
 
 
 def missing(name: str) -> NoReturn:
-    """The body of a required member: a backend that lacks it says so by name."""
+    """The body of a required member: raises an error that names it if a backend lacks it."""
     entry = OPERATIONS.get(name)
     signature = inspect.signature(entry.body) if entry else "()"
     raise Unsupported(f"{name}{signature}: this backend does not implement {name}, which the contract requires")
