@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from backburn.autodiff.decorator import Gradients
+from backburn.autodiff import decorator
 from backburn.backend.contract import is_autodiff
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE
@@ -51,7 +51,7 @@ def retain_grad(self: Tensor) -> FloatTensor:
 @plain_signature
 def backward(
     self: Tensor, cotangent: Tensor | None = None, *surplus: Never, retain_graph: bool = False, **wrong: Never
-) -> Gradients[Any]:
+) -> decorator.Gradients[Any]:
     """The gradients of this tensor for every leaf it was computed from, in a container.
 
     ``cotangent``, a tensor of this shape on the inner backend, weights the elements; the default is ones. The graph is
@@ -74,17 +74,17 @@ def backward(
         exhausted("backward", f" Operand: {describe((self,))}.", k.device, error)
 
 
-def grad(self: Tensor, gradients: Gradients[Any]) -> FloatTensor | None:
+def grad(self: Tensor, gradients: decorator.Gradients[Any]) -> FloatTensor | None:
     """This tensor's gradient, a tensor of the inner backend; None if there is none."""
     return _read("grad", self, gradients)
 
 
-def grad_remove(self: Tensor, gradients: Gradients[Any]) -> FloatTensor | None:
+def grad_remove(self: Tensor, gradients: decorator.Gradients[Any]) -> FloatTensor | None:
     """This tensor's gradient, which is removed from ``gradients``."""
     return _read("grad_remove", self, gradients)
 
 
-def grad_replace(self: Tensor, gradients: Gradients[Any], grad: Tensor) -> None:
+def grad_replace(self: Tensor, gradients: decorator.Gradients[Any], grad: Tensor) -> None:
     """Replace this tensor's gradient by ``grad``, a tensor of the inner backend."""
     _check_float("grad_replace", self)
     k = _autodiff("grad_replace", self, gradients)
@@ -152,7 +152,7 @@ def _autodiff(name: str, x: Tensor, gradients: Any = None) -> Any:
         if inner_of(x.backend) is not None:
             raise GraphError(f"{name}: {_inside(spec)}, where nothing is recorded: {_INSTEAD}")
         raise GraphError(f"{name}: {spec} does not differentiate; 'autodiff({spec})' does")
-    if isinstance(gradients, Gradients) and not gradients.covers(x.backend):
+    if isinstance(gradients, decorator.Gradients) and not gradients.covers(x.backend):
         raise BackendMismatchError(
             f"{name}: the gradients belong to {gradients.backend.spec} and the tensor lives on {x.backend.spec}"
         )
