@@ -367,6 +367,45 @@ def test_a_model_for_each_example() -> None:
     same(bb.vmap(lambda net, x: net(x))(stacked, x), [bb.stack([n(x[i]) for i, n in enumerate(nets)])], 1e-6)
 
 
+class Counting(nn.Module):
+    """BatchNorm that counts its calls."""
+
+    def __init__(self) -> None:
+        self.norm = nn.BatchNorm(3, momentum=None)
+        self.calls = bb.zeros((), dtype="int64")
+
+    def forward(self, x: Any) -> Any:
+        self.calls = self.calls + 1
+        return self.norm(x)
+
+
+@pytest.mark.parametrize("differentiated", [False, True])
+def test_models_at_once_keep_what_each_call_puts_into_them(differentiated: bool) -> None:
+    """With the axis of examples that they came with."""
+    x = real(4, 6, 3, seed=1).astype("float32")
+    alone = [Counting() for _ in range(4)]
+    stacked: Any = tree_map(lambda *p: bb.stack(p, axis=-1), *alone)
+    together: Any = bb.vmap(lambda model, x: model(x).sum(), in_axes=(-1, 0))
+    for _ in range(2):
+        if differentiated:
+            bb.grad(lambda model: together(model, x).sum())(stacked)
+        else:
+            together(stacked, x)
+        for model, part in zip(alone, x, strict=True):
+            model(part)
+    states = [model.state_dict() for model in alone]
+    for path, found in stacked.state_dict().items():
+        np.testing.assert_allclose(found.numpy(), np.stack([s[path].numpy() for s in states], -1), rtol=1e-6)
+    assert [path for path, _ in stacked.named_buffers()] == [path for path, _ in alone[0].named_buffers()]
+    assert not any(buffer.is_tracked for _, buffer in stacked.named_buffers())
+
+
+def test_one_model_keeps_what_is_the_same_for_all_examples() -> None:
+    model = Counting().eval()
+    bb.vmap(lambda model, x: model(x), in_axes=(None, 0))(model, real(4, 6, 3).astype("float32"))
+    assert (model.calls.item(), model.calls.backend.spec) == (1, "autodiff(numpy)")
+
+
 # ---- randomness ----
 
 

@@ -13,12 +13,12 @@ from backburn.base.contexts import ACTIVE, scoped
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, GraphError, ShapeError
 from backburn.base.trees import flatten, joined, node_type, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
-from backburn.tensor.classes import Tensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.levels import common_backend, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer, one_of
-from backburn.transforms.levels import check_function, level_below, lowered
+from backburn.transforms.levels import check_function, constant, level_below, lowered, put_back, taken_down
 
 Function = Callable[..., Any]
 
@@ -91,7 +91,8 @@ def vmap(
         level = Batched(below, size, randomness=randomness, on_fallback=on_fallback)
         try:
             with scoped(ACTIVE, level):
-                given, named_given = unflatten(structure, [_entered(level, x, a) for x, a in zip(leaves, axes)])  # noqa: B905
+                entered = [_entered(level, x, axis) for x, axis in zip(leaves, axes, strict=True)]
+                given, named_given = unflatten(structure, entered)
                 out = f(*given, **named_given)
             results, out_structure = flatten(out)
             places = _spread("out_axes", out_axes, out, "")
@@ -100,6 +101,11 @@ def vmap(
                 _left(level, x, axis, path, home)
                 for path, x, axis in zip(paths(out_structure), results, places, strict=True)
             ]
+            axis_at = dict(zip(paths(structure), axes, strict=True))
+            put_back(
+                (args, kwargs), (given, named_given), entered,
+                lambda path, new, old: _outside(level, new, axis_at[path], path, old.backend),
+            )  # fmt: skip
         finally:
             level.close()
         return unflatten(out_structure, returned)
@@ -206,6 +212,14 @@ def _entered(level: Batched, x: Any, axis: int | None) -> Any:
     k = level.inner_backend
     value = moved(k, lift(x, k), axis % x.ndim, 0)
     return type(x)(level.mapped(value), level, x.dtype)
+
+
+def _outside(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
+    """What the function has put into a module among its arguments, as it is outside."""
+    if axis is not None:
+        x = _left(level, x, axis, path, home)
+        x = constant(x) if isinstance(x, FloatTensor) else x
+    return taken_down(x, home)
 
 
 def _left(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:

@@ -8,7 +8,7 @@ the two variables (perturbation confusion).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import is_
 from typing import Any, cast
@@ -163,29 +163,37 @@ def lowered(x: Any, target: AnyBackend) -> Any:
 def carry_out(primals: Any, given: Any, inputs: list[FloatTensor]) -> None:
     """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
 
-    These had ``inputs`` for float leaves before the function ran: running statistics, say, are others now. They are
-    carried out as constants; what required a gradient before does so again. Lists and dicts that are parts of no module
-    stay as they are: a function may well change those that it was given.
+    These had ``inputs`` for float leaves before the function ran.
     """
-    originals, structure = flatten(primals)
     remaining = iter(inputs)
-    before = [x if is_no_float(x) else next(remaining) for x in originals]
+    before = [x if is_no_float(x) else next(remaining) for x in flatten(primals)[0]]
+    put_back(primals, given, before, lambda path, new, old: taken_down(new, old.backend))
+
+
+def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str, Tensor, Tensor], Tensor]) -> None:
+    """Put into the modules among ``primals`` what a function has put into their copies, ``given``.
+
+    These had the leaves ``before`` when the function began: running statistics, say, are others now. What they are
+    ``outside`` (of a path, the new tensor and the old one there) is put in as a constant; what required a gradient
+    before does so again. Lists and dicts that are parts of no module stay as they are: a function may well change those
+    that it was given.
+    """
     leaves, now = flatten(given)
     if len(leaves) == len(before) and all(map(is_, leaves, before)):
         return
-    known = dict(zip(paths(structure), before, strict=True))
+    known = dict(zip(paths(flatten(primals)[1]), before, strict=True))
     changed = {p: x for p, x in zip(paths(now), leaves, strict=True) if p in known and x is not known[p]}
     for leaf in Places(list(primals), lambda x: isinstance(x, Tensor)).leaves:
-        new = next((changed[p] for p in leaf.paths if p in changed), None)
-        if isinstance(new, Tensor) and _is_in_object(leaf.places[0][0]):
+        path = next((p for p in leaf.paths if isinstance(changed.get(p), Tensor)), None)
+        if path is not None and _is_in_object(leaf.places[0][0]):
             old = leaf.value
             try:
-                value = taken_down(new, old.backend)
+                value = outside(path, changed[path], old)
             except GraphError as error:
                 raise GraphError(
-                    f"the function has put into {leaf.path!r} of its arguments what differs between the examples of "
-                    f"vmap, and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps "
-                    f"them; GroupNorm and LayerNorm have none"
+                    f"the function has put into {path!r} of its arguments what differs between the examples of vmap, "
+                    f"and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps them; "
+                    f"GroupNorm and LayerNorm have none"
                 ) from error
             value = constant(value) if isinstance(value, FloatTensor) else value
             leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
