@@ -1,4 +1,4 @@
-/* Activation functions and their gradients, element by element. */
+/* Element-wise activation functions and their gradients. */
 #define SMALL_CODE
 #include "kernels.h"
 
@@ -19,12 +19,12 @@ INLINE float silu_slope(float x) {
 }
 BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 
-/* ---- GELU, x times the normal distribution's mass below x ---- */
+/* ---- GELU: x times the normal CDF at x ---- */
 
-/* The mass above y = |x| is p(y) / q(y) exp(-y**2 / 2), the quotient by Remez' algorithm on 0 to 14.6 (2**-27.3), where
- * float32 has no smaller numbers. Returns the exponential times the quotient; density is the exponential. */
+/* The upper tail of the normal distribution at y = |x| is p(y) / q(y) exp(-y**2 / 2); p / q is a Remez fit on 0 to 14.6
+ * (error 2**-27.3), beyond which the tail underflows float32. Sets density to the exponential; returns the tail. */
 INLINE float mass_above(float y, float *density) {
-    /* The leading bits of y have an exact square, so that the large exponent is not rounded. */
+    /* The leading bits of y have an exact square, so the large exponent is not rounded. */
     const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
     *density = exp_of_sum(-0.5f * (leading * leading), -0.5f * (rest * (y + leading)));
     const float p = (((0.3989468369f * y + 3.935827965f) * y + 17.74102709f) * y + 42.42109394f) * y + 48.37106885f;
@@ -41,10 +41,10 @@ INLINE float clipped(float x) {
 INLINE float gelu_of(float x) {
     float density;
     const float y = clipped(x);
-    return (x < 0.0f ? 0.0f : x) - mass_above(y, &density) * y; /* nothing cancels below 0 */
+    return (x < 0.0f ? 0.0f : x) - mass_above(y, &density) * y; /* no cancellation below 0 */
 }
 
-/* With t = mass - y density / sqrt(2 pi) the slope is t below 0 and 1 - t above. */
+/* With t = mass - y density / sqrt(2 pi), the derivative is t below 0 and 1 - t above. */
 INLINE float gelu_slope(float x) {
     float density;
     const float y = clipped(x), mass = mass_above(y, &density), t = mass - y * 0.39894228040143268f * density;
@@ -55,12 +55,12 @@ UNARY(gelu, gelu_of(x))
 BINARY(gelu_backward, grad, x, gelu_slope(x) * grad)
 
 #define LINEAR 1.5957691216057308f /* 2 sqrt(2 / pi) */
-#define CUBIC 0.07135481627159936f /* 0.044715 of that */
+#define CUBIC 0.07135481627159936f /* 0.044715 LINEAR */
 
-/* x sigmoid(u) with u = x (LINEAR + CUBIC x**2), which is the form with the hyperbolic tangent. */
+/* x sigmoid(u) with u = x (LINEAR + CUBIC x**2): the tanh approximation, rewritten. */
 UNARY(gelu_tanh, x * sigmoid_of(x * (LINEAR + CUBIC * (x * x))))
 
-/* With e = exp(-u): (1 + e + x u' e) / (1 + e)**2. Beyond 9 it is 0 or 1 up to 1e-26, but the square would overflow. */
+/* With e = exp(-u): (1 + e + x u' e) / (1 + e)**2. Beyond +-9 it is 0 or 1 within 1e-26; clamping prevents overflow. */
 INLINE float gelu_tanh_slope(float x) {
     x = x > 9.0f ? 9.0f : x;
     x = x < -9.0f ? -9.0f : x;

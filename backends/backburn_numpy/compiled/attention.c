@@ -1,5 +1,5 @@
-/* Attention: products of the BLAS library with passes over the scores between them, a part of the queries at a time, so
- * that the scores stay in the cache. */
+/* Attention: BLAS matrix products with passes over the scores between them, one block of queries at a time so that the
+ * scores stay in the cache. */
 #define SMALL_CODE
 #include <stdlib.h>
 
@@ -10,14 +10,14 @@
 void backburn_attention_weights(float *restrict, float, int64_t, int64_t, int64_t, int64_t);
 void backburn_attention_scores(float *restrict, const float *restrict, float, int64_t, int64_t);
 
-/* Matrices whose rows lie so many elements apart, in two axes of them. */
+/* Matrices over two batch axes; all strides are in elements. */
 typedef struct {
     const float *at;
     int64_t outer, inner, row;
 } Matrices;
 
-/* The order of what the caller gives in an array: the strides of the mask and of what is kept come last, in bytes and
- * over four axes. A mask of numbers is added, one of truth values tells what may be seen. */
+/* Indices into the caller's sizes. The strides of the attention and dropout masks are in bytes, over four axes. A float
+ * mask is added to the scores; a bool mask is true where a query may attend. */
 enum { INNER, QUERIES, KEYS, SIZE, WIDTH, CAUSAL, PART, MASK_IS_ADDED, OF_MASK, OF_KEEP = OF_MASK + 4,
        STRIDES = OF_KEEP + 4 };
 
@@ -27,7 +27,7 @@ typedef struct {
     float *out, *of_query, *of_key, *of_value;
     const char *mask, *keep; /* NULL: none */
     const int64_t *sizes;
-    float scale, factor; /* of what is kept */
+    float scale, factor; /* of kept weights */
     int *failed;
 } Attention;
 
@@ -40,7 +40,7 @@ static Matrices matrices(const float *at, const int64_t *sizes, int number) {
     return (Matrices){at, strides[0], strides[1], strides[2]};
 }
 
-/* A row of a mask. */
+/* A row of mask or keep. */
 INLINE const char *row_of(const Attention *a, const char *mask, int strides, int64_t number, int64_t row) {
     const int64_t *by = a->sizes + strides;
     return mask + number / a->sizes[INNER] * by[0] + number % a->sizes[INNER] * by[1] + row * by[2];
@@ -59,7 +59,7 @@ static void hide(const Attention *a, int64_t number, int64_t first, int64_t rows
     }
 }
 
-/* Fills out, which may be x, with what dropout makes of rows. */
+/* Applies dropout to rows of x; out may be x. */
 static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows, int64_t seen, const float *x,
                  float *out) {
     const int64_t step = a->sizes[OF_KEEP + 3];
@@ -69,12 +69,12 @@ static void drop(const Attention *a, int64_t number, int64_t first, int64_t rows
     }
 }
 
-/* Fills scores with the weights of the keys for queries first to last - 1 of a matrix, before dropout; returns how many
- * keys these may see. */
+/* Fills scores with the attention weights, before dropout, of queries first to last - 1 of a matrix; returns how many
+ * keys they can see. */
 static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t last, float *scores) {
     const int64_t rows = last - first, causal = a->sizes[CAUSAL];
     const int64_t seen = causal && last < a->sizes[KEYS] ? last : a->sizes[KEYS];
-    a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, a->sizes[SIZE], a->scale,
+    a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, a->sizes[SIZE], a->scale,
                matrix(a, &a->query, number) + first * a->query.row, a->query.row, matrix(a, &a->key, number),
                a->key.row, 0.0f, scores, seen);
     if (a->mask) hide(a, number, first, rows, seen, scores);
@@ -82,7 +82,7 @@ static int64_t weigh(const Attention *a, int64_t number, int64_t first, int64_t 
     return seen;
 }
 
-/* Parts of the queries of all matrices, by number. */
+/* Blocks of queries, numbered over all matrices. */
 static void forward(const void *what, int64_t start, int64_t stop) {
     const Attention *a = what;
     const int64_t queries = a->sizes[QUERIES], width = a->sizes[WIDTH], part = a->sizes[PART];
@@ -97,13 +97,14 @@ static void forward(const void *what, int64_t start, int64_t stop) {
         const int64_t last = first + part < queries ? first + part : queries;
         const int64_t seen = weigh(a, number, first, last, scores);
         if (a->keep) drop(a, number, first, last - first, seen, scores, scores);
-        a->product(BY_ROWS, STRAIGHT, STRAIGHT, last - first, width, seen, 1.0f, scores, seen,
-                   matrix(a, &a->value, number), a->value.row, 0.0f, a->out + (number * queries + first) * width, width);
+        a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, last - first, width, seen, 1.0f, scores, seen,
+                   matrix(a, &a->value, number), a->value.row, 0.0f, a->out + (number * queries + first) * width,
+                   width);
     }
     free(scores);
 }
 
-/* Whole matrices, to whose keys and values all queries add. */
+/* Whole matrices: all queries add to the gradients of the keys and values. */
 static void backward(const void *what, int64_t start, int64_t stop) {
     const Attention *a = what;
     const int64_t queries = a->sizes[QUERIES], keys = a->sizes[KEYS], size = a->sizes[SIZE], width = a->sizes[WIDTH];
@@ -125,15 +126,15 @@ static void backward(const void *what, int64_t start, int64_t stop) {
             const int64_t seen = weigh(a, i, first, last, weights);
             const float *g = grad + first * a->grad.row;
             if (a->keep) drop(a, i, first, rows, seen, weights, scores);
-            a->product(BY_ROWS, TURNED, STRAIGHT, seen, width, rows, 1.0f, a->keep ? scores : weights, seen, g,
+            a->product(ROW_MAJOR, TRANS, NO_TRANS, seen, width, rows, 1.0f, a->keep ? scores : weights, seen, g,
                        a->grad.row, 1.0f, of_value, width);
-            a->product(BY_ROWS, STRAIGHT, TURNED, rows, seen, width, 1.0f, g, a->grad.row, value, a->value.row, 0.0f,
+            a->product(ROW_MAJOR, NO_TRANS, TRANS, rows, seen, width, 1.0f, g, a->grad.row, value, a->value.row, 0.0f,
                        scores, seen);
             if (a->keep) drop(a, i, first, rows, seen, scores, scores);
             backburn_attention_scores(scores, weights, a->scale, rows, seen);
-            a->product(BY_ROWS, STRAIGHT, STRAIGHT, rows, size, seen, 1.0f, scores, seen, key, a->key.row, 0.0f,
+            a->product(ROW_MAJOR, NO_TRANS, NO_TRANS, rows, size, seen, 1.0f, scores, seen, key, a->key.row, 0.0f,
                        of_query + first * size, size);
-            a->product(BY_ROWS, TURNED, STRAIGHT, seen, size, rows, 1.0f, scores, seen, query + first * a->query.row,
+            a->product(ROW_MAJOR, TRANS, NO_TRANS, seen, size, rows, 1.0f, scores, seen, query + first * a->query.row,
                        a->query.row, 1.0f, of_key, size);
         }
     }

@@ -1,13 +1,15 @@
-/* Convolutions over one or two axes, as products of matrices: block by block the windows of some examples, or of some
- * rows of one, are copied side by side (im2col) and multiplied by the weight; for the gradient of the input, products
- * are added to where the windows lie (col2im). The product of matrices is the BLAS library's that NumPy brings. */
+/* Convolutions over one or two axes, as matrix products: per block, the windows of some examples, or of some rows of
+ * one, are copied into columns (im2col) and multiplied by the weight; for the gradient of the input, the products are
+ * added back at the windows' positions (col2im). The matrix product is that of NumPy's BLAS library. */
 #include "geometry.h"
 #include "kernels.h"
 #include "product.h"
 
-INLINE int64_t windows_in(const Geometry *g, const Block *b) { return (b->stop - b->start) * (b->last - b->first) * g->columns; }
+INLINE int64_t windows_in(const Geometry *g, const Block *b) {
+    return (b->stop - b->start) * (b->last - b->first) * g->columns;
+}
 
-/* The columns of windows for which offset + stride * column lies inside the width. */
+/* The range of columns for which offset + stride * column lies within the width. */
 INLINE void inside(int64_t offset, int64_t stride, int64_t width, int64_t count, int64_t *first, int64_t *last) {
     const int64_t low = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
     const int64_t high = offset >= width ? 0 : (width - 1 - offset) / stride + 1;
@@ -15,7 +17,7 @@ INLINE void inside(int64_t offset, int64_t stride, int64_t width, int64_t count,
     *first = low < *last ? low : *last;
 }
 
-/* One element of the windows of some rows of a channel, row after row. */
+/* One element of all windows in rows first to last of a channel. */
 INLINE void copy_element(float *restrict out, const float *restrict plane, const Geometry *g, int64_t first,
                          int64_t last, int64_t row_offset, int64_t offset) {
     const int64_t stride = g->stride[1], columns = g->columns;
@@ -30,7 +32,7 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
     const float *restrict source = plane + (row_offset + top * g->stride[0]) * g->width + offset;
     float *restrict target = out + (top - first) * columns;
     if (stride == 1 && g->stride[0] == 1 && columns == g->width && to > from) {
-        /* All rows at once are one shift of the plane; what it brings round its edges becomes 0. */
+        /* One shifted copy of all rows; what wraps around at the edges is zeroed. */
         memcpy(target + from, source + from, (size_t)((bottom - top - 1) * columns + to - from) * sizeof *out);
         if (from > 0 || to < columns)
             for (int64_t row = top; row < bottom; row++, target += columns) {
@@ -50,14 +52,14 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
     }
 }
 
-/* Adds one element of the windows to where they lie. What lies outside becomes 0 in them where that is faster. */
+/* Adds one element of all windows to the plane. May zero elements of windows that lie in the padding. */
 INLINE void add_element(float *restrict plane, float *restrict windows, const Geometry *g, int64_t first,
                         int64_t last, int64_t row_offset, int64_t offset) {
     const int64_t stride = g->stride[1], columns = g->columns;
     int64_t from, to;
     inside(offset, stride, g->width, columns, &from, &to);
     if (stride == 1 && g->stride[0] == 1 && columns == g->width) {
-        /* All rows at once are one shift of the plane, without what would come round its edges. */
+        /* One shifted sum of all rows, with what would wrap around zeroed. */
         int64_t top, bottom;
         inside(row_offset + first, 1, g->height, last - first, &top, &bottom);
         if (top >= bottom || from >= to) return;
@@ -83,7 +85,7 @@ INLINE void add_element(float *restrict plane, float *restrict windows, const Ge
     }
 }
 
-/* The windows of a block for one group: a row for each of their elements. Returns x itself where that is the same. */
+/* The windows of a block for one group, a row per element of a window; x itself where no copy is needed. */
 static const float *columns_of(const float *restrict x, float *restrict columns, const Geometry *g, const Block *b,
                                int64_t group) {
     const int64_t plane = g->height * g->width, count = (b->last - b->first) * g->columns;
@@ -101,7 +103,7 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
     return columns;
 }
 
-/* The outputs of a block for one group as rows, each of *step elements: a view of one example, or a copy in side. */
+/* The outputs of a block for one group as rows with stride *step: a view of one example, or a copy in side. */
 static const float *outputs_of(const float *restrict y, float *restrict side, const Geometry *g, const Block *b,
                                int64_t group, int64_t *step) {
     const int64_t plane = g->rows * g->columns, count = (b->last - b->first) * g->columns;
@@ -116,11 +118,11 @@ static const float *outputs_of(const float *restrict y, float *restrict side, co
     return side;
 }
 
-/* ---- one channel in, few out: products of matrices would be of single rows ---- */
+/* ---- one channel in, few out: too thin for matrix products ---- */
 
 INLINE int is_thin(const Geometry *g) { return g->inputs == 1 && g->outputs < 4; }
 
-/* Where element (i, j) of the windows meets the image: rows and columns of windows, and the offset of the first. */
+/* The windows whose element (i, j) lies inside the image: their rows and columns, and the offset of the element. */
 typedef struct {
     int64_t top, bottom, left, right, offset;
 } Meeting;
@@ -136,7 +138,7 @@ INLINE Meeting meeting_of(const Geometry *g, int64_t first, int64_t last, int64_
 
 enum Direction { TO_OUTPUTS, TO_IMAGE, TO_WEIGHT };
 
-/* One plane of the image, one of the outputs and one window's weights: adds to one of them products of the others. */
+/* One plane each of image and outputs and one filter: adds products of two of them to the third. */
 INLINE void convolve_rows(float *restrict image, float *restrict outputs, float *restrict weight, const Geometry *g,
                           int64_t first, int64_t last, const enum Direction direction) {
     for (int64_t i = 0; i < g->size[0]; i++)
@@ -158,13 +160,13 @@ INLINE void convolve_rows(float *restrict image, float *restrict outputs, float 
         }
 }
 
-/* The same for stride 1, with both planes in rows as long as the padded image's: an element of the windows is one shift
- * of all rows then. The memory is for both. */
+/* The same for stride 1, with both planes copied to padded rows in memory, so that each filter element is a single
+ * shift of all rows. */
 INLINE void convolve_shifts(float *restrict image, float *restrict outputs, float *restrict weight, const Geometry *g,
                             int64_t first, int64_t last, float *restrict memory, const enum Direction direction) {
     const int64_t length = g->columns + (g->size[1] - 1) * g->dilation[1], rows = last - first;
     const int64_t height = rows + (g->size[0] - 1) * g->dilation[0], most = rows * length;
-    float *restrict x = memory, *restrict y = memory + (height + 1) * length; /* the last shift reads beyond the end */
+    float *restrict x = memory, *restrict y = memory + (height + 1) * length; /* the last shift reads past the end */
     memset(memory, 0, (size_t)((height + 1) * length + most) * sizeof *memory);
     const int64_t top = first - g->before[0], left = g->before[1];
     const int64_t from = top < 0 ? -top : 0, end = top + height > g->height ? g->height - top : height;
@@ -205,20 +207,20 @@ INLINE void convolve_plane(float *restrict image, float *restrict outputs, float
         convolve_rows(image, outputs, weight, g, first, last, direction);
 }
 
-/* The planes of a block for one group. What is added to has been filled, or is filled with the bias or 0 before. */
+/* The planes of a block for one group. Image and outputs are initialized here, with bias or 0; the weight is not. */
 static void convolve_thin(const float *image, const float *outputs, const float *weight, const float *bias,
                           float *memory, const Geometry *g, const Block *b, int64_t group,
                           enum Direction direction) {
-    const int64_t plane = g->height * g->width, places = g->rows * g->columns, elements = g->size[0] * g->size[1];
+    const int64_t plane = g->height * g->width, positions = g->rows * g->columns, elements = g->size[0] * g->size[1];
     for (int64_t n = b->start; n < b->stop; n++) {
-        /* Of the three only that in the given direction is written to. */
+        /* Only the operand that direction names is written. */
         float *x = (float *)image + (n * g->groups + group) * plane;
         const float start = bias ? bias[group] : 0.0f;
         if (direction == TO_IMAGE && b->first == 0)
             LOOP for (int64_t k = 0; k < plane; k++) x[k] = start;
         for (int64_t c = 0; c < g->outputs; c++) {
             const int64_t channel = group * g->outputs + c;
-            float *y = (float *)outputs + (n * g->groups * g->outputs + channel) * places;
+            float *y = (float *)outputs + (n * g->groups * g->outputs + channel) * positions;
             float *w = (float *)weight + channel * elements;
             if (direction == TO_OUTPUTS) {
                 const float from = bias ? bias[channel] : 0.0f;
@@ -235,7 +237,7 @@ static void convolve_thin(const float *image, const float *outputs, const float 
 
 /* ---- kernels ---- */
 
-/* Fills out with the convolution of x, plus the bias if it is not null. Columns and side are memory for one block. */
+/* Convolves x into out; bias may be null. columns and side are scratch memory for one block. */
 KERNEL void backburn_conv(float *restrict out, const float *restrict x, const float *restrict weight,
                           const float *restrict bias, float *restrict columns, float *restrict side, Product *product,
                           const Geometry *g, const Block *blocks, int64_t number) {
@@ -256,7 +258,7 @@ KERNEL void backburn_conv(float *restrict out, const float *restrict x, const fl
             if (biases)
                 for (int64_t c = 0; c < g->outputs; c++)
                     LOOP for (int64_t i = 0; i < all; i++) to[c * step + i] = biases[c];
-            product(BY_ROWS, STRAIGHT, STRAIGHT, g->outputs, all, depth, 1.0f, weights, depth, windows, all,
+            product(ROW_MAJOR, NO_TRANS, NO_TRANS, g->outputs, all, depth, 1.0f, weights, depth, windows, all,
                     biases ? 1.0f : 0.0f, to, step);
             if (!alone)
                 for (int64_t n = 0; n < b->stop - b->start; n++)
@@ -266,14 +268,14 @@ KERNEL void backburn_conv(float *restrict out, const float *restrict x, const fl
         }
 }
 
-/* Adds the gradient of the weight to out: (groups, outputs, depth), or if it is turned (groups, depth, outputs). */
+/* Adds the gradient of the weight to out: (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
 KERNEL void backburn_conv_weight(float *restrict out, const float *restrict x, const float *restrict grad,
                                  float *restrict columns, float *restrict side, Product *product, const Geometry *g,
-                                 int turned, const Block *blocks, int64_t number) {
+                                 int transposed, const Block *blocks, int64_t number) {
     const int64_t depth = g->inputs * g->size[0] * g->size[1];
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
-            if (is_thin(g)) { /* never turned */
+            if (is_thin(g)) { /* never transposed */
                 convolve_thin(x, grad, out, 0, columns, g, b, group, TO_WEIGHT);
                 continue;
             }
@@ -282,17 +284,17 @@ KERNEL void backburn_conv_weight(float *restrict out, const float *restrict x, c
             int64_t step;
             const float *slopes = outputs_of(grad, side, g, b, group, &step);
             float *total = out + group * g->outputs * depth;
-            if (turned)
-                product(BY_ROWS, STRAIGHT, TURNED, depth, g->outputs, all, 1.0f, windows, all, slopes, step, 1.0f,
+            if (transposed)
+                product(ROW_MAJOR, NO_TRANS, TRANS, depth, g->outputs, all, 1.0f, windows, all, slopes, step, 1.0f,
                         total, g->outputs);
             else
-                product(BY_ROWS, STRAIGHT, TURNED, g->outputs, depth, all, 1.0f, slopes, step, windows, all, 1.0f,
+                product(ROW_MAJOR, NO_TRANS, TRANS, g->outputs, depth, all, 1.0f, slopes, step, windows, all, 1.0f,
                         total, depth);
         }
 }
 
-/* Fills the channels first to last of each group of out, the input's gradient or a transposed convolution, with the sum
- * of the windows that the places of y make, plus the bias if it is not null. All blocks of an example are given. */
+/* The gradient of the input, or a transposed convolution: fills channels first to last - 1 of each group of out with
+ * the sums of y's windows; bias may be null. All blocks of an example must be given. */
 KERNEL void backburn_conv_input(float *restrict out, const float *restrict y, const float *restrict weight,
                                 const float *restrict bias, float *restrict columns, float *restrict side,
                                 Product *product, const Geometry *g, int64_t first, int64_t last, const Block *blocks,
@@ -306,9 +308,9 @@ KERNEL void backburn_conv_input(float *restrict out, const float *restrict y, co
             }
             const int64_t count = (b->last - b->first) * g->columns, all = windows_in(g, b);
             int64_t step;
-            const float *places = outputs_of(y, side, g, b, group, &step);
-            product(BY_ROWS, TURNED, STRAIGHT, (last - first) * elements, all, g->outputs, 1.0f,
-                    weight + group * g->outputs * depth + first * elements, depth, places, step, 0.0f, columns, all);
+            const float *outputs = outputs_of(y, side, g, b, group, &step);
+            product(ROW_MAJOR, TRANS, NO_TRANS, (last - first) * elements, all, g->outputs, 1.0f,
+                    weight + group * g->outputs * depth + first * elements, depth, outputs, step, 0.0f, columns, all);
             for (int64_t n = b->start; n < b->stop; n++)
                 for (int64_t c = first; c < last; c++) {
                     float *target = out + ((n * g->groups + group) * g->inputs + c) * plane;

@@ -1,6 +1,6 @@
-/* Convolutions of stride 1 without products of matrices: sums for some output channels and some places in a row stay in
- * registers while all elements of their windows pass. Only the image is copied, into rows of the padded length, so that
- * a place's neighbours lie at the same distances everywhere; what is computed for places between rows is left out. */
+/* Direct convolutions of stride 1: sums for a tile of output channels by positions stay in registers over all elements
+ * of the windows. Only the image is copied, to padded rows, so that a window's elements have the same offsets at
+ * every position; results at positions between rows are discarded. */
 #define UNROLLED
 #include "kernels.h"
 
@@ -13,7 +13,7 @@ enum { LANES = 8, CHANNELS = 4, VECTORS = 3 };
 #else
 enum { LANES = 4, CHANNELS = 4, VECTORS = 2 };
 #endif
-enum { PLACES = LANES * VECTORS };
+enum { POSITIONS = LANES * VECTORS };
 typedef float Lanes __attribute__((vector_size(4 * LANES)));
 
 INLINE Lanes lanes_at(const float *x) {
@@ -22,9 +22,9 @@ INLINE Lanes lanes_at(const float *x) {
     return some;
 }
 
-/* The sums for PLACES places of CHANNELS channels, y_step apart in y. Weights are (inputs, elements, CHANNELS). */
-static void sum_places(float *restrict y, int64_t y_step, const float *restrict x, const float *restrict weight,
-                       const int64_t *restrict offsets, int64_t inputs, int64_t elements, int64_t plane) {
+/* The sums at POSITIONS positions of CHANNELS channels, y_step apart in y. Weights are (inputs, elements, CHANNELS). */
+static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, const float *restrict weight,
+                     const int64_t *restrict offsets, int64_t inputs, int64_t elements, int64_t plane) {
     Lanes sums[CHANNELS][VECTORS] = {0};
     for (int64_t c = 0; c < inputs; c++, x += plane)
         for (int64_t e = 0; e < elements; e++, weight += CHANNELS) {
@@ -38,7 +38,7 @@ static void sum_places(float *restrict y, int64_t y_step, const float *restrict 
         for (int n = 0; n < VECTORS; n++) memcpy(y + m * y_step + n * LANES, &sums[m][n], sizeof(Lanes));
 }
 
-/* The weight of a group (outputs, depth) as (parts, depth, CHANNELS), with zeros where there are no more outputs. */
+/* Packs the weight of a group (outputs, depth) as (parts, depth, CHANNELS), padding the outputs with zeros. */
 static void lay_out(float *restrict packed, const float *restrict weight, int64_t outputs, int64_t depth) {
     for (int64_t first = 0; first < outputs; first += CHANNELS)
         for (int64_t k = 0; k < depth; k++)
@@ -46,12 +46,12 @@ static void lay_out(float *restrict packed, const float *restrict weight, int64_
                 *packed++ = m < outputs ? weight[m * depth + k] : 0.0f;
 }
 
-/* Some rows of an image's channels in rows of the padded length. */
+/* Copies some rows of an image's channels to padded rows. */
 static void lay_rows(float *restrict padded, const float *restrict x, const Geometry *g, int64_t first, int64_t height,
                      int64_t length) {
     const int64_t top = first - g->before[0], left = g->before[1];
     const int64_t from = left > 0 ? left : 0, to = g->width + left < length ? g->width + left : length;
-    memset(padded, 0, (size_t)(g->inputs * height * length + PLACES) * sizeof *padded);
+    memset(padded, 0, (size_t)(g->inputs * height * length + POSITIONS) * sizeof *padded);
     for (int64_t c = 0; c < g->inputs; c++, x += g->height * g->width, padded += height * length)
         for (int64_t row = 0; row < height; row++)
             if (top + row >= 0 && top + row < g->height && from < to)
@@ -59,8 +59,8 @@ static void lay_rows(float *restrict padded, const float *restrict x, const Geom
                        (size_t)(to - from) * sizeof *padded);
 }
 
-/* Fills out with the convolution of x, plus the bias if it is not null. Each block is rows of one example. The memory
- * holds the weight, then padded rows, then outputs; offsets are room for those of a window's elements. */
+/* Convolves x into out; bias may be null. Each block is rows of one example. memory is scratch for the packed weight,
+ * padded rows and outputs; offsets is scratch for those of a window's elements. */
 KERNEL void backburn_conv_direct(float *restrict out, const float *restrict x, const float *restrict weight,
                                  const float *restrict bias, float *restrict memory, int64_t *restrict offsets,
                                  const Geometry *g, const Block *blocks, int64_t number) {
@@ -75,14 +75,14 @@ KERNEL void backburn_conv_direct(float *restrict out, const float *restrict x, c
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
             const int64_t rows = b->last - b->first, height = rows + (g->size[0] - 1) * g->dilation[0];
-            const int64_t plane = height * length, count = rows * length, step = count + PLACES;
+            const int64_t plane = height * length, count = rows * length, step = count + POSITIONS;
             const int64_t channel = b->start * g->groups + group;
-            float *restrict y = padded + g->inputs * plane + PLACES;
+            float *restrict y = padded + g->inputs * plane + POSITIONS;
             lay_rows(padded, x + channel * g->inputs * g->height * g->width, g, b->first, height, length);
             for (int64_t part = 0; part < parts; part++) {
-                for (int64_t p = 0; p < count; p += PLACES)
-                    sum_places(y + p, step, padded + p, memory + group * packed + part * depth * CHANNELS, offsets,
-                               g->inputs, elements, plane);
+                for (int64_t p = 0; p < count; p += POSITIONS)
+                    sum_tile(y + p, step, padded + p, memory + group * packed + part * depth * CHANNELS, offsets,
+                             g->inputs, elements, plane);
                 for (int64_t m = part * CHANNELS; m < (part + 1) * CHANNELS && m < g->outputs; m++) {
                     const float plus = bias ? bias[group * g->outputs + m] : 0.0f;
                     const float *restrict from = y + (m - part * CHANNELS) * step;

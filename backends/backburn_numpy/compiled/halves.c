@@ -1,19 +1,19 @@
-/* 16-bit floats to float32 and back, rounded to nearest, ties to even; a NaN stays one. */
+/* 16-bit floats to float32 and back, rounded to nearest, ties to even; NaN stays NaN. */
 #include "kernels.h"
 
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
-/* The exponent's bits move by 13 and its bias grows by 112, which a product does also for subnormal numbers. */
+/* The bits shift by 13 and the exponent's bias grows by 112; a product does the latter for subnormals too. */
 INLINE float of_half(uint16_t half) {
     const int32_t rest = (half & 0x7fff) << 13, infinite = 0x7c00 << 13;
     const int32_t bits = to_bits(from_bits(rest) * 0x1p112f) | (rest >= infinite ? 0x7f800000 : 0);
     return from_bits(bits | (int32_t)((uint32_t)(half & 0x8000) << 16));
 }
 
-/* Adding 1/2 puts the last bit of a subnormal half at the end of the float, rounded; to others, half of what is cut off
- * is added, a little less where the last bit that stays is even. */
+/* Adding 1/2 rounds a subnormal half into the low bits of the float. Others are rounded by adding half a unit of the
+ * last bit kept, a little less where that bit is even. */
 INLINE uint16_t half_of(float x) {
     const int32_t whole = to_bits(x), bits = whole & 0x7fffffff;
     const int32_t small = to_bits(from_bits(bits) + 0.5f) - 0x3f000000;

@@ -1,20 +1,20 @@
-/* What the kernels of the NumPy backend share.
+/* Shared by the kernels of the NumPy backend.
  *
- * Every kernel works on contiguous float32 arrays whose sizes its caller has checked, writes its results and nothing
- * else, and keeps no state, so that several threads may each do a part. The sources are plain C11. They are compiled
- * once for each instruction set, and written so that compilers turn their loops into vectors: no calls, no branches
- * that depend on the data, sums marked as reductions. Arithmetic keeps the rules of IEEE 754, NaN and infinities
- * included (no -ffast-math); only sums are taken in another order, and products may be fused with sums.
+ * A kernel works on contiguous float32 arrays whose sizes its caller has checked, writes only its results, and is
+ * stateless, so that several threads may each do a part. The sources are plain C11, compiled once per instruction set
+ * and written so that compilers vectorize their loops: no calls, no data-dependent branches, sums marked as reductions.
+ * Arithmetic follows IEEE 754, NaN and infinities included (no -ffast-math); only sums may be reordered, and
+ * multiply-adds fused.
  */
 #ifndef BACKBURN_KERNELS_H
 #define BACKBURN_KERNELS_H
 
-/* Where loops are long, and marked, code that is optimized for size has the same vectors and half the length. */
+/* With long loops marked LOOP, -Os still vectorizes, and halves the code. */
 #if defined(SMALL_CODE) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("Os", "tree-vectorize")
 #endif
 
-/* Where a few sums are to stay in registers, the loops over them must be unrolled. */
+/* Loops over accumulators must be unrolled for these to stay in registers. */
 #if defined(UNROLLED) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -51,12 +51,12 @@ INLINE int32_t to_bits(float value) {
     return bits;
 }
 
-/* 2**n for n in -126 to 127; of other n, as NaN brings them, some number. */
+/* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
 
-/* exp(x + rest), for a rest that is small against 1 or the rounding error of x: 2**n p(r) with r in -0.35 to 0.35 and
+/* exp(x + rest), for a rest much smaller than 1 or about the rounding error of x: 2**n p(r), r in -0.35 to 0.35, with
  * the polynomial of Cephes (Moshier). Within 1 ulp where the result is normal; overflows to infinity, underflows
- * through subnormal numbers to 0, NaN stays NaN. */
+ * gradually to 0, NaN stays NaN. */
 INLINE float exp_of_sum(float x, float rest) {
     const float shift = 12582912.0f; /* 1.5 * 2**23: adding it rounds to an integer, which its low bits hold */
     x = x > 89.0f ? 89.0f : x;
@@ -71,14 +71,14 @@ INLINE float exp_of_sum(float x, float rest) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = (p * r) * r + r + 1.0f;
-    /* n goes from -150 to 128, which takes two factors that are powers of 2 each. */
+    /* n is in -150 to 128, out of range for a single power of 2. */
     const int32_t whole = (int32_t)((uint32_t)to_bits(shifted) - (uint32_t)to_bits(shift)), half = whole >> 1;
     return p * power_of_2(half) * power_of_2(whole - half);
 }
 
 INLINE float exp_of(float x) { return exp_of_sum(x, 0.0f); }
 
-/* log(1 + e) for e in 0 to 1, within 2 ulp: log(m) + log1p's correction, with Cephes' polynomial. */
+/* log(1 + e) for e in 0 to 1, within 2 ulp: Cephes' log of 1 + e, corrected for the rounding of that sum. */
 INLINE float log_of_one_plus(float e) {
     const float u = 1.0f + e, lost = e - (u - 1.0f);
     /* u is in 1 to 2: halved above sqrt(2), so that the argument of the polynomial is in -0.3 to 0.42. */
@@ -98,7 +98,7 @@ INLINE float log_of_one_plus(float e) {
     return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
 }
 
-/* By the power that cannot overflow, so that small results keep their digits. */
+/* exp(-|x|) cannot overflow, and keeps the precision of small results. */
 INLINE float sigmoid_of(float x) {
     const float e = exp_of(-fabsf(x)), above = 1.0f / (1.0f + e);
     return x < 0.0f ? e * above : above;
@@ -116,7 +116,7 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
-/* Kernels that compute each element from those at its place. */
+/* Element-wise kernels. */
 
 #define UNARY(name, expression)                                                                                        \
     KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \

@@ -1,10 +1,10 @@
-/* Steps of optimizers. */
+/* Optimizer steps. */
 #define SMALL_CODE
 #include "kernels.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
-/* Results larger than the caches are written past them: a line need not be read before it is overwritten. */
+/* Non-temporal stores, for results larger than the caches: lines are not read before they are overwritten. */
 INLINE void write_past_caches(float *restrict out, const float *restrict x, int64_t count) {
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) _mm_stream_ps(out + i, _mm_loadu_ps(x + i));
@@ -31,7 +31,7 @@ KERNEL void backburn_plain_step(float *restrict out, const float *restrict param
     }
 }
 
-/* One step with momentum. The new velocity may take the place of the old one. */
+/* One step with momentum; velocity may be updated in place. */
 KERNEL void backburn_momentum_step(float *restrict out, float *new_velocity, const float *restrict param,
                                    const float *restrict grad, const float *velocity, float lr, float momentum,
                                    float weight_decay, int nesterov, int64_t count) {
@@ -43,13 +43,13 @@ KERNEL void backburn_momentum_step(float *restrict out, float *new_velocity, con
     }
 }
 
-/* One step of Adam: rate and floor are its step size and epsilon with the bias corrections, rest1 and rest2 are 1 - beta1 and
- * 1 - beta2 before rounding, decay the weight decay that is added to the gradient, shrink what is left of the parameter by the decoupled one. The new moments may take the
- * places of the old ones. */
+/* One step of Adam. rate and floor are its step size and epsilon after bias correction, rest1 and rest2 are 1 - beta1
+ * and 1 - beta2 before rounding, decay is the weight decay added to the gradient, shrink the parameter's factor for
+ * decoupled decay. The moments may be updated in place. */
 KERNEL void backburn_adam_step(float *restrict out, float *new_m, float *new_v, const float *restrict param,
                                const float *restrict grad, const float *m, const float *v, float rate, float floor,
-                               float beta1, float rest1,
-                               float beta2, float rest2, float decay, float shrink, int64_t count) {
+                               float beta1, float rest1, float beta2, float rest2, float decay, float shrink,
+                               int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const float g = decay != 0.0f ? grad[i] + decay * param[i] : grad[i];
         const float first = beta1 * m[i] + rest1 * g, second = beta2 * v[i] + rest2 * (g * g);

@@ -1,9 +1,9 @@
-/* Batch and group normalization: statistics over planes of elements that lie together, several planes for each. */
+/* Batch and group normalization: statistics over sets of contiguous planes. */
 #define SMALL_CODE
 #include "kernels.h"
 
-/* Statistics number q are those of a number of planes of the given length, from q * step on, plane_step apart. Plane j
- * is scaled by number (q % scales) * scale_step + j * scale_plane of the scale. */
+/* Set q consists of planes of the given length, which start at q * step and are plane_step apart. Plane j is scaled by
+ * element (q % scales) * scale_step + j * scale_plane of scale. */
 typedef struct {
     int64_t step, planes, plane_step, length, scales, scale_step, scale_plane;
 } Planes;
@@ -12,7 +12,7 @@ typedef struct {
     float mean, variance;
 } Statistics;
 
-/* Sums of planes are added up in double: there may be many. */
+/* The planes' sums are accumulated in double: there may be many. */
 INLINE Statistics statistics_of(const float *restrict x, const Planes *p, int centred) {
     const double count = (double)(p->planes * p->length);
     double sum = 0.0, squares = 0.0;
@@ -37,8 +37,7 @@ INLINE int64_t scale_at(const Planes *p, int64_t q, int64_t j) {
     return (q % p->scales) * p->scale_step + j * p->scale_plane;
 }
 
-/* Fills out, and means and variances if they are not null, for the statistics first to last. Scale and bias may be
- * null. */
+/* Normalizes sets first to last - 1. means, variances, scale and bias may be null. */
 KERNEL void backburn_normalize_planes(float *restrict out, float *restrict means, float *restrict variances,
                                       const float *restrict x, const float *restrict scale,
                                       const float *restrict bias, const Planes *p, float eps, int centred,
@@ -55,7 +54,7 @@ KERNEL void backburn_normalize_planes(float *restrict out, float *restrict means
     }
 }
 
-/* The gradient as in rows.c; of_scale gets the sum of grad n over each plane, number q * planes + j. */
+/* The gradient as in rows.c; of_scale[q * planes + j] is the sum of grad n over a plane. */
 KERNEL void backburn_normalize_planes_backward(float *restrict out, float *restrict of_scale,
                                                const float *restrict grad, const float *restrict x,
                                                const float *restrict scale, const Planes *p, float eps, int centred,

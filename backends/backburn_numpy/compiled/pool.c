@@ -1,20 +1,20 @@
-/* Maximum pooling over one or two axes, and sums by place along lines. */
+/* Max pooling over one or two axes, and scatter-add along lines. */
 #include "kernels.h"
 
-/* Lengths of images and of windows over them, those of the first axis first. */
+/* Sizes of images, outputs and windows, first axis first. */
 typedef struct {
     int64_t height, width, rows, columns, size[2], stride[2], before[2], dilation[2];
 } Windows;
 
-/* Places of a window along an axis that lie inside of the image: from the first up to and without the last. */
+/* The window elements first to last - 1 along an axis that lie inside the image. */
 INLINE void reach(int64_t start, int64_t length, int64_t size, int64_t dilation, int64_t *first, int64_t *last) {
     *first = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
     *last = start >= length ? 0 : (length - 1 - start) / dilation + 1;
     *last = *last < size ? *last : size;
 }
 
-/* The largest element of each window and its place in the image, of the images first to last. The first of equals is
- * chosen, and the first NaN before all. Every window reaches into the image. */
+/* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
+ * elements wins, and the first NaN over all. Every window overlaps the image. */
 KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, const float *restrict x,
                               const Windows *restrict w, int64_t first, int64_t last) {
     x += first * w->height * w->width;
@@ -40,7 +40,7 @@ KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, cons
         }
 }
 
-/* Adds count values of each line to the places of a line of out that indices name, all in range. */
+/* Adds the count values of each line to the same line of out at indices, all in range. */
 KERNEL void backburn_add_places(float *restrict out, const int64_t *restrict indices, const float *restrict values,
                                 int64_t lines, int64_t length, int64_t count) {
     for (int64_t line = 0; line < lines; line++, out += length, indices += count, values += count)

@@ -1,7 +1,7 @@
-/* What the processor can do. */
+/* The processor's instruction sets. */
 #include "kernels.h"
 
-/* The number of the best instruction set, in the order of build.py. */
+/* The index of the best instruction set, in the order of build.py. */
 KERNEL int backburn_level(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();

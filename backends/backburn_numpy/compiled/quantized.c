@@ -1,24 +1,24 @@
-/* Products with quantized weights: rows of the weight are expanded into a small buffer, and never more of it. */
+/* Products with quantized weights, of which only a few rows are dequantized at a time. */
 #define UNROLLED
 #include "kernels.h"
 #include "product.h"
 
 enum { INT8, UINT8, INT4, FLOAT32, FLOAT16, BFLOAT16 };
 
-/* Numbers of one of these kinds. */
+/* An array of one of these kinds. */
 typedef struct {
     const void *numbers;
     int kind;
 } Numbers;
 
-/* Those that are not finite are none of a scheme's. */
+/* Scales and zero points are finite: a float16 NaN or infinity is not handled. */
 INLINE float number_at(Numbers of, int64_t i) {
     switch (of.kind) {
     case INT8: return (float)((const int8_t *)of.numbers)[i];
     case UINT8: return (float)((const uint8_t *)of.numbers)[i];
     case BFLOAT16: return from_bits((int32_t)((uint32_t)((const uint16_t *)of.numbers)[i] << 16));
     case FLOAT16: {
-        /* The exponent is 112 less than in float32; the product is right for subnormal numbers too. */
+        /* The exponent's bias is 112 less than in float32; a product is right for subnormals too. */
         const uint32_t bits = ((const uint16_t *)of.numbers)[i];
         return from_bits((int32_t)((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13)) * 0x1p112f;
     }
@@ -26,7 +26,7 @@ INLINE float number_at(Numbers of, int64_t i) {
     }
 }
 
-/* 16 values at a time, in the compilers' own notation for vectors: what a processor lacks they make of shorter ones. */
+/* 16 values at a time, as vector extensions: compilers split them into what the processor has. */
 enum { WIDE = 16 };
 typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
@@ -34,7 +34,7 @@ typedef int16_t Shorts __attribute__((vector_size(32)));
 typedef int8_t Signed __attribute__((vector_size(16)));
 typedef uint8_t Unsigned __attribute__((vector_size(16)));
 
-/* Compilers take conversions to four times the width apart, unless by two steps. */
+/* Compilers scalarize a conversion to four times the width, unless it is done in two steps. */
 #if defined(__AVX512F__)
 #include <immintrin.h>
 INLINE Ints ints_of_signed(Signed x) { return (Ints)_mm512_cvtepi8_epi32((__m128i)x); }
@@ -70,7 +70,7 @@ INLINE float sum_of_lanes(Floats x) {
     return total;
 }
 
-/* A row of a weight: its values, and its steps and zero points (or none), which begin with number k. */
+/* A row of the weight: its values, scales and optional zero points, whose indices start at k. */
 typedef struct {
     const uint8_t *values;
     int kind;
@@ -78,8 +78,8 @@ typedef struct {
     int64_t k, bytes, block;
 } Row;
 
-/* Uses all values of a row, (value - zero) scale, with their places, in vectors of 16, by turns in two parts, and then
- * single ones. The 4-bit values of a row come apart: those in the low halves of its bytes first, then the others. */
+/* Applies USE_VECTOR to the values of a row, (value - zero) scale, in vectors of 16, with their positions and part 0 or
+ * 1 in turn, and USE_SCALAR to the rest. 4-bit values are reordered: all low halves of bytes, then all high halves. */
 #define USE_16(row, i, part, USE_VECTOR)                                                                               \
     {                                                                                                                  \
         const Ints some = ints_at((row).values + (i), (row).kind);                                                     \
@@ -125,10 +125,10 @@ INLINE void expand(float *restrict out, Row row) {
     FOR_VALUES(row, STORE_VECTOR, STORE_SCALAR)
 }
 
-/* The products of a row with the count rows of x, so many that their sums stay in registers. */
+/* The products of a row with count rows of x, few enough for the sums to stay in registers. */
 INLINE void products_of(float *restrict out, int64_t outputs, const float *restrict x, int64_t width, Row row,
                         const int count) {
-    Floats sums[2][4] = {0}; /* two of each: an addition takes some cycles */
+    Floats sums[2][4] = {0}; /* two of each, to hide the latency of additions */
     float rest[4] = {0};
 #define ADD_VECTOR(at, expression, part)                                                                               \
     {                                                                                                                  \
@@ -144,7 +144,7 @@ INLINE void products_of(float *restrict out, int64_t outputs, const float *restr
     for (int n = 0; n < count; n++) out[n * outputs] = sum_of_lanes(sums[0][n] + sums[1][n]) + rest[n];
 }
 
-/* The same for each kind and count as constants, of which the compiler makes straight code. */
+/* Specialized for each kind and count, so that the compiler removes the branches. */
 #define PRODUCTS(name, the_kind, count)                                                                                \
     static void name(float *restrict out, int64_t outputs, const float *restrict x, int64_t width, Row row) {          \
         row.kind = the_kind;                                                                                           \
@@ -162,15 +162,15 @@ typedef void Products(float *restrict, int64_t, const float *restrict, int64_t, 
 static Products *const BY_ONE[] = {int8_by_one, uint8_by_one, int4_by_one};
 static Products *const BY_SOME[] = {int8_by_some, uint8_by_some, int4_by_some};
 
-/* Fills the columns first to last of out (batch, outputs) with x (batch, width) times rows of the weight. The rows of x
- * are as long as an expanded row, in its order. Each row of the weight has so many steps. If held is 0 no row is
- * expanded, otherwise the buffer holds so many. */
+/* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight. The
+ * rows of x have the length and order of an expanded row. steps is the number of scales per row. held is the number of
+ * expanded rows that the buffer holds; if 0, rows are not expanded. */
 KERNEL void backburn_q_linear(float *restrict out, const float *restrict x, const uint8_t *restrict values,
                               const void *restrict scale, const void *restrict zero, float *restrict buffer,
                               Product *product, int kind, int of_scale, int of_zero, int64_t held, int64_t batch,
                               int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t first,
                               int64_t last) {
-    enum { NEAR = 16 }; /* rows of the weight that stay near while all of x passes */
+    enum { NEAR = 16 }; /* rows of the weight that stay in cache over all of x */
     const int64_t bytes = kind == INT4 ? (inputs + 1) / 2 : inputs, width = kind == INT4 ? 2 * bytes : inputs;
     const int64_t chunk = held ? held : NEAR;
     Row row = {0, kind, {scale, of_scale}, {zero, of_zero}, 0, bytes, kind == INT4 ? (block + 1) / 2 : block};
@@ -187,7 +187,7 @@ KERNEL void backburn_q_linear(float *restrict out, const float *restrict x, cons
             }
         }
         if (held)
-            product(BY_ROWS, STRAIGHT, TURNED, batch, stop - start, width, 1.0f, x, width, buffer, width, 0.0f,
+            product(ROW_MAJOR, NO_TRANS, TRANS, batch, stop - start, width, 1.0f, x, width, buffer, width, 0.0f,
                     out + start, outputs);
     }
 }

@@ -1,9 +1,9 @@
-/* Steps of long short-term memories, between the products with their weights. */
+/* LSTM steps, between the products with their weights. */
 #define SMALL_CODE
 #include "kernels.h"
 
-/* gates holds, for each row, the sums of its input gate, forget gate, candidate and output gate without the projected
- * input and the bias (which may be missing), and takes what they open to. */
+/* gates holds, for each row, the pre-activations of input gate, forget gate, candidate and output gate without the
+ * projected input and the bias (which may be null), and is overwritten with the activations. */
 KERNEL void backburn_lstm_step(float *restrict gates, float *restrict hidden, float *restrict new_cell,
                                const float *restrict cell, const float *restrict projected,
                                const float *restrict bias, int64_t rows, int64_t size) {
@@ -36,8 +36,8 @@ INLINE void add(float *restrict sum, const float *restrict more, int64_t count) 
     }
 }
 
-/* The gradients of the sums, and in of_cell those of the cell state before the step in place of those after it, as far
- * as they come from later steps, as of_hidden does. Gradients of the step's own results may be missing. */
+/* of_sums gets the gradients of the pre-activations. of_hidden and of_cell hold what later steps contribute to the
+ * gradients of the new states; of_cell is overwritten with that of the previous cell state. g_* may be null. */
 KERNEL void backburn_lstm_step_backward(float *restrict of_sums, float *restrict of_cell, float *restrict of_hidden,
                                         const float *restrict g_hidden, const float *restrict g_cell,
                                         const float *restrict g_gates, const float *restrict cell,

@@ -1,10 +1,10 @@
-/* Sums, extrema and running sums of rows. */
+/* Reductions and cumulative sums of rows. */
 #define UNROLLED
 #include "kernels.h"
 
 #define MINIMUM_OF(low) _Pragma(TEXT(omp simd reduction(min : low)))
 #define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
-#define BLOCK 1024 /* elements whose sum is taken in float32 */
+#define BLOCK 1024 /* elements summed in float32 */
 
 INLINE float sum_of_block(const float *restrict x, int64_t count) {
     float sum = 0.0f;
@@ -30,7 +30,7 @@ KERNEL void backburn_prod_rows(const float *restrict x, float *restrict out, int
     }
 }
 
-/* The squares in double precision neither overflow nor lose digits. */
+/* The squares are exact in double precision. */
 KERNEL void backburn_norm_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0.0;
@@ -39,7 +39,7 @@ KERNEL void backburn_norm_rows(const float *restrict x, float *restrict out, int
     }
 }
 
-/* A NaN in a row is its extremum. */
+/* NaN propagates. */
 KERNEL void backburn_max_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         float top = x[0];
@@ -60,7 +60,7 @@ KERNEL void backburn_min_rows(const float *restrict x, float *restrict out, int6
     }
 }
 
-#define CHAINS 8 /* rows at a time: a sum must wait for the one before it in its own row alone */
+#define CHAINS 8 /* rows at a time: independent chains of additions hide their latency */
 
 INLINE void running_sums(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int64_t first,
                          int64_t step) {
@@ -85,7 +85,7 @@ KERNEL void backburn_cumsum(float *restrict out, const float *restrict x, int64_
     running_sums(out, x, rows, width, 0, 1);
 }
 
-/* From the other end. */
+/* From the end to the start. */
 KERNEL void backburn_cumsum_reverse(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     running_sums(out, x, rows, width, width - 1, -1);
 }

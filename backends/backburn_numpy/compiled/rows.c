@@ -1,4 +1,4 @@
-/* Softmax, cross-entropy and normalizations over the rows of a matrix. */
+/* Softmax, cross-entropy, normalizations and attention weights over rows. */
 #include "kernels.h"
 
 INLINE float largest(const float *restrict x, int64_t width) {
@@ -72,8 +72,8 @@ KERNEL void backburn_label_cross_entropy(const float *restrict x, float *restric
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), *after = x + labels[r] + 1;
         const float others = sum_of_powers(x, top, labels[r]) + sum_of_powers(after, top, width - labels[r] - 1);
-        /* In double the difference of two large logarithms is as exact as it need be, and a small loss keeps its digits:
-         * the others are not lost in the sum with the label's 1. */
+        /* Double keeps the digits of a difference of large logarithms, and of a small loss: the others are not absorbed
+         * by the label's 1. */
         const double own = (double)x[labels[r]] - (double)top;
         out[r] = (float)(log((double)others + exp(own)) - own);
     }
@@ -89,14 +89,14 @@ KERNEL void backburn_label_cross_entropy_backward(float *restrict out, const flo
     }
 }
 
-/* ---- layer norm, and root-mean-square norm, which is not centred ---- */
+/* ---- layer norm (centred) and RMS norm ---- */
 
 typedef struct {
     float mean, factor;
 } Moments;
 
-/* The mean of what is left of x without the first mean is the rounding error of that mean, which a row of equal elements,
-   or one far from 0, would show. */
+/* The mean is corrected by the mean of x - mean, its rounding error, which would show in rows of equal elements or far
+ * from 0. */
 INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int centred) {
     const float mean = centred ? sum_of(x, width) / (float)width : 0.0f;
     float squares = 0.0f, rest = 0.0f;
@@ -108,7 +108,7 @@ INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int
     return (Moments){centred ? mean + rest / (float)width : 0.0f, 1.0f / sqrtf(squares / (float)width + eps)};
 }
 
-/* Scale and bias are rows, or null. */
+/* scale and bias are rows, or null. */
 KERNEL void backburn_standardize(float *restrict out, const float *restrict x, const float *restrict scale,
                                  const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
@@ -123,8 +123,8 @@ KERNEL void backburn_standardize(float *restrict out, const float *restrict x, c
     }
 }
 
-/* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term where
- * it is centred; adds the sum of grad n over the rows to of_scale, by way of some rows' sum in part. */
+/* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
+ * centred. Adds the sum of grad n over rows to of_scale; part is scratch for partial sums. */
 KERNEL void backburn_standardize_backward(float *restrict out, float *restrict of_scale, float *restrict part,
                                           const float *restrict grad, const float *restrict x,
                                           const float *restrict scale, float eps, int centred, int64_t rows,
@@ -154,9 +154,8 @@ KERNEL void backburn_standardize_backward(float *restrict out, float *restrict o
 
 /* ---- attention ---- */
 
-/* Replaces the scores of queries by the weights of the keys: softmax of scale times a row, or 0 where all of it is minus
- * infinity. Rows go through so many queries over and over, from number first on; if first is not negative, a query
- * attends to the keys up to its own number. */
+/* Replaces scores by attention weights: softmax of scale times a row, or 0 where all of it is minus infinity. Row r is
+ * query first + r % queries; unless first is negative, attention is causal: a query sees keys up to its own number. */
 KERNEL void backburn_attention_weights(float *restrict scores, float scale, int64_t first, int64_t queries,
                                        int64_t rows, int64_t keys) {
     for (int64_t r = 0; r < rows; r++, scores += keys) {
@@ -178,7 +177,7 @@ KERNEL void backburn_attention_weights(float *restrict scores, float scale, int6
     }
 }
 
-/* Replaces the gradients of weights by those of scores, before they were scaled. */
+/* Replaces the gradients of the weights by those of the unscaled scores. */
 KERNEL void backburn_attention_scores(float *restrict grad, const float *restrict weights, float scale, int64_t rows,
                                       int64_t keys) {
     for (int64_t r = 0; r < rows; r++, grad += keys, weights += keys) {

@@ -1,9 +1,9 @@
-/* Linear recurrences and sums by index. */
+/* Linear recurrences, and scatter-add of rows. */
 #define SMALL_CODE
 #include "kernels.h"
 
-/* h[t] = a[t] h[t - 1] + b[t] x[t] from h0 (or 0) on, for the lanes first to last of each of the outer recurrences.
- * Arrays are (outer, steps, inner), h0 is (outer, inner); time runs backwards if so told. */
+/* h[t] = a[t] h[t - 1] + b[t] x[t], starting from h0 (0 if null), for columns first to last - 1 of inner. Arrays are
+ * (outer, steps, inner), h0 is (outer, inner). backwards reverses time. */
 KERNEL void backburn_scan(float *restrict out, const float *restrict a, const float *restrict b,
                           const float *restrict x, const float *restrict h0, int backwards, int64_t outer,
                           int64_t steps, int64_t inner, int64_t first, int64_t last) {
@@ -21,10 +21,11 @@ KERNEL void backburn_scan(float *restrict out, const float *restrict a, const fl
     }
 }
 
-/* The gradients of the same. What reaches h[t] from later on, s[t] = grad[t] + a[t + 1] s[t + 1], ends in s. */
+/* Its gradients. s[t] = grad[t] + a[t + 1] s[t + 1] is the total gradient of h[t]; s ends as that of h0. */
 KERNEL void backburn_scan_backward(float *restrict of_a, float *restrict of_b, float *restrict of_x,
                                    const float *restrict grad, const float *restrict a, const float *restrict b,
-                                   const float *restrict x, const float *restrict out, float *restrict s, const float *restrict h0, int backwards, int64_t outer, int64_t steps,
+                                   const float *restrict x, const float *restrict out, float *restrict s,
+                                   const float *restrict h0, int backwards, int64_t outer, int64_t steps,
                                    int64_t inner, int64_t first, int64_t last) {
     for (int64_t o = 0; o < outer; o++) {
         float *restrict sum = s + o * inner;
@@ -32,7 +33,7 @@ KERNEL void backburn_scan_backward(float *restrict of_a, float *restrict of_b, f
         for (int64_t step = steps - 1; step >= 0; step--) {
             const int64_t at = (o * steps + (backwards ? steps - 1 - step : step)) * inner;
             const float *restrict before = step ? out + at + (backwards ? inner : -inner) : h0 ? h0 + o * inner : 0;
-            /* sum comes in as a[t + 1] s[t + 1] and leaves as a[t] s[t]: the gradient for h0 after the first step. */
+            /* sum goes from a[t + 1] s[t + 1] to a[t] s[t], which is h0's gradient at the first step. */
             LOOP for (int64_t i = first; i < last; i++) {
                 const float reached = grad[at + i] + sum[i];
                 of_b[at + i] = reached * x[at + i];
@@ -44,8 +45,7 @@ KERNEL void backburn_scan_backward(float *restrict of_a, float *restrict of_b, f
     }
 }
 
-/* Adds the rows of values (count, width) to those of out that indices name, in the columns first to last; indices are
- * in range. */
+/* Adds the rows of values (count, width) to out at indices, all in range, in columns first to last - 1. */
 KERNEL void backburn_add_rows(float *restrict out, const int64_t *restrict indices, const float *restrict values,
                               int64_t count, int64_t width, int64_t first, int64_t last) {
     for (int64_t r = 0; r < count; r++) {

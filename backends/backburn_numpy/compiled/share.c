@@ -1,11 +1,11 @@
-/* Kernels on many rows, a portion of which each thread does at a time. */
+/* Kernels whose rows are shared among threads. */
 #define SMALL_CODE
 #include "kernels.h"
 #include "product.h"
 #include "team.h"
 
-/* A kernel on arrays whose rows lie so many bytes apart, and the width of the rows (0: the kernel takes none). Arrays
- * of any types are passed as char *: all pointers are passed alike. */
+/* A kernel, its arrays with their row strides in bytes, and the width of the rows (0: the kernel takes none). Arrays of
+ * any type are char *: all pointers are passed alike. */
 typedef struct {
     void (*kernel)(void);
     char *starts[4];
@@ -32,7 +32,7 @@ static void rows_of(const void *what, int64_t first, int64_t last) {
     }
 }
 
-/* Call a kernel of 2 to 4 arrays on all rows. Four arrays come with a width. */
+/* Calls a kernel of 2 to 4 arrays on all rows; one of 4 takes a width. */
 KERNEL void backburn_share(void *kernel, int64_t rows, int64_t width, int64_t grain, int threads, int arrays, char *a,
                            char *b, char *c, char *d, int64_t of_a, int64_t of_b, int64_t of_c, int64_t of_d) {
     Call call = {.starts = {a, b, c, d}, .steps = {of_a, of_b, of_c, of_d}, .width = width, .arrays = arrays};
@@ -84,7 +84,7 @@ static void q_linear_rows(const void *what, int64_t first, int64_t last) {
                       q->batch, q->outputs, q->inputs, q->block, q->steps, first, last);
 }
 
-/* No row of the weight is expanded, which pays for a small batch. */
+/* For small batches: rows of the weight are not expanded. */
 KERNEL void backburn_share_q_linear(float *out, const float *x, const uint8_t *values, const void *scale,
                                     const void *zero, int kind, int of_scale, int of_zero, int64_t batch,
                                     int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t grain,

@@ -1,11 +1,11 @@
-/* Threads that wait for parts of kernels' work.
+/* The kernels' thread pool.
  *
- * A thread of Python takes 50 to 100 us to hand work to another one and to hear of its end; kernels on arrays of some
- * hundred thousand elements take no longer themselves. These threads know nothing of Python. After a job they look for
- * the next one for 100 us, which is longer than a program takes between one operation and the next, and then they sleep.
- * All take small portions until none is left, so that a thread that comes late only finds less to do.
+ * Handing work to another Python thread and waiting for it takes 50 to 100 us, as long as a kernel takes on some
+ * hundred thousand elements. These threads never enter Python. After a job they spin for 100 us, longer than the usual
+ * time between two operations, and then sleep. All threads take small portions until none is left, so that a late one
+ * merely does less.
  */
-#define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 alone does not have */
+#define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 lacks */
 #define SMALL_CODE
 #include "kernels.h"
 #include "team.h"
@@ -27,8 +27,8 @@ KERNEL int backburn_team_forget(void) { return 0; }
 #include <stdatomic.h>
 #include <time.h>
 
-#define MOST 32         /* threads, the caller's among them */
-#define PATIENCE 100000 /* ns for which a thread looks for more work before it sleeps */
+#define MOST 32         /* threads, including the caller's */
+#define PATIENCE 100000 /* ns that a thread spins before it sleeps */
 
 #if defined(__x86_64__) || defined(__i386__)
 #define RELAX() __builtin_ia32_pause()
@@ -36,7 +36,7 @@ KERNEL int backburn_team_forget(void) { return 0; }
 #define RELAX() ((void)0)
 #endif
 
-/* The work, written by the one caller that has the team, while it is closed and no member is active. */
+/* Written by the caller that holds the team, only while it is closed and no member is active. */
 static struct {
     Work *work;
     const void *what;
@@ -44,13 +44,13 @@ static struct {
     int members;
 } job;
 
-static atomic_int taken;      /* a caller has the team */
+static atomic_int taken;      /* a caller holds the team */
 static atomic_int open_;      /* there is a job */
-static atomic_int active;     /* members that may look at the job */
+static atomic_int active;     /* members that may be reading the job */
 static atomic_uint number;    /* of the job */
-static atomic_llong next;     /* the first row that nobody does yet */
+static atomic_llong next;     /* the first row not yet taken */
 static atomic_int sleepers;
-static int members;           /* threads that there are, besides callers */
+static int members;           /* threads started, without callers */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 
@@ -68,7 +68,7 @@ static int64_t now(void) {
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Look for another job than the one seen. */
+/* Spins for PATIENCE or until there is a new job. */
 static void look(unsigned seen) {
     const int64_t end = now() + PATIENCE;
     do {
@@ -92,7 +92,7 @@ static void *serve(void *argument) {
             pthread_mutex_unlock(&lock);
         }
         seen = atomic_load(&number);
-        /* Either the caller sees that this member is active, and waits, or the member sees that the job is over. */
+        /* Either the caller sees this member active and waits, or the member sees that the job is over. */
         atomic_fetch_add(&active, 1);
         if (atomic_load(&open_) && me < job.members) take_part();
         atomic_fetch_sub(&active, 1);
@@ -100,7 +100,7 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* Let there be so many members, or as many as the system gives. Signals are the program's own threads' affair. */
+/* Starts members up to the number wanted, or as many as the system allows; they block all signals. */
 static void enlist(int wanted) {
     sigset_t all, before;
     sigfillset(&all);
@@ -143,7 +143,7 @@ void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain,
     atomic_store(&taken, 0);
 }
 
-/* In the child of a fork, where there are no members and nothing goes on. Returns how many there were. */
+/* Resets the team in a forked child, which has no members. Returns how many the parent had. */
 KERNEL int backburn_team_forget(void) {
     const int before = members;
     members = 0;

@@ -1,14 +1,14 @@
-/* Threads that wait for parts of kernels' work. */
+/* The kernels' thread pool. */
 #ifndef BACKBURN_TEAM_H
 #define BACKBURN_TEAM_H
 
 #include <stdint.h>
 
-/* What does the rows first to last - 1 of something. */
+/* Processes rows first to last - 1. */
 typedef void Work(const void *what, int64_t first, int64_t last);
 
-/* Do all rows, so many at a time, by at most so many threads, the caller's among them. Where another caller has the
- * threads, this one does everything itself. */
+/* Processes all rows, grain at a time, on at most that many threads including the caller's; on the caller's alone while
+ * another caller has the pool. */
 void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain, int threads);
 
 #endif

@@ -1,9 +1,8 @@
-/* NumPy's functions of each element, which here are done by several threads. Their results are NumPy's to the bit but
- * for exponentials and tangents. */
+/* NumPy's element-wise functions, here to be run by several threads. Bit-identical to NumPy except exp and tanh. */
 #define SMALL_CODE
 #include "kernels.h"
 
-/* Of an array and a number, which stands behind a pointer. */
+/* Of an array and a scalar, passed by pointer. */
 #define NUMBER(name, expression)                                                                                       \
     KERNEL void backburn_##name##_number(float *restrict out, const float *restrict xs,                               \
                                          const float *restrict number, int64_t count) {                                \
