@@ -866,3 +866,33 @@ def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...
         np.testing.assert_allclose(got.astype(np.float64), expected, rtol=2e-2, atol=2e-2)
     got, expected = BASE.sum(x, (len(shape) - 1,)), x.astype(np.float64).sum(-1)
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=1e-2)
+
+
+# ---- random numbers ----
+
+
+@needs_kernels
+@pytest.mark.parametrize("offset", [0, 3, 2**40 + 1, 2**64 - 50_000])
+@pytest.mark.parametrize("count", [1, 2, 511, 513, 40_001])
+def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, count: int) -> None:
+    """Bit for bit, but for normal numbers; and none beyond the end of the stream."""
+    from backburn_numpy import random
+
+    key = 0x0123456789ABCDEF << 64 | 0xFEDCBA9876543210
+
+    def draws() -> list[Any]:
+        return [
+            random.words(key, offset, count),
+            random.uniform(key, offset, (count,), float32),
+            random.bernoulli(key, offset, (count,), 0.3),
+            random.bernoulli(key, offset, (count,), 1.0),
+            random.normal(key, offset, (count,), float32),
+        ]
+
+    *exact, normal = draws()
+    monkeypatch.setattr(compiled, "kernel", lambda name: None)
+    *expected, other = draws()
+    for got, right in zip(exact, expected, strict=True):
+        assert got.dtype == right.dtype
+        np.testing.assert_array_equal(got, right)
+    np.testing.assert_allclose(normal, other, rtol=0, atol=1.5e-6)

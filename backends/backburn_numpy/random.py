@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.random import DIGITS, check_range, check_stream, threshold
-from backburn.base.dtypes import DType
+from backburn.backend.random import DIGITS, WORDS, check_range, check_stream, threshold
+from backburn.base.dtypes import DType, float32
+from backburn_numpy import compiled
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
 
@@ -45,10 +46,34 @@ _STREAM = _Stream()
 
 def words(key: int, offset: int, count: int) -> Array:
     """Words ``offset`` to ``offset + count - 1`` of the stream of ``key``."""
-    check_stream(key, offset)
+    made = compiled_draw("random_words", (count,), np.uint32, key, offset)
+    if made is not None:
+        return made
     block, skipped = divmod(offset, 8)
     raw = _STREAM.at(key, block).random_raw((skipped + count + 1) // 2)
     return raw.astype(PAIR, copy=False).view(WORD)[skipped : skipped + count]
+
+
+def compiled_draw(
+    name: str, shape: Shape, dtype: Any, key: int, offset: int, option: int = 0
+) -> Array | None:  # fmt: skip
+    """An array filled by a compiled kernel, one word for each element; None if there is no such kernel."""
+    check_stream(key, offset)
+    draw, size = compiled.kernel(name), math.prod(shape)
+    if draw is None or offset + size >= WORDS:
+        return None
+    result = empty((size,), np.dtype(dtype))
+    start, both = compiled.address(result), np.array([key % 2**64, key >> 64], np.uint64)
+    if size <= BLOCK:
+        draw(start, compiled.address(both), offset, option, size)
+        return result.reshape(shape)
+
+    def work(first: int, last: int) -> None:
+        begin, end = first * BLOCK, min(last * BLOCK, size)
+        draw(start + begin * result.itemsize, compiled.address(both), offset + begin, option, end - begin)
+
+    for_parts(work, -(-size // BLOCK), WORTH_A_THREAD)
+    return result.reshape(shape)
 
 
 def filled(shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]) -> Array:
@@ -73,6 +98,11 @@ def random_bits(key: int, offset: int, shape: Shape) -> Array:
 
 
 def uniform(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    if (
+        dtype.name == "float32"
+        and (made := compiled_draw("random_uniform", shape, np.float32, key, offset)) is not None
+    ):
+        return made
     digits = DIGITS[dtype.name]
 
     def make(bits: Array, out: Array) -> None:
@@ -110,6 +140,9 @@ def multiply_high(low: Array, high: Array, factor: np.uint64) -> Array:
 
 def bernoulli(key: int, offset: int, shape: Shape, p: float) -> Array:
     below = threshold(p)
+    made = compiled_draw("random_below", shape, np.bool_, key, offset, below)
+    if made is not None:
+        return made
 
     def make(bits: Array, out: Array) -> None:
         np.less(bits[: out.size], below, out=out)
@@ -118,6 +151,8 @@ def bernoulli(key: int, offset: int, shape: Shape, p: float) -> Array:
 
 
 def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
+    if dtype is float32 and (made := compiled_draw("random_normal", shape, np.float32, key, offset)) is not None:
+        return made
     double = dtype.name == "float64"
 
     def make(bits: Array, out: Array) -> None:

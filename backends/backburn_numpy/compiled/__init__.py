@@ -120,6 +120,7 @@ def _find(name: str) -> Callable[..., None] | None:
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+_WORD = ctypes.c_uint64
 
 
 def _signatures() -> dict[str, list[Any]]:
@@ -161,6 +162,10 @@ def _signatures() -> dict[str, list[Any]]:
         "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
         **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
         **dict.fromkeys(("cumsum", "cumsum_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
+        **dict.fromkeys(
+            ("random_words", "random_below", "random_uniform", "random_normal"),
+            [_POINTER] * 2 + [_WORD] + [_COUNT] * 2,
+        ),
         "lstm_step": [_POINTER] * 6 + [_COUNT] * 2,
         "lstm_step_backward": [_POINTER] * 9 + [_COUNT] * 2,
         "conv_direct": [_POINTER] * 8 + [_COUNT],

@@ -1,0 +1,106 @@
+/* Random numbers: the words of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011), and numbers made of them, as the
+ * contract defines both. */
+#define SMALL_CODE
+#include "kernels.h"
+
+/* The words that are made at a time. */
+#define WORDS 512
+
+INLINE uint64_t high_product(uint64_t x, uint64_t y, uint64_t *low) {
+#ifdef __SIZEOF_INT128__
+    const unsigned __int128 product = (unsigned __int128)x * y;
+    *low = (uint64_t)product;
+    return (uint64_t)(product >> 64);
+#else
+    const uint64_t x0 = (uint32_t)x, x1 = x >> 32, y0 = (uint32_t)y, y1 = y >> 32;
+    const uint64_t right = x1 * y0 + (x0 * y0 >> 32), left = x0 * y1 + (uint32_t)right;
+    *low = x * y;
+    return x1 * y1 + (right >> 32) + (left >> 32);
+#endif
+}
+
+/* How many blocks are made side by side: the steps of one wait for each other. */
+#define SIDE 4
+
+/* The eight words of each of SIDE blocks, the low half of a number before its high half. */
+INLINE void blocks_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *restrict words) {
+    uint64_t a[SIDE], b[SIDE] = {0}, c[SIDE] = {0}, d[SIDE] = {0};
+    for (int j = 0; j < SIDE; j++) a[j] = counter + (uint64_t)j;
+    for (int i = 0; i < 10; i++, key += 0x9E3779B97F4A7C15u, other += 0xBB67AE8584CAA73Bu) {
+        _Pragma("GCC unroll 4") for (int j = 0; j < SIDE; j++) {
+            uint64_t first, second;
+            const uint64_t up = high_product(0xD2E7470EE14C6C93u, a[j], &first);
+            const uint64_t down = high_product(0xCA5A826395121157u, c[j], &second);
+            a[j] = down ^ b[j] ^ key, b[j] = second, c[j] = up ^ d[j] ^ other, d[j] = first;
+        }
+    }
+    for (int j = 0; j < SIDE; j++, words += 8) {
+        const uint64_t numbers[4] = {a[j], b[j], c[j], d[j]};
+        for (int i = 0; i < 4; i++) words[2 * i] = (uint32_t)numbers[i], words[2 * i + 1] = (uint32_t)(numbers[i] >> 32);
+    }
+}
+
+/* Up to WORDS words from `offset` on; returns where in `room` they begin. */
+static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t count, uint32_t *room) {
+    const int64_t skipped = (int64_t)(offset % 8);
+    for (int64_t i = 0; i < skipped + count; i += 8 * SIDE)
+        blocks_of(offset / 8 + 1 + (uint64_t)(i / 8), key[0], key[1], room + i);
+    return room + skipped;
+}
+
+/* The elements of `out`, a pack of words after the other; w are the words of this pack, n its elements. */
+#define DRAW(name, type, ...)                                                                                          \
+    KERNEL void backburn_##name(type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,     \
+                                int64_t count) {                                                                       \
+        uint32_t room[WORDS + 8 * SIDE + 8];                                                                                     \
+        (void)option;                                                                                                  \
+        for (; count > 0; out += WORDS, offset += WORDS, count -= WORDS) {                                             \
+            const int64_t n = count < WORDS ? count : WORDS;                                                           \
+            const uint32_t *w = words_of(key, offset, n + n % 2, room);                                                \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+
+DRAW(random_words, uint32_t, memcpy(out, w, sizeof *out * (size_t)n);)
+DRAW(random_below, unsigned char, LOOP for (int64_t i = 0; i < n; i++) out[i] = (int64_t)w[i] < option;)
+DRAW(random_uniform, float, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
+
+/* log(u) for a normal number u, by the polynomial of Cephes (Moshier). */
+INLINE float log_of(float u) {
+    const int32_t bits = to_bits(u), half = to_bits(0.707106781f);
+    const int32_t exponent = (bits - half) >> 23;
+    const float z = from_bits(bits - (int32_t)((uint32_t)exponent << 23)) - 1.0f, e = (float)exponent, square = z * z;
+    float p = 7.0376836292e-2f;
+    p = p * z - 1.1514610310e-1f;
+    p = p * z + 1.1676998740e-1f;
+    p = p * z - 1.2420140846e-1f;
+    p = p * z + 1.4249322787e-1f;
+    p = p * z - 1.6668057665e-1f;
+    p = p * z + 2.0000714765e-1f;
+    p = p * z - 2.4999993993e-1f;
+    p = p * z + 3.3333331174e-1f;
+    return ((p * z) * square - 2.12194440e-4f * e - 0.5f * square + z) + 0.693359375f * e;
+}
+
+/* Pairs of normal numbers by Box and Muller: r cos t and r sin t. The angle, below 2 pi, is reduced to -pi / 4 to pi / 4
+ * by multiples of pi / 2 in three parts; sine and cosine are the polynomials of Cephes. */
+INLINE void pair_of(uint32_t first, uint32_t second, float *even, float *odd) {
+    const float u = (float)((double)first + 1.0) * 0x1p-32f, t = (float)second * 1.4629180792671596e-9f;
+    const float radius = sqrtf(-2.0f * log_of(u));
+    const int32_t quarter = (int32_t)(t * 0.636619772f + 0.5f);
+    const float q = (float)quarter;
+    const float x = ((t - q * 1.5703125f) - q * 4.837512969970703125e-4f) - q * 7.54978995489188216e-8f, z = x * x;
+    const float sine = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
+    const float cosine = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * (z * z) -
+                         0.5f * z + 1.0f;
+    const float s = quarter & 1 ? cosine : sine, c = quarter & 1 ? sine : cosine;
+    *even = radius * ((quarter + 1) & 2 ? -c : c);
+    *odd = radius * (quarter & 2 ? -s : s);
+}
+
+DRAW(random_normal, float, {
+    float even[WORDS / 2];
+    float odd[WORDS / 2];
+    LOOP for (int64_t i = 0; i < (n + 1) / 2; i++) pair_of(w[2 * i], w[2 * i + 1], &even[i], &odd[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = i % 2 ? odd[i / 2] : even[i / 2];
+})
