@@ -48,7 +48,7 @@ if not TYPE_CHECKING:  # a checker knows every name, and so the ones that are no
             value = getattr(namespace, name)
         except AttributeError:
             if name not in _PACKAGES:
-                from backburn.base.elsewhere import missing_name
+                from backburn.base.hints import missing_name
 
                 if not name.startswith("_"):
                     for package in ("nn", "optim"):  # whose name it may be

@@ -1,22 +1,14 @@
-"""What other libraries call what is here: the hint for a name that users of those will try."""
+"""Hints for names of other libraries, as tables: what to write instead; see :mod:`backburn.base.hints`."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Mapping
-from functools import wraps
-from inspect import Parameter, getattr_static, signature
-from typing import Any, NoReturn
 
-from backburn.base.callers import NAMESPACES
-from backburn.base.calls import renamed
-from backburn.base.from_burn import BURN
 from backburn.base.from_numpy import FORMULAS as OF_NUMPY
 from backburn.base.from_numpy import LINES
-from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
+from backburn.base.from_torch import FORMULAS, LAYERS
 
-_IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
+IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"
 
 #: Methods and attributes of tensors.
@@ -340,128 +332,8 @@ FUNCTIONAL = {
     "upsample": "bb.nn.functional.interpolate(x, size)",
 }
 
-
-class Elsewhere:
-    """An attribute that is not there, and says what is.
-
-    It stands in the class: a ``__getattr__`` would cost every attribute of every tensor some time. :class:`Telling`
-    and :func:`_present` keep it out of ``dir``.
-    """
-
-    __slots__ = ("_hint", "_name")
-
-    def __init__(self, name: str, hint: str) -> None:
-        self._name = name
-        self._hint = hint
-
-    def __get__(self, owner: object, cls: type) -> NoReturn:
-        words = f"type object {cls.__name__!r}" if owner is None else f"{cls.__name__!r} object"
-        raise AttributeError(f"{words} has no attribute {self._name!r}; here: {self._hint}")
-
-
-class ReadOnly(Elsewhere):
-    """One that cannot be set either, where others do so."""
-
-    __slots__ = ()
-
-    def __set__(self, owner: object, value: object) -> NoReturn:
-        raise AttributeError(
-            f"{self._name!r} of a {type(owner).__name__} cannot be set: tensors are never changed; here: {self._hint}"
-        )
-
-
-class Telling(type):
-    """The class of classes whose ``dir`` and ``help`` are without what only tells."""
-
-    def __dir__(cls) -> list[str]:
-        return [name for name in super().__dir__() if not isinstance(getattr_static(cls, name, None), Elsewhere)]
-
-
 #: Attributes of tensors that are set in other libraries.
 SET = {
     "data": "x.detach() for the values, model.weight = bb.nn.parameter(y) for others",
     "requires_grad": "x.is_require_grad, or x.is_tracked; x.require_grad(), x.detach(), model.freeze() set it",
 }
-
-
-def tell_methods(cls: type) -> None:
-    """Let a class tell the names of others' methods, and those of its own that end with an underscore."""
-    in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
-    for name, hint in SET.items():
-        setattr(cls, name, ReadOnly(name, hint))
-    changing = {f"{n}_": hint for n, hint in (dict.fromkeys(in_place, _IMMUTABLE) | METHODS).items()}
-    formulas = {name: hint for name, hint in FUNCTIONS.items() if re.search(r"\bx\b", hint)}
-    tell(cls, formulas | ONLY_FUNCTIONS | changing | METHODS | BURN)
-
-
-def tell(cls: type, hints: Mapping[str, str]) -> None:
-    """Let a class tell names that it does not have."""
-    for name, hint in hints.items():
-        if not hasattr(cls, name):
-            setattr(cls, name, Elsewhere(name, hint))
-    if "__dir__" not in vars(cls):
-        type.__setattr__(cls, "__dir__", _present)
-
-
-def _present(owner: object) -> list[str]:
-    """The names of ``dir(owner)`` without those that only tell others."""
-    return [name for name in object.__dir__(owner) if not isinstance(getattr_static(owner, name, None), Elsewhere)]
-
-
-def tell_options(*values: Any) -> None:
-    """Let the errors for arguments that the classes among ``values`` do not take name the class and all that it takes.
-
-    Python's names the class that defines ``__init__``, which may be one that users do not know.
-    """
-    for value in values:
-        if isinstance(value, type) and value.__init__ is not object.__init__:  # type: ignore[misc]
-            _tell_options(value)
-
-
-def _tell_options(cls: type) -> None:
-    init: Any = cls.__init__  # type: ignore[misc]
-
-    @wraps(init)
-    def checked(self: Any, *args: Any, **options: Any) -> None:
-        try:
-            init(self, *args, **options)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from within
-            fault = str(error).partition("() ")[2]
-            quoted = re.search(r"keyword argument '(\w+)'", fault)
-            hint = renamed(quoted[1], signature(init)) if quoted else ""
-            raise TypeError(f"{cls.__name__}() {fault}{hint}; it takes {cls.__name__}({_options(init)})") from None
-
-    type.__setattr__(cls, "__init__", checked)
-
-
-def _options(init: Any) -> str:
-    """The parameters of a method with their defaults, as they are written in a call."""
-    found = [p.replace(annotation=Parameter.empty) for p in list(signature(init).parameters.values())[1:]]
-    return ", ".join(map(str, found))
-
-
-def missing_name(module: str, name: str) -> AttributeError:
-    """The error for a name that a module does not have."""
-    layers = FUNCTIONAL if module.endswith(".functional") else {}
-    hint = FUNCTIONS.get(name) or layers.get(name) or _ours(name, module)
-    return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
-
-
-def _ours(name: str, asked: str) -> str | None:
-    """A public name that is the same in another namespace, or but for capitals and underscores, as ``relu_`` is.
-
-    The module that was asked comes first: ``nn.Relu`` is ``nn.ReLU`` rather than ``relu``.
-    """
-    places = sorted(NAMESPACES.items(), key=lambda place: place[0] != asked)
-    for same in (str, _plain):
-        for module, spoken in places:
-            for known in getattr(sys.modules.get(module), "__all__", ()):
-                if same(known) == same(name):
-                    return f"{spoken}.{known}"
-    return None
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").lower()

@@ -5,7 +5,7 @@ All data are NumPy arrays; ``bb.asarray`` makes a batch a tensor on any backend.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import missing_name
+from backburn.base.hints import missing_name
 from backburn.data.digits import CLASSES, load_digits
 from backburn.data.distort import Distortion, distort
 from backburn.data.loader import batches, hold_out

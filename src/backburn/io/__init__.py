@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import missing_name
+from backburn.base.hints import missing_name
 from backburn.io.atomic import write_atomically
 from backburn.io.npz import load_npz, save_npz
 from backburn.io.safe import FORMAT_VERSION, Saved, load_model, load_state, save_model, save_state

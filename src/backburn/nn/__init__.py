@@ -8,7 +8,8 @@ differentiates.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import MODELS, missing_name, tell, tell_options
+from backburn.base.elsewhere import MODELS
+from backburn.base.hints import add_hints, add_option_hints, missing_name
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     CELU,
@@ -93,8 +94,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-tell(Module, MODELS)
-tell_options(*(globals()[name] for name in __all__))
+add_hints(Module, MODELS)
+add_option_hints(*(globals()[name] for name in __all__))
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.base.elsewhere import missing_name
+from backburn.base.hints import missing_name
 from backburn.nn.composed import (
     alpha_dropout,
     bilinear,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError
+from backburn.base.hints import missing_name
 from backburn.tensor import create, decompose, random, special
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.options import bounded, integer, number, shape_of

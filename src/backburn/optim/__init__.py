@@ -12,7 +12,7 @@ Nothing is stored on tensors, so that nothing has to be zeroed between steps.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import missing_name, tell_options
+from backburn.base.hints import add_option_hints, missing_name
 from backburn.optim import schedules
 from backburn.optim.adaptive import Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
@@ -26,7 +26,7 @@ __all__ = [
     "named_gradients", "add", "scale", "global_norm", "clip_grad_norm", "clip_grad_value",
 ]  # fmt: skip
 
-tell_options(SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS, Groups)
+add_option_hints(SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS, Groups)
 
 
 def __dir__() -> list[str]:

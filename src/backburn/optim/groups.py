@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from backburn.base.elsewhere import OPTIMIZERS, tell
+from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, hint_for
+from backburn.base.hints import add_hints
 from backburn.base.places import Places, Shared, path_matches
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
@@ -110,7 +111,7 @@ class Groups(Settled):
             optimizer.carry(part, owned)
 
 
-tell(Groups, OPTIMIZERS)
+add_hints(Groups, OPTIMIZERS)
 
 
 def _joined(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:

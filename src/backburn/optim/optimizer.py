@@ -12,8 +12,9 @@ from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
-from backburn.base.elsewhere import OPTIMIZERS, tell
+from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
+from backburn.base.hints import add_hints
 from backburn.base.places import Places, Shared
 from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
@@ -455,4 +456,4 @@ def _gradient(x: FloatTensor, gradients: Any) -> Any:
     return k.grad(x.primitive, gradients)
 
 
-tell(Optimizer, OPTIMIZERS)
+add_hints(Optimizer, OPTIMIZERS)

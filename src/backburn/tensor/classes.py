@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.dtypes import DType
-from backburn.base.elsewhere import Telling, tell_methods
 from backburn.base.errors import (
     NoAxisError,
     NotAnIndexError,
     ShapeError,
 )
+from backburn.base.hints import HidesHints, add_method_hints
 from backburn.tensor import (
     activate,
     arithmetic,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from backburn.tensor.kinds import BoolKind, FloatKind, IntKind, QuantizedKind
 
 
-class Tensor(metaclass=Telling):
+class Tensor(metaclass=HidesHints):
     """An immutable array of one dtype on one backend.
 
     Made by :func:`asarray` and the other creation functions. It knows its :attr:`backend`, is never changed
@@ -654,7 +654,7 @@ class QuantizedTensor(QuantizedKind):
 
 for _kind, _class in (("float", FloatTensor), ("int", IntTensor), ("bool", BoolTensor), ("quantized", QuantizedTensor)):
     register_class(_kind, _class)
-tell_methods(Tensor)
+add_method_hints(Tensor)
 
 
 _operator: Callable[[str, Any, Any], Tensor] = binary  # narrowed for type checkers

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from backburn.backend.shapes import broadcast
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
-from backburn.base.elsewhere import tell
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.base.hints import add_hints
 from backburn.tensor.dispatch import scalar_of
 from backburn.tensor.options import shape_of
 from backburn.tensor.wrapping import is_tensor
@@ -113,7 +113,7 @@ class FloatInfo:
     dtype: DType
 
 
-tell(FloatInfo, {"smallest_subnormal": "smallest_normal * eps", "tiny": "smallest_normal"})
+add_hints(FloatInfo, {"smallest_subnormal": "smallest_normal * eps", "tiny": "smallest_normal"})
 
 
 @dataclass(frozen=True)

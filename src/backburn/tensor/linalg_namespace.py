@@ -6,8 +6,8 @@ two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix for whi
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import missing_name
 from backburn.base.errors import LinearAlgebraError, SingularMatrixError
+from backburn.base.hints import missing_name
 from backburn.tensor.decompose import cholesky, eigh, eigvalsh, lu, qr, svd, svdvals
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
 from backburn.tensor.matrices import det, matrix_norm, matrix_power, slogdet

@@ -32,8 +32,8 @@ from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, int64
-from backburn.base.elsewhere import missing_name
 from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureError, DTypeError, ShapeError
+from backburn.base.hints import missing_name
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import as_backend, place_of
