@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,23 @@ def test_state_from_elsewhere_is_taken_up() -> None:
         w, _ = captured(w, one)
     w, _ = captured(bb.asarray([10.0], backend=TAPING), one)
     assert w.tolist() == [11.0]
+
+
+@pytest.mark.parametrize("turn", [lambda a, b: (b, a), lambda a, b: (bb.flip(b), bb.flip(a)), lambda a, b: (b, b + a)])
+def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> None:
+    def step(state: Any, x: Any) -> Any:
+        return (state[0] + x, state[1] * 2.0), None
+
+    results = []
+    for run in (step, bb.capture(step, on_fallback="error")):
+        with bb.use_backend(TAPING):
+            state = (bb.asarray([1.0, 2.0, 3.0]), bb.asarray([10.0, 20.0, 30.0]))
+            for i in range(7):
+                state, _ = run(state, bb.ones(3))
+                if i >= 3:
+                    state = turn(*state)
+            results.append([x.tolist() for x in state])
+    assert results[0] == results[1]
 
 
 def test_other_shapes_are_recorded_on_their_own() -> None:

@@ -125,6 +125,11 @@ def test_each_parameter_goes_on_from_its_own_step(cupy: Any, how: str, monkeypat
     test_capture.test_each_parameter_goes_on_from_its_own_step(how)
 
 
+def test_parts_of_the_state_change_places(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_capture, "TAPING", CUPY)
+    test_capture.test_parts_of_the_state_change_places(lambda a, b: (bb.flip(b), bb.flip(a)))
+
+
 def test_the_state_is_given_away(cupy: Any) -> None:
     test_capture.test_the_state_is_given_away_on_every_backend(CUPY)
 

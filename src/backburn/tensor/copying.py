@@ -23,6 +23,11 @@ T = TypeVar("T", bound="Tensor")
 _INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}
 
 
+def copied(k: Any, primitive: Any, shape: tuple[int, ...]) -> Any:
+    """A primitive of ``k`` in memory of its own."""
+    return k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in shape))
+
+
 def lasting(x: T) -> T:
     """``x`` itself, or its copy if it is a constant in memory that a captured step overwrites."""
     k: Any = x._backend
@@ -33,7 +38,7 @@ def lasting(x: T) -> T:
         primitive, k = getattr(k, name)(primitive), k.inner_backend
     if name is None or inner_of(k) is not None or not is_renewed(primitive):
         return x
-    own = k.slice_assign(primitive, primitive, tuple(slice(0, n, 1) for n in x.shape))
+    own = copied(k, primitive, x.shape)
     return type(x)(as_constant(own, x._dtype.kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)
 
 

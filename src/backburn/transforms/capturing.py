@@ -12,10 +12,11 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
-from backburn.base.replay import REPLAY, Carrier, Recording, plays
+from backburn.base.replay import REPLAY, Carrier, Recording, is_renewed, plays
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
+from backburn.tensor.copying import copied
 from backburn.tensor.levels import innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import one_of
@@ -181,6 +182,7 @@ class _Plan:
         self.out: list[Any] = []
         self.structure: Structure | None = None
         self._makers: list[Maker | None] | None = None
+        self._has_run = False
 
     @property
     def state(self) -> list[Any]:
@@ -195,14 +197,27 @@ class _Plan:
     def enter(self, slots: _Slots) -> None:
         """Let the program continue from a state that it did not produce itself."""
         assert self.program is not None
-        for place, (x, held) in enumerate(zip(slots.tensors, self.program.state, strict=True)):
-            if (primitive := _primitive(x)) is not held:
-                self.program.set_state(place, primitive)
+        given = [(x, _primitive(x)) for x in slots.tensors]
+        changed = [
+            (i, x, p) for i, ((x, p), held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held
+        ]
+        # After a replay a value may lie where another is about to be written.
+        values = [self._set_aside(x, p) if self._has_run else p for _, x, p in changed]
+        for (place, _, _), value in zip(changed, values, strict=True):
+            self.program.set_state(place, value)
+
+    def _set_aside(self, x: Tensor, primitive: Any) -> Any:
+        """The primitive of a tensor of the state, copied unless it is known to lie elsewhere than this program's."""
+        elsewhere = is_renewed(primitive) and not any(primitive is held for held in self.state)
+        if elsewhere or x.dtype.kind == "quantized":
+            return primitive
+        return copied(innermost(x.backend), primitive, x.shape)
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program."""
         assert self.program is not None
         assert self.structure is not None
+        self._has_run = True
         outputs = iter(self.program(inputs.primitives, self.recording.advance()))
         slots.renew(self.program.state)
         if self._makers is None:
