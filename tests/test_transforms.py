@@ -848,7 +848,17 @@ def normalized() -> Any:
         return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm(3), nn.ReLU(), nn.Linear(3, 2))
 
 
+def by_hand(f: Any) -> Any:
+    """``f`` of a module, with a derivative by hand, which is that of ``f``."""
+    made = bb.custom_vjp(f)
+    made.define(lambda m: vjp(f, m), lambda pullback, g: pullback(g))
+    return made
+
+
 STATEFUL: dict[str, Any] = {
+    "by hand": lambda f, m: by_hand(f)(m),
+    "the gradient by hand": lambda f, m: grad(by_hand(f))(m),
+    "the tangent by hand": lambda f, m: jvp(by_hand(f), (m,), (tree_map(lambda x: x.detach() * 0.0, m),)),
     "grad": lambda f, m: grad(f)(m),
     "vjp": lambda f, m: vjp(f, m),
     "jvp": lambda f, m: jvp(f, (m,), (tree_map(lambda x: x.detach() * 0.0, m),)),

@@ -19,7 +19,7 @@ from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.levels import common_backend, inner_of, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.transforms.batching import vmap
-from backburn.transforms.levels import check_function, constant, running
+from backburn.transforms.levels import check_function, constant, put_back, running, taken_down
 
 
 def stop_gradient(tree: Any) -> Any:
@@ -93,20 +93,21 @@ class custom_vjp:  # noqa: N801 - a decorator
         lifted = [type(x)(lift(x, outer), outer, x.dtype) if isinstance(x, Tensor) else x for x in leaves]
         inner = [x.inner() if isinstance(x, Tensor) else x for x in lifted]
         # On the level of its operands, what it keeps of a transform inside is of use to the other half.
-        around = ACTIVE.get()
+        around, given = ACTIVE.get(), unflatten(structure, inner)
         with scoped(ACTIVE, below if around is outer else around):
-            out, residuals = _pair(self.name, self.forward(*unflatten(structure, inner)))
+            out, residuals = _pair(self.name, self.forward(*given))
+        put_back(args, given, inner, lambda path, new, old: _where(new, old.backend))
         outputs, form = flatten(out)
         is_float = tuple(isinstance(x, FloatTensor) for x in outputs)
         values = [_on_level(x, below, "forward", self.name) for x in outputs]
 
         def pulled(cotangents: list[Any], onto: Any) -> list[Any]:
             """The primitives on ``onto`` of the cotangents of the tracked arguments; None stands for zeros."""
-            given = [
+            reached = [
                 _cotangent(x, value, c, onto) if of_float else None
                 for x, value, c, of_float in zip(outputs, values, cotangents, is_float, strict=True)
             ]
-            back = self.backward(residuals, unflatten(form, given))  # type: ignore[misc]
+            back = self.backward(residuals, unflatten(form, reached))  # type: ignore[misc]
             found = _like_arguments(self.name, args, back)
             chosen: list[tuple[Any, Any]] = [(x, c) for x, c, t in zip(lifted, found, tracked, strict=True) if t]
             return [_checked(self.name, x, c, onto) for x, c in chosen]
@@ -140,6 +141,12 @@ def _pair(name: str, pair: Any) -> tuple[Any, Any]:
         f"custom_vjp: the forward function of {name} must return a pair, its value (a float tensor, or a tree of "
         f"tensors) and the residuals (None if there are none), not {what}"
     )
+
+
+def _where(x: Tensor, home: Any) -> Tensor:
+    """``x``, of a level around ``home``, there."""
+    below = levels_between(x.backend, home) is not None
+    return type(x)(lift(x, home), home, x.dtype) if below else taken_down(x, home)
 
 
 def _on_level(x: Tensor, below: Any, half: str, name: str) -> Any:
