@@ -296,7 +296,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.add(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # seen to on the long way
+            except RuntimeWarning:  # handled by the general path
                 pass
             except Exception as error:
                 explain("add", (self, other), {}, error)
@@ -307,7 +307,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.sub(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # seen to on the long way
+            except RuntimeWarning:  # handled by the general path
                 pass
             except Exception as error:
                 explain("sub", (self, other), {}, error)
@@ -318,7 +318,7 @@ class Tensor(metaclass=HidesHints):
         if type(other) is FloatTensor and other._backend is k and other._dtype is self._dtype:
             try:
                 return FloatTensor(k.mul(self._primitive, other._primitive), k, self._dtype)
-            except RuntimeWarning:  # seen to on the long way
+            except RuntimeWarning:  # handled by the general path
                 pass
             except Exception as error:
                 explain("mul", (self, other), {}, error)

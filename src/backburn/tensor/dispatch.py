@@ -243,7 +243,7 @@ def unary(name: str, x: Any) -> Any:
         k, dtype = x._backend, x._dtype
         if dtype.__class__ is FloatDType:
             return x.__class__(getattr(k, name)(x._primitive), k, dtype)
-    except RuntimeWarning:  # seen to by ``call``
+    except RuntimeWarning:  # handled by ``call``
         pass
     except Exception as error:
         if is_tensor(x):
@@ -270,7 +270,7 @@ def binary(name: str, x: Any, y: Any) -> Any:
             elif is_plain_float(y) and (x.__class__ is float or x.__class__ is int):
                 k = y._backend
                 return of_floats(entry, getattr(k, name)(float(x), y._primitive), k, y._dtype)
-        except RuntimeWarning:  # seen to by ``call``
+        except RuntimeWarning:  # handled by ``call``
             pass
         except Exception as error:
             explain(name, (x, y), {}, error)
