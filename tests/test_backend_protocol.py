@@ -16,6 +16,7 @@ from backburn.backend import (
     is_autodiff,
     is_backend,
 )  # fmt: skip
+from backburn.base.errors import BackendMismatchError, SpecError
 from backburn_null import NullBackend
 from backburn_numpy import NumpyBackend
 
@@ -73,3 +74,25 @@ def test_a_class_of_backends_is_asked_as_any_class() -> None:
     assert isinstance(bb.Autodiff(BASE), bb.Autodiff)
     assert not isinstance(BASE, bb.Autodiff)
     assert not isinstance(Structural(), NumpyBackend)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (NumpyBackend, r"it is the class of one, of which NumpyBackend\(\) makes an object"),
+        (Delegating(), "it lacks spec, dtype, capabilities, .* and 8. more. Members are looked for on the class"),
+        (3, "3 is neither a backend nor an expression such as"),
+    ],
+    ids=["a class", "an object that delegates", "a number"],
+)
+def test_what_is_no_backend_is_told_why(given: Any, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        bb.ones(2, backend=given)
+
+
+def test_two_backends_of_one_spec_are_told_by_their_classes() -> None:
+    class Nameless(NumpyBackend):
+        pass
+
+    with pytest.raises(BackendMismatchError, match=r"go by one spec, 'numpy' \(Nameless and NumpyBackend\)"):
+        bb.add(bb.ones(2, backend=Nameless()), bb.ones(2, backend="numpy"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, overload
 
-from backburn.backend.contract import AnyBackend, is_backend
+from backburn.backend.contract import AnyBackend, is_backend, lacking
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Block, F, scoped
 from backburn.base.dtypes import DType, as_dtype
@@ -23,6 +23,10 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
         return backend
     given: object = backend
     hint = f"; x.astype({given.name!r}) casts" if isinstance(given, DType) else ""
+    if isinstance(given, type) and hasattr(given, "spec"):
+        hint = f"; it is the class of one, of which {given.__name__}() makes an object"
+    elif hasattr(given, "spec"):
+        hint = f": {lacking(given)}"
     raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'{hint}")
 
 

@@ -82,6 +82,12 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
                 place = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
                 while "[" in place.spec and (inner := inner_of(place)) is not None:  # levels of vmap have no name
                     place = inner
+                if len({x.backend.spec for x in tensors}) == 1:
+                    names = " and ".join(sorted({type(innermost(x.backend)).__name__ for x in tensors}))
+                    raise BackendMismatchError(
+                        f"{name}: the operands live on different backends that go by one spec, {place.spec!r} "
+                        f"({names}): a spec names one backend, so give each class its own"
+                    )
                 raise BackendMismatchError(
                     f"{name}: the operands live on different backends: {describe(tensors)}. "
                     f"Nothing is moved by itself: write .to({place.spec!r}) on what lives elsewhere"
