@@ -231,3 +231,11 @@ def test_reductions_of_nothing() -> None:
         assert bb.vector_norm(nothing, axis=0, ord=order).tolist() == [0.0, 0.0]
     with pytest.raises(ShapeError, match="vector_norm: no elements have no smallest absolute value"):
         bb.vector_norm(nothing, ord=-math.inf)
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std"])
+def test_gradients_over_more_elements_than_the_largest_float16(name: str) -> None:
+    x = bb.random.normal((70_000,), generator=bb.random.Generator(1)).astype("float16")
+    found, expected = (bb.grad(lambda y: getattr(y, name)() * 1000.0)(y) for y in (x, x.astype("float64")))
+    assert found.dtype is bb.float16
+    np.testing.assert_allclose(found.astype("float64").numpy(), expected.numpy(), rtol=2e-2, atol=1e-5)

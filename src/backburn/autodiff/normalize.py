@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.autodiff.reduce import divided
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import tangent, through_body
 from backburn.backend.normalize import channel_shape, other_axes
@@ -73,7 +74,7 @@ def batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: floa
         count *= x.shape[other]
     shares = []
     if g_mean is not None:
-        shares.append(k.broadcast_to(k.reshape(k.div(g_mean, count), shape), x.shape))
+        shares.append(k.broadcast_to(k.reshape(divided(k, g_mean, count), shape), x.shape))
     if g_variance is not None:
         centred = k.sub(x, k.mean(x, others, True))
         shares.append(k.mul(centred, k.reshape(k.mul(g_variance, 2.0 / max(count, 1.0)), shape)))

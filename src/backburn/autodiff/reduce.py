@@ -7,7 +7,7 @@ from typing import Any
 
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction
-from backburn.backend.reduce import count, one_axis
+from backburn.backend.reduce import count, one_axis, widened
 from backburn.backend.scan import part
 
 Axes = tuple[int, ...]
@@ -62,20 +62,25 @@ def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     return k.mul(k.reshape(g, kept(x.shape, axis)), k.permute_dims(factors, tuple(moved.index(a) for a in range(rank))))
 
 
+def divided(k: Any, x: Any, n: float) -> Any:
+    """``x / n``, also where ``n``, a number of elements, is beyond the largest float16."""
+    return k.cast(k.div(widened(k, x), n), k.dtype(x))
+
+
 def mean_gradient(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
     """An equal part of the gradient to each element."""
-    return spread(k, k.div(g, float(math.prod(x_shape[a] for a in axis))), x_shape, axis)
+    return spread(k, divided(k, g, float(math.prod(x_shape[a] for a in axis))), x_shape, axis)
 
 
 def var_gradient(k: Any, g: Any, x: Any, axis: Axes, correction: float) -> Any:
     """Twice the distance from the mean, over the degrees of freedom."""
-    scale = k.div(k.reshape(k.mul(g, 2.0), kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
+    scale = divided(k, k.reshape(k.mul(g, 2.0), kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
     return k.mul(k.sub(x, k.mean(x, axis, True)), scale)
 
 
 def std_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, correction: float) -> Any:
     """The distance from the mean in standard deviations, over the degrees of freedom; 0 where there is no deviation."""
-    scale = k.div(k.reshape(g, kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
+    scale = divided(k, k.reshape(g, kept(x.shape, axis)), max(count(x, axis) - correction, 0.0))
     return k.mul(scale, ratio(k, k.sub(x, k.mean(x, axis, True)), k.reshape(out, kept(x.shape, axis))))
 
 
