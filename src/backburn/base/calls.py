@@ -42,6 +42,7 @@ RENAMED = {
     "norm_first": "pre_norm",
     "num_heads": "heads",
     "out_dims": "out_axes",
+    "rcond": "rtol",
     "scale": "std",
     "shifts": "shift",
     "size": "shape",
@@ -53,6 +54,7 @@ RENAMED = {
 OTHERWISE = {
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
     "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
+    "compute_uv": "bb.linalg.svdvals(x) are the singular values alone",
     "dtype": "x.astype(dtype)",
     "order": "there is one order, NumPy's 'C'",
     "shuffle": "seed=0, epoch=epoch is an order of its own for each epoch",
@@ -99,9 +101,10 @@ def refuse(function: Callable[..., Any], surplus: tuple[Any, ...], wrong: dict[s
     name, takes = function.__name__, signature(function)
     hint = ""
     if surplus:
-        most = sum(p.kind is not Parameter.KEYWORD_ONLY and p.name != "self" for p in takes.parameters.values())
+        placed = [n for n, p in takes.parameters.items() if p.kind is not Parameter.KEYWORD_ONLY and n != "self"]
+        most = len(placed)
         fault = f"takes {most} positional argument{'s' * (most > 1)} at most, and not {shortened(surplus[0])} besides"
-        hint = next((f"; {TOGETHER[word].format(name=name)}" for word in takes.parameters if word in TOGETHER), "")
+        hint = next((f"; {TOGETHER[word].format(name=name)}" for word in placed if word in TOGETHER), "")
     else:
         word = next((word for word in OTHERWISE if word in wrong), next(iter(wrong)))
         fault = f"got an unexpected keyword argument {word!r}"

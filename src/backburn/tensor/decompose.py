@@ -8,8 +8,9 @@ are batch axes. Integers become the default float dtype; 16-bit floats are compu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ShapeError
 from backburn.tensor.dispatch import call, float_operand
 from backburn.tensor.index import one_hot
@@ -116,7 +117,8 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     return QRResult(*call("qr", matrices("qr", x), complete=mode == "complete"))
 
 
-def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+@plain_signature
+def svd(x: Tensor, /, *surplus: Never, full_matrices: bool = True, **wrong: Never) -> SVDResult:
     """The singular value decomposition: ``U``, the values ``S`` in descending order, and ``Vh``.
 
     U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
@@ -131,6 +133,8 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
         >>> s.tolist(), vh.shape, bb.allclose((u * s) @ vh, x)
         ([2.0, 1.0], (2, 3), True)
     """
+    if surplus or wrong:
+        refuse(svd, surplus, wrong)
     return SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
 
 

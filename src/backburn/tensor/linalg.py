@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, NoMatrixError, ShapeError
 from backburn.tensor.dispatch import binary, call, is_plain_float, is_quantized, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -101,7 +102,15 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return call("sum", product, axis=(product.ndim + axis,), keepdims=False)
 
 
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+@plain_signature
+def tensordot(
+    x1: Tensor,
+    x2: Tensor,
+    /,
+    *surplus: Never,
+    axes: int | tuple[Sequence[int], Sequence[int]] = 2,
+    **wrong: Never,
+) -> Tensor:
     """The sum of products over several axes of each operand.
 
     ``axes`` pairs axes of ``x1`` with axes of ``x2``; a number n stands for the last n of ``x1`` and the first n of
@@ -112,6 +121,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
         >>> bb.tensordot(x, x).item(), bb.tensordot(x, x, axes=([0], [0])).tolist()
         (30, [[10, 14], [14, 20]])
     """
+    if surplus or wrong:
+        refuse(tensordot, surplus, wrong)
     x, y = promoted("matmul", tensor_operand("tensordot", x1), tensor_operand("tensordot", x2))
     first, second = _paired_axes(x, y, axes)
     if [x.shape[i] for i in first] != [y.shape[i] for i in second]:

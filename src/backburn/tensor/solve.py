@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Never
 
 from backburn.backend.decompose import EPS
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
 from backburn.tensor.decompose import check_square, matrices, svdvals
@@ -115,7 +116,10 @@ def inv(x: Tensor, /) -> FloatTensor:
     return call("inv", matrices("inv", x))
 
 
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = False) -> FloatTensor:
+@plain_signature
+def pinv(
+    x: Tensor, /, *surplus: Never, rtol: float | Tensor | None = None, hermitian: bool = False, **wrong: Never
+) -> FloatTensor:
     """The pseudo-inverse of Moore and Penrose, for matrices of every shape and rank.
 
     Singular values up to ``rtol`` times the largest count as 0; it is one number or one for each matrix, and without
@@ -126,6 +130,8 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = 
         >>> bb.linalg.pinv(bb.asarray([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])).tolist()
         [[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    if surplus or wrong:
+        refuse(pinv, surplus, wrong)
     y = _symmetric("pinv", matrices("pinv", x), hermitian)
     return call("pinv", y, _tolerance("pinv", y, rtol))
 
@@ -183,7 +189,10 @@ def _for_each(option: str, x: Any, tolerance: Any) -> Any:
     return call("reshape", found, shape=(*found.shape, 1)) if is_tensor(found) else found
 
 
-def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
+@plain_signature
+def lstsq(
+    x1: Tensor, x2: Tensor, /, *surplus: Never, rtol: float | Tensor | None = None, **wrong: Never
+) -> LstsqResult:
     """The shortest of the vectors that leave least squares ``sum((x1 @ x - x2) ** 2)``, by the pseudo-inverse.
 
     ``x2`` is a vector or has matrices in its last two axes, whose columns are right-hand sides. ``rtol`` is that of
@@ -195,6 +204,8 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
         >>> found.solution.tolist(), found.residuals.item(), found.rank.item()
         ([3.0, 2.0], 25.0, 2)
     """
+    if surplus or wrong:
+        refuse(lstsq, surplus, wrong)
     x, y = promoted("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2))
     matrices("lstsq", x1)
     vector = y.ndim == 1
