@@ -107,6 +107,13 @@ def test_weights_in_bags(torch: Any) -> None:
         assert layer(bb.zeros((2, 5, 4), dtype="int64")).shape == (2, 5, 3)
 
 
+@pytest.mark.parametrize("padding_idx", [None, 1])
+def test_means_of_bags_add_up_16_bits_in_float32(padding_idx: int | None) -> None:
+    weight, ids = bb.asarray([[300.0], [0.0]]).astype("float16"), bb.zeros((1, 400), dtype="int64")
+    found = nn.functional.embedding_bag(ids, weight, padding_idx=padding_idx)
+    assert (found.dtype, found.tolist()) == (bb.float16, [[300.0]])
+
+
 # ---- norms ----
 
 

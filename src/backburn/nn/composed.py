@@ -168,12 +168,12 @@ def _pooled(rows: Any, present: Any, mode: str) -> Any:
         if present is None:
             return rows.max(-2)
         return choice.where(present.any(-2), choice.where(present, rows, -math.inf).max(-2), 0.0)
-    total = (rows if present is None else choice.where(present, rows, 0.0)).sum(-2)
+    wide = cast(rows, float32) if mode == "mean" and rows.dtype.bits < 32 else rows
+    total = (wide if present is None else choice.where(present, wide, 0.0)).sum(-2)
     if mode != "mean":
         return total
-    if present is None:
-        return total * (1.0 / max(1, rows.shape[-2]))
-    return total / cast(present, rows.dtype).sum(-2).maximum(1.0)
+    count = max(1.0, rows.shape[-2]) if present is None else cast(present, wide.dtype).sum(-2).maximum(1.0)
+    return cast(total / count, rows.dtype)
 
 
 def rotary(
