@@ -115,8 +115,12 @@ def plays(player: Any) -> None:
 
 def is_renewed(primitive: Any) -> bool:
     """Whether a replay overwrites a primitive."""
-    players = [player for known in _PLAYERS if (player := known()) is not None]
-    return any(held is primitive for player in players for held in player.state)
+    return id(primitive) in renewed()
+
+
+def renewed() -> set[int]:
+    """The identities of all primitives that replays overwrite."""
+    return {id(held) for known in _PLAYERS if (player := known()) is not None for held in player.state}
 
 
 class Carrier(ABC):

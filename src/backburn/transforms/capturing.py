@@ -12,7 +12,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError, GraphError
 from backburn.base.places import Places
-from backburn.base.replay import REPLAY, Carrier, Recording, is_renewed, plays
+from backburn.base.replay import REPLAY, Carrier, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
@@ -201,17 +201,14 @@ class _Plan:
         changed = [
             (i, x, p) for i, ((x, p), held) in enumerate(zip(given, self.program.state, strict=True)) if p is not held
         ]
-        # After a replay a value may lie where another is about to be written.
-        values = [self._set_aside(x, p) if self._has_run else p for _, x, p in changed]
-        for (place, _, _), value in zip(changed, values, strict=True):
+        if self._has_run:
+            # What is not known to lie elsewhere may lie where another part is about to be written.
+            elsewhere = renewed() - {id(held) for held in self.program.state}
+            changed = [
+                (i, x, p if id(p) in elsewhere or x.dtype.kind == "quantized" else _copied(x, p)) for i, x, p in changed
+            ]
+        for place, _, value in changed:
             self.program.set_state(place, value)
-
-    def _set_aside(self, x: Tensor, primitive: Any) -> Any:
-        """The primitive of a tensor of the state, copied unless it is known to lie elsewhere than this program's."""
-        elsewhere = is_renewed(primitive) and not any(primitive is held for held in self.state)
-        if elsewhere or x.dtype.kind == "quantized":
-            return primitive
-        return copied(innermost(x.backend), primitive, x.shape)
 
     def replay(self, slots: _Slots, inputs: _Inputs) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program."""
@@ -357,6 +354,11 @@ def _primitive(x: Tensor) -> Any:
         primitive = _down(k, x.dtype.kind)(primitive)
         k = k.inner_backend
     return primitive
+
+
+def _copied(x: Tensor, primitive: Any) -> Any:
+    """The primitive of ``x`` in memory of its own."""
+    return copied(innermost(x.backend), primitive, x.shape)
 
 
 def _rebuilt(x: Tensor, primitive: Any) -> Tensor:
