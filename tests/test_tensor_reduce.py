@@ -239,3 +239,9 @@ def test_gradients_over_more_elements_than_the_largest_float16(name: str) -> Non
     found, expected = (bb.grad(lambda y: getattr(y, name)() * 1000.0)(y) for y in (x, x.astype("float64")))
     assert found.dtype is bb.float16
     np.testing.assert_allclose(found.astype("float64").numpy(), expected.numpy(), rtol=2e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "max_abs"])
+def test_more_equal_extrema_than_the_largest_float16_share_a_gradient(name: str) -> None:
+    x = bb.ones((70_000,), dtype="float16")
+    assert bb.grad(lambda y: getattr(y, name)())(x).tolist() == pytest.approx([1 / 70_000] * 70_000, rel=1e-2)

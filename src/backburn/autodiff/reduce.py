@@ -27,7 +27,8 @@ def spread(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
 def shared(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """The gradient of an extremum ``out``, in equal parts to all elements that are it."""
     chosen = k.cast(k.equal(x, k.reshape(out, kept(x.shape, axis))), k.dtype(x))
-    return k.mul(k.div(k.reshape(g, kept(x.shape, axis)), k.sum(chosen, axis, True)), chosen)
+    number = k.sum(widened(k, chosen), axis, True)
+    return k.mul(k.cast(k.div(widened(k, k.reshape(g, kept(x.shape, axis))), number), k.dtype(x)), chosen)
 
 
 def ratio(k: Any, x: Any, y: Any) -> Any:
