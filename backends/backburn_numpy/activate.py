@@ -1,4 +1,4 @@
-"""NumPy: activation functions, as kernels that fill a block (see :mod:`backburn_numpy.blocks`)."""
+"""NumPy: activation functions, as block kernels (see :mod:`backburn_numpy.blocks`)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Array = Any
 
 
 def _vectorized(name: str) -> bool:
-    """Whether NumPy has vector code of this processor for a function of float32."""
+    """Whether NumPy has SIMD code for this processor for a float32 function."""
     targets = opt_func_info(func_name=f"^{name}$").get(name, {}).get("ff", {})
     return not targets.get("current", "baseline").startswith("baseline")
 
 
-#: An exponential function, and the logarithm of e to its base. Vectorized, powers of 2 take half the time.
+#: An exponential function, and the logarithm of e to its base. Where vectorized, exp2 takes half the time of exp.
 POWER, UNIT = (np.exp2, math.log2(math.e)) if _vectorized("exp2") else (np.exp, 1.0)
 
-#: From here on the slope of GELU's tanh form is 0 or 1 up to 1e-26; the square of its exponential still is a float64.
+#: Beyond this the derivative of tanh GELU is 0 or 1 within 1e-26; the square of its exponential still fits float64.
 GELU_STEEP = 9.0
 
 
-#: The normal distribution's mass above ``y``, over ``exp(-y ** 2 / 2)``, as a quotient of polynomials in ``y``: of
-#: degrees 4 and 5 on 0 to 14.6, where float32 has no smaller numbers, with an error of 2**-27.3.
+#: The normal distribution's upper tail at ``y``, over ``exp(-y ** 2 / 2)``, as a rational function of ``y``: degrees 4
+#: and 5 on 0 to 14.6, beyond which float32 underflows, with an error of 2**-27.3.
 TAIL_32 = (
     (48.37106885, 42.42109394, 17.74102709, 3.935827965, 0.3989468369),
     (96.74213713, 162.0312867, 116.392779, 45.45579191, 9.866274741, 1.0),
@@ -43,7 +43,7 @@ TAIL_32 = (
 
 
 def _tail_64() -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The same for float64, from ``erfc``, whose form is ``(1 + p / q) / (1 + 2 z) / 2`` for ``z = y / sqrt(2)``."""
+    """The same for float64, from that of ``erfc``: ``(1 + p / q) / (1 + 2 z) / 2`` for ``z = y / sqrt(2)``."""
     numerator, denominator = ERFCX[64]
     above = [0.5 * (p + q) for p, q in zip(numerator, denominator, strict=True)]
     below = [b + 2.0 * a for a, b in pairwise((0.0, *denominator, 0.0))]
@@ -75,7 +75,7 @@ def sigmoid_backward(grad: Array, y: Array, /) -> Array:
 
 def tanh_backward(grad: Array, y: Array, /) -> Array:
     if grad.size < 1 << 10 and grad.itemsize > 2:
-        # Of recurrences: three calls as they are take half the time of the way to blocks.
+        # As in recurrences: three direct calls take half the time of the block machinery.
         result = np.square(y, out=...)
         np.subtract(_constants(y.dtype).one, result, result)
         return np.multiply(result, grad, result)
@@ -95,7 +95,7 @@ def leaky_relu(x: Array, /, slope: float = 0.01) -> Array:
         np.multiply(x, slope, out)
         if 0.0 < slope <= 1.0:
             np.maximum(out, x, out=out)
-        else:  # and 0 times minus infinity would be NaN
+        else:  # also slope 0: 0 times infinity is NaN
             np.copyto(out, x, where=x > 0)
 
     return elementwise(work, x)
@@ -125,9 +125,9 @@ def _form(approximate: str) -> str:
 
 @lru_cache(16)
 def _constants(dtype: np.dtype[Any]) -> SimpleNamespace:
-    """The kernels' constants as 0-d arrays, which take a ufunc half the time that Python's numbers do.
+    """The kernels' constants as 0-d arrays, which cost a ufunc half the time of Python scalars.
 
-    That time is spent under the interpreter's lock, for which the other threads wait.
+    That time is spent holding the GIL, for which the other threads wait.
     """
     values = {
         "one": 1.0,
@@ -144,7 +144,7 @@ def _constants(dtype: np.dtype[Any]) -> SimpleNamespace:
 
 @lru_cache(2)
 def _tail_constants(dtype: np.dtype[Any]) -> SimpleNamespace:
-    """What :func:`_tail_above` needs, as 0-d arrays; ``leading`` keeps half of a number's bits."""
+    """The constants of :func:`_tail_above`, as 0-d arrays; ``leading`` masks the leading half of the bits."""
     single = dtype.itemsize == 4
     above, below = TAIL_32 if single else _tail_64()
     return SimpleNamespace(
@@ -173,7 +173,7 @@ def _sigmoid_backward(out: Array, grad: Array, y: Array) -> None:
 
 
 def _relu_backward(out: Array, grad: Array, y: Array) -> None:
-    # Of the bits, as infinity times 0 would be NaN.
+    # On the bits, since infinity times 0 is NaN.
     np.multiply(grad.view(UNSIGNED[out.itemsize]), np.greater(y, 0), out.view(UNSIGNED[out.itemsize]))
 
 
@@ -223,11 +223,11 @@ def _silu_backward(out: Array, grad: Array, x: Array) -> None:
 
 
 def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
-    """``y = |x|`` and ``exp(-y**2 / 2)``, which times ``out`` is the normal distribution's mass above ``y``."""
+    """``y = |x|`` and ``exp(-y**2 / 2)``, which times ``out`` is the normal distribution's upper tail at ``y``."""
     c, power, rest = _tail_constants(out.dtype), scratch(out, 1), scratch(out, 2)
     y = np.abs(x, scratch(out))
     np.minimum(y, c.limit, out=y)
-    # The leading bits of y have an exact square, so that the large exponent is not rounded.
+    # The leading bits of y have an exact square, so the large exponent is not rounded.
     np.bitwise_and(y.view(c.bits), c.leading, power.view(c.bits))
     np.subtract(y, power, rest)
     np.add(y, power, out)
@@ -240,7 +240,7 @@ def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
     np.multiply(power, rest, power)
     np.multiply(y, c.above[0], out)
     np.add(out, c.above[1], out)
-    np.add(y, c.below[0], rest)  # the denominator begins with 1
+    np.add(y, c.below[0], rest)  # the denominator is monic
     for total, coefficients in ((out, c.above[2:]), (rest, c.below[1:])):
         for coefficient in coefficients:
             np.multiply(total, y, total)
@@ -250,7 +250,7 @@ def _tail_above(out: Array, x: Array) -> tuple[Array, Array]:
 
 
 def _gelu(out: Array, x: Array) -> None:
-    """``max(x, 0) - |x| tail``, of which nothing cancels below 0."""
+    """``max(x, 0) - |x| tail``, which does not cancel below 0."""
     y, power = _tail_above(out, x)
     np.multiply(out, power, out)
     np.multiply(out, y, out)
@@ -284,10 +284,10 @@ def _gelu_tanh(out: Array, x: Array) -> None:
 
 
 def _gelu_tanh_backward(out: Array, grad: Array, x: Array) -> None:
-    """With ``e = exp(-u)``, where the gate is ``sigmoid(u)``: ``grad (1 + e + x u' e) / (1 + e) ** 2``."""
+    """With the gate ``sigmoid(u)`` and ``e = exp(-u)``: ``grad (1 + e + x u' e) / (1 + e) ** 2``."""
     inner = np.square(x, out=scratch(out))
     if not np.maximum.reduce(inner, axis=None, initial=0) <= GELU_STEEP**2:
-        # Beyond, the slope is 0 or 1, but powers would overflow, and infinity times 0 is NaN.
+        # Beyond, the derivative is 0 or 1, but the exponential would overflow, and infinity times 0 is NaN.
         x = np.clip(x, -GELU_STEEP, GELU_STEEP, out=scratch(out, 1))
         np.square(x, out=inner)
     c = _constants(out.dtype)

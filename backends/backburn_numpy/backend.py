@@ -1,4 +1,4 @@
-"""``NumpyBackend``: the class, to which the families' functions are attached."""
+"""``NumpyBackend``, whose methods are the functions of the family modules."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-#: The modules whose functions are the operations, one for each family of the contract.
+#: The modules that define the operations, one per family of the contract.
 FAMILIES = (
     create,
     arithmetic,
@@ -81,17 +81,17 @@ FAMILIES = (
 
 
 class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
-    """Arrays in host memory, computed by NumPy. There is one object of each policy for quantized operands.
+    """Arrays in host memory, computed by NumPy. There is one instance per policy for quantized operands.
 
-    An operation on floats that is given quantized tensors has a float result, or with ``quantized="propagate"`` one
-    that is quantized by the same scheme. The CPU is device 0, and the only one: ``"numpy:0"`` is ``"numpy"``.
+    A float operation on quantized tensors has a float result, or with ``quantized="propagate"`` one quantized by the
+    same scheme. The CPU is device 0, and the only one: ``"numpy:0"`` is ``"numpy"``.
 
     >>> k = NumpyBackend()
     >>> k.add(np.array([1.0, 2.0]), 1.0)
     array([2., 3.])
     """
 
-    _instances: ClassVar[dict[tuple[type, str], NumpyBackend]] = {}  # a subclass has its own
+    _instances: ClassVar[dict[tuple[type, str], NumpyBackend]] = {}  # subclasses have their own
     _quantized: str = "inhibit"
 
     def __new__(cls, quantized: str = "inhibit", device: int = 0) -> NumpyBackend:
@@ -127,7 +127,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The instruction set of the compiled kernels, and whether products of matrices can be had by address."""
+        """The instruction set of the compiled kernels, and whether they can call OpenBLAS."""
         level = compiled.level()
         lacking = "NumPy computes; python -m backburn_numpy.compiled compiles them"
         return {
@@ -136,19 +136,19 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         }
 
     def memory_stats(self) -> Mapping[str, int]:
-        """``used`` by living large results, ``held`` for them and for reuse, ``peak``: the most held since a cleanup.
+        """``used`` by live large results, ``held`` for them and for reuse, ``peak``: the most held since a cleanup.
 
-        Results of 256 KiB and more stand on memory that is kept and used again; smaller ones, copies of the caller's
-        data and what NumPy makes on the way are not counted.
+        Results of 256 KiB and more are allocated from recycled memory; smaller ones, copies of the caller's data and
+        NumPy's temporaries are not counted.
         """
         return memory.stats()
 
     def memory_cleanup(self) -> None:
-        """Give what is held for reuse back to the system, and begin to count the peak anew."""
+        """Return the memory held for reuse to the system, and reset the peak."""
         memory.cleanup()
 
     def dtype(self, x: Any, /) -> DType:
-        """The dtype of an array; anything but an array is refused."""
+        """The dtype of an array; raises for anything else."""
         if x.__class__ is np.ndarray:
             known = _DTYPES.get(x.dtype)
             if known is None:
@@ -161,13 +161,13 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
 
 def _host_dtypes() -> dict[np.dtype[Any], DType]:
-    """Our dtype for each of NumPy's."""
+    """NumPy's dtypes mapped to ours."""
     result = {}
     for dtype in DTYPES.values():
         if dtype.kind != "quantized":
             try:
                 result[dtype.dtype] = dtype
-            except DTypeError:  # bfloat16 needs a package that is not there
+            except DTypeError:  # bfloat16 without ml_dtypes
                 continue
     return result
 
@@ -188,7 +188,7 @@ _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(Tru
 
 for _module in FAMILIES:
     for _name, _function in vars(_module).items():
-        # A helper that a module imports from elsewhere may happen to have an operation's name.
+        # An imported helper may happen to have an operation's name.
         if _name in OPERATIONS and getattr(_function, "__module__", "").startswith("backburn_numpy"):
             setattr(NumpyBackend, _name, staticmethod(_function))
 NumpyBackend.quantized_from_parts = staticmethod(quantize.quantized_from_parts)  # type: ignore[method-assign,assignment]

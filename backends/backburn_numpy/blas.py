@@ -1,7 +1,7 @@
-"""The threads of OpenBLAS, which computes NumPy's products of matrices.
+"""The threads of OpenBLAS, which computes NumPy's matrix products.
 
-Where blocks of work are cut so that all of it runs in several threads of ours, copies included, the products in them
-are to take one thread each. NumPy has no function for that; the library that it brings does.
+Where our own threads each do a block of work, copies included, the matrix products in them should use one thread each.
+NumPy has no function for that; the library bundled with it does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PRODUCT = "scipy_cblas_sgemm64_"
 _lock = threading.Lock()
 _users = 0
 _before = 0
-#: Whether ``_before`` is what this process has from its parent, and is still to be set.
+#: Whether ``_before`` was inherited by a fork and is still to be restored.
 _inherited = False
 
 
@@ -36,7 +36,7 @@ def _libraries() -> Iterator[ctypes.CDLL]:
 
 
 def _found() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """The functions that tell and set the number of threads."""
+    """The functions that get and set the number of threads."""
     for library in _libraries():
         for name in _NAMES:
             if hasattr(library, name.format("set")):
@@ -49,9 +49,9 @@ _functions = _found()
 
 @cache
 def product() -> int | None:
-    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels; None in a library that we do not know.
+    """The address of ``cblas_sgemm`` with 64-bit integers, for compiled kernels; None for an unknown library.
 
-    Where it is known, so are the functions that :func:`single` needs.
+    Not None only if :func:`single` works too.
     """
     for library in _libraries():
         if hasattr(library, _PRODUCT) and _functions is not None:
@@ -60,13 +60,13 @@ def product() -> int | None:
 
 
 def can_be_single() -> bool:
-    """Whether :func:`single` does anything: the library is one that we know."""
+    """Whether :func:`single` has an effect: the library is a known one."""
     return _functions is not None
 
 
 @contextmanager
 def single() -> Iterator[None]:
-    """Products take one thread each inside, whichever thread computes them. Where that cannot be had, as many as ever.
+    """A context in which matrix products use one thread each, on any calling thread. No effect on an unknown library.
 
     >>> with single():
     ...     float((np.ones((2, 3)) @ np.ones((3, 2)))[0, 0])
@@ -94,10 +94,10 @@ def single() -> Iterator[None]:
 
 
 def _after_fork_in_child() -> None:
-    """A child has only the thread that forked, and the others' products have ended for it.
+    """A child has only the thread that forked; no product is running in it.
 
-    How many threads products take is set back when the child's next ones have ended: to set it starts the library's
-    threads, which waits forever if one of the parent's threads held the library's lock, and many a child computes none.
+    The number of threads is restored only after the child's next products: setting it starts the library's threads,
+    which deadlocks if a thread of the parent held the library's lock, and many children compute no product at all.
     """
     global _lock, _users, _inherited
     _lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""NumPy: working on large arrays block by block, so that the temporaries stay in the processor's cache.
+"""NumPy: processing large arrays in cache blocks, so that the temporaries stay in the processor's cache.
 
-A kernel gets a result to fill and operands of one shape; 16-bit floats come to it in float32. Large results stand on
-recycled memory, and very large ones are computed in several threads. Where :mod:`backburn_numpy.compiled` has a kernel
-of the same name (without the underscore), large float32 operands go to that one.
+A kernel gets a result to fill and operands of the same shape; 16-bit floats are passed to it as float32. Large results
+use recycled memory, and very large ones several threads. If :mod:`backburn_numpy.compiled` has a kernel of the same
+name (without the underscore), it is used for large float32 operands instead.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_thr
 Array = Any
 Kernel = Callable[..., None]
 
-#: Elements of one block: some temporaries of this length fit into the second-level cache.
+#: Elements per block: a few temporaries of this size fit in the L2 cache.
 BLOCK = 1 << 16
 
-#: From this many elements on a second thread pays: a kernel does several times the work of one ufunc.
+#: From this many elements on, a second thread pays: a kernel does several times the work of a ufunc.
 WORTH = WORTH_A_THREAD >> 2
 
 
-#: The same for a kernel whose threads the interpreter does not know: work goes to and fro in 5 us.
+#: The same for kernels with native threads, where handing over work takes 5 us.
 SHARED = 1 << 15
 
-#: Where blocks are cut from columns, they have at least so many.
+#: The fewest columns of a block that is cut along columns.
 WIDE = 256
 
 
 class _Kept(threading.local):
-    """The temporaries of a thread, which are kept for the next block and the next operation."""
+    """A thread's temporaries, kept for the next block and the next operation."""
 
     def __init__(self) -> None:
         self.bytes: dict[int, Array] = {}
@@ -47,9 +47,9 @@ _kept = _Kept()
 
 
 def scratch(like: Array, slot: int = 0) -> Array:
-    """An uninitialised temporary of the shape and dtype of ``like``, the thread's own until it asks for it again.
+    """An uninitialised thread-local temporary of the shape and dtype of ``like``, valid until the next call.
 
-    A kernel that needs several at once takes them from different slots.
+    A kernel that needs several at once uses different slots.
     """
     size = like.nbytes
     if size > 24 * BLOCK:
@@ -61,20 +61,20 @@ def scratch(like: Array, slot: int = 0) -> Array:
 
 
 def block_rows(count: int, width: int) -> int:
-    """How many of ``count`` rows of ``width`` elements make a block.
+    """The number of rows per block, for ``count`` rows of ``width`` elements.
 
-    Three times as many where there are several threads: after each call of NumPy a thread has to wait for the others'
-    Python, which takes as long as a call on a block of this size, so that fewer calls pay more than the nearest cache.
+    Three times as many with several threads: after each NumPy call a thread waits for the GIL, about as long as a call
+    on a block of the normal size takes, so fewer calls matter more than a closer cache.
     """
     size = BLOCK if num_threads() == 1 or count * width < 6 * BLOCK else 3 * BLOCK
     return max(1, size // max(width, 1))
 
 
 class Lines:
-    """A context in which ufuncs combine rows of ``length`` with a column or a row without copying these.
+    """A context in which ufuncs combine rows of ``length`` with a broadcast column or row without buffering it.
 
-    A ufunc copies an operand that is broadcast into its buffer, over as many rows as fit into it, which takes longer
-    than the arithmetic; it does not where the buffer takes no more than one row. Short rows are better copied.
+    A ufunc copies a broadcast operand into its buffer, for as many rows as fit, which takes longer than the arithmetic;
+    it does not if the buffer holds only one row. For short rows the copy is faster.
     """
 
     __slots__ = ("before", "size")
@@ -92,14 +92,14 @@ class Lines:
 
 
 def elementwise(kernel: Kernel, *operands: Array) -> Array:
-    """A new array of the operands' common shape, filled by ``kernel(out, *operands)``."""
+    """A new array of the operands' shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
     if _is_for_kernels(kernel, first):
         return narrowed(elementwise(kernel, *map(widened, operands)), first)
     out = empty(first.shape, first.dtype)
     if in_parts(kernel.__name__[1:], (out, *operands), first.size):
         return out
-    if first.size <= BLOCK and first.ndim and not is_half(first):  # of 0-d arrays NumPy would make scalars
+    if first.size <= BLOCK and first.ndim and not is_half(first):  # NumPy would turn 0-d arrays into scalars
         kernel(out, *operands)
     else:
         _in_blocks(kernel, out.reshape(-1), [o.reshape(-1) for o in operands], 1)
@@ -107,10 +107,10 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
 
 
 def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
-    """Like :func:`elementwise`, for ``kernel(out, *operands, axis)`` that needs whole lines of an axis.
+    """Like :func:`elementwise`, for ``kernel(out, *operands, axis)`` that needs whole lines along an axis.
 
-    Lines of the last axis become the rows of a matrix. Otherwise what lies behind the axis is one axis as well, the
-    last of three, and is cut into blocks if it is long.
+    Lines along the last axis become the rows of a matrix. Otherwise the axes after it are merged into one, the last of
+    three, and split into blocks if that is long.
     """
     first = operands[0]
     if _is_for_kernels(kernel, first):
@@ -150,16 +150,16 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
 
 
 def _is_for_kernels(kernel: Kernel, x: Array) -> bool:
-    """Whether ``x`` is of 16-bit floats, for which a compiled kernel of float32 serves."""
+    """Whether ``x`` holds 16-bit floats and there is a compiled float32 kernel to use for them."""
     return is_half(x) and x.size >= compiled.SMALL and compiled.kernel(kernel.__name__[1:]) is not None
 
 
 def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:
-    """Call the compiled kernel of that name, in several threads if it pays. Says no where there is none for ``arrays``.
+    """Call the compiled kernel of that name, in several threads if it pays; False if there is none for ``arrays``.
 
-    It gets the addresses of the arrays, of which the first is filled; ``options``, of which arrays go to every thread
-    as a whole; and the sizes: all have ``rows`` rows of ``width`` elements, or so many elements without one (and one of
-    a single number is the same for all). What is read need not be contiguous.
+    It gets the addresses of ``arrays``; ``options``, in which arrays are passed whole to every thread; and the sizes:
+    ``rows`` rows of ``width`` elements, or ``rows`` elements if there is no width (a scalar array is shared by all).
+    Input arrays need not be contiguous.
     """
     fast = compiled.serving(name, arrays[0])
     if fast is None:
@@ -193,7 +193,7 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
 
 
 def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
-    """Let ``kernel`` fill one block; 16-bit floats in float32."""
+    """Fill one block by ``kernel``; 16-bit floats in float32."""
     if is_half(target):
         buffer = np.empty(target.shape, np.float32)
         kernel(buffer, *map(widened, pieces))
@@ -203,7 +203,7 @@ def _fill(kernel: Kernel, target: Array, pieces: list[Array]) -> None:
 
 
 def _in_blocks(kernel: Kernel, target: Array, sources: list[Array], width: int) -> None:
-    """Fill ``target``, whose entries along the first axis have ``width`` elements, a block of entries at a time."""
+    """Fill ``target`` in blocks of entries along the first axis, of ``width`` elements each."""
     rows = block_rows(len(target), width)
 
     def part(start: int, stop: int) -> None:

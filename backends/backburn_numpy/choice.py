@@ -1,4 +1,4 @@
-"""NumPy: choosing between values."""
+"""NumPy: selection by conditions and masks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
 Array = Any
 
-#: From this many elements on, branches are chosen by arithmetic on their bits: ``np.where`` jumps on each element of
-#: the condition, and a jump that the processor cannot foresee costs ten times as much as the arithmetic.
+#: From this many elements on, selection is bitwise arithmetic: ``np.where`` branches on each element of the condition,
+#: and a mispredicted branch costs ten times as much as the arithmetic.
 MANY = 4096
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -42,12 +42,12 @@ def where(condition: Array, x: Array, y: Array, /) -> Array:
 
 
 def _is_zero(scalar: float) -> bool:
-    """Whether all bits of a Python scalar are 0 in every dtype, which they are not in a negative zero."""
+    """Whether a Python scalar is all zero bits in every dtype; negative zero is not."""
     return scalar == 0 and math.copysign(1.0, scalar) > 0
 
 
 def _kept(x: Array, condition: Array) -> Array:
-    """``x`` where ``condition`` is true, else 0, infinities and NaN included."""
+    """``x`` where ``condition`` is true, else 0, also in place of infinity and NaN."""
 
     def keep(condition: Array, x: Array, out: Array) -> None:
         np.multiply(x, condition, out=out)
@@ -56,7 +56,7 @@ def _kept(x: Array, condition: Array) -> Array:
 
 
 def _in_parts(work: Callable[..., None], *operands: Array) -> Array:
-    """The array that ``work(*operands, out)`` fills, in the dtype of the last; a large one in several threads."""
+    """An array of the last operand's dtype, filled by ``work(*operands, out)``; a large one in several threads."""
     shape = np.broadcast_shapes(*(x.shape for x in operands))
     result = empty(shape, operands[-1].dtype)
     if result.size < WORTH_A_THREAD or any(x.shape != shape or not x.flags.c_contiguous for x in operands):

@@ -1,8 +1,8 @@
-"""NumPy: convolutions as products of matrices.
+"""NumPy: convolutions as matrix products.
 
-The windows of an example (or of a part of one, or of some small ones) are copied side by side into the columns of a
-matrix, which the weight multiplies: im2col, block by block, so that the columns stay in cache (Chellapilla, Puri and
-Simard 2006). The blocks are shared out between threads, copies and products together.
+The windows of an example (or of part of one, or of several small ones) are copied into the columns of a matrix, which
+the weight multiplies: im2col, in blocks whose columns stay in cache (Chellapilla, Puri and Simard 2006). The blocks,
+copies and products alike, are distributed over threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = Any
 Shape = tuple[int, ...]
 Sums = Callable[[Array, list[slice]], Array]
 
-#: So many elements are worth a call that adds them.
+#: The fewest elements per call that make an addition pay.
 LONG = 1 << 14
 
 
@@ -76,7 +76,7 @@ def conv_transpose(
     if not x.size or not weight.size:
         out[...] = 0 if bias is None else _column(bias, out.ndim)
         return out
-    # With stride 1 it is the convolution with the flipped weight, whose padding is what the other leaves of the window.
+    # With stride 1 it is a convolution with the flipped weight, padded by the rest of the window.
     edges = [reach_of(n, spacing) - 1 for n, spacing in zip(size, dilation, strict=True)]
     rest = tuple((e - before, e - after) for e, (before, after) in zip(edges, padding, strict=True))
     if max(stride) == 1 and min(map(min, rest)) >= 0 and (x.shape[1] <= shape[1] or math.prod(size) == 1):
@@ -113,26 +113,26 @@ def conv_weight_backward(
     windows = _windows(wide_x, size, stride, padding, dilation)
     channels, outputs = x.shape[1] // groups, grad.shape[1] // groups
     depth = channels * math.prod(size)
-    # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
-    turned = outputs < min(depth, TURNED)
+    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
+    transposed = outputs < min(depth, TURNED)
     totals: dict[int, Array] = {}
 
     def work(first: int, blocks: list[Block]) -> None:
-        shape = (groups, depth, outputs) if turned else (groups, outputs, depth)
+        shape = (groups, depth, outputs) if transposed else (groups, outputs, depth)
         total = totals[first] = np.zeros(shape, windows.dtype)
         product = np.empty_like(total)
         for examples, rows in blocks:
             columns = _columns(windows[examples, :, rows], groups)
             slopes = _side_by_side(wide_grad[examples, :, rows], groups)
-            sides = (columns, slopes) if turned else (slopes, columns)
+            sides = (columns, slopes) if transposed else (slopes, columns)
             np.add(total, np.matmul(sides[0], sides[1].swapaxes(1, 2), out=product), out=total)
 
     if windows.size and grad.size:
-        # Adding up products of large matrices costs more than columns out of cache.
+        # Summing large products costs more than columns that do not fit the cache.
         _share_out(work, windows, groups * depth, windows.size * outputs, PLACES * (depth * outputs // COLUMNS))
     result = np.zeros((groups, outputs, depth), windows.dtype)
     for first in sorted(totals):
-        result += totals[first].swapaxes(1, 2) if turned else totals[first]
+        result += totals[first].swapaxes(1, 2) if transposed else totals[first]
     return narrowed(result.reshape(groups * outputs, channels, *size), x)
 
 
@@ -142,13 +142,13 @@ def conv_weight_backward(
 def _share_out(
     work: Callable[[int, list[Block]], None], windows: Array, depth: int, products: int, least: int = 0
 ) -> None:
-    """Call ``work(first, blocks)`` for parts of all blocks of windows; ``first`` is the number of a part's first."""
+    """Call ``work(first, blocks)`` for parts of the blocks; ``first`` is the index of a part's first block."""
     blocks = cut(len(windows), windows.shape[2 : windows.ndim // 2 + 1], depth, least)
     in_threads(lambda start, stop: work(start, blocks[start:stop]), len(blocks), products)
 
 
 def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Array:
-    """All windows of the padded ``x``, as a view of shape (examples, channels, *counts, *size)."""
+    """The windows of the padded ``x``, as a view of shape (examples, channels, *counts, *size)."""
     if any(map(any, padding)):
         inside = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape[2:], padding, strict=True))
         lengths = (n + before + after for n, (before, after) in zip(x.shape[2:], padding, strict=True))
@@ -164,7 +164,7 @@ def _windows(x: Array, size: Shape, stride: Shape, padding: Pairs, dilation: Sha
 
 
 def _columns(windows: Array, groups: int) -> Array:
-    """Windows as a matrix for each group, with a window in each column, by example and place."""
+    """Windows as a matrix per group, with one window per column, by example and position."""
     rank = (windows.ndim - 2) // 2
     places, size = windows.shape[2 : 2 + rank], windows.shape[2 + rank :]
     shape = (groups, windows.shape[1] // groups * math.prod(size), len(windows) * math.prod(places))
@@ -177,17 +177,17 @@ def _columns(windows: Array, groups: int) -> Array:
 
 
 def _side_by_side(x: Array, groups: int) -> Array:
-    """``x`` as a matrix for each group: a row of all examples and places for each channel; a view of one example."""
+    """``x`` as a matrix per group: one row per channel, over examples and positions; a view if one example."""
     return x.swapaxes(0, 1).reshape(groups, x.shape[1] // groups, len(x) * math.prod(x.shape[2:]))
 
 
 def _by_group(weight: Array, groups: int) -> Array:
-    """A weight as a matrix for each group."""
+    """A weight as a matrix per group."""
     return weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
 
 
 def _flipped(weight: Array, groups: int) -> Array:
-    """The weight (inputs, outputs / groups, ...) of a transposed convolution as that of a convolution of stride 1."""
+    """The weight (inputs, outputs / groups, ...) of a transposed convolution as that of a stride-1 convolution."""
     inputs, outputs = weight.shape[0] // groups, weight.shape[1]
     back = (slice(None, None, -1),) * (weight.ndim - 2)
     split = weight.reshape(groups, inputs, *weight.shape[1:])[(..., *back)].swapaxes(1, 2)
@@ -198,13 +198,13 @@ def _column(bias: Array, rank: int) -> Array:
     return bias.reshape(-1, *[1] * (rank - 2))
 
 
-# ---- windows into products ----
+# ---- im2col ----
 
 
 def _convolve(windows: Array, weight: Array, bias: Array | None, out: Array) -> None:
     """Fill ``out`` with the products of windows and weight, plus the bias."""
     groups, outputs, depth = weight.shape
-    if not windows.size:  # no channels, or nothing to fill
+    if not windows.size:  # no channels, or an empty result
         out[...] = 0 if bias is None else _column(bias, out.ndim)
         return
 
@@ -227,13 +227,13 @@ def _convolve(windows: Array, weight: Array, bias: Array | None, out: Array) -> 
     _share_out(work, windows, groups * depth, out.size * depth)
 
 
-# ---- products into windows ----
+# ---- col2im ----
 
 
 def _add_windows(
     x: Array, weight: Array, bias: Array | None, out: Array, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> None:
-    """Fill ``out`` with the sum of the windows that the places of ``x`` make, without what lies in the padding."""
+    """Fill ``out`` with the sums of the windows made from ``x``, without the padding."""
     lengths = tuple(n + before + after for n, (before, after) in zip(out.shape[2:], padding, strict=True))
     inner = tuple(slice(before, before + n) for n, (before, _) in zip(out.shape[2:], padding, strict=True))
     examples, inputs, counts = len(x), x.shape[1] // groups, x.shape[2:]
@@ -245,7 +245,7 @@ def _add_windows(
     blocks = cut(examples, counts, groups * outputs * math.prod(size), LONG // (groups * outputs))
     images = sorted({(e.start, e.stop) for e, _ in blocks})
     rows = [r for e, r in blocks if e.start == 0]
-    # Windows of one example overlap: what several threads share of it is its channels.
+    # The windows of an example overlap, so threads split its channels.
     parts = min(outputs, num_threads()) if len(images) < num_threads() else 1
     bounds = [slice(outputs * i // parts, outputs * (i + 1) // parts) for i in range(parts)]
     if max(stride) == 1 and _shifts_pay(inputs, outputs, size, counts, lengths):
@@ -270,10 +270,10 @@ def _add_windows(
 
 
 def _shifts_pay(inputs: int, outputs: int, size: Shape, counts: Shape, lengths: Shape) -> bool:
-    """Whether :func:`_sums_of_shifts` is faster than :func:`_sums_of_pieces`, by nanoseconds for each place.
+    """Whether :func:`_sums_of_shifts` is faster than :func:`_sums_of_pieces`, in nanoseconds per position.
 
-    Rows as long as the padded ones take products for nothing (of 80 multiplications each) and copies of ``x``, but
-    have fewer and longer pieces to add.
+    Padded rows cost wasted products (80 multiplications per nanosecond) and copies of ``x``, but leave fewer and longer
+    pieces to add.
     """
     waste = math.prod(lengths[1:]) / math.prod(counts[1:]) - 1
     elements = outputs * math.prod(size)
@@ -282,7 +282,7 @@ def _shifts_pay(inputs: int, outputs: int, size: Shape, counts: Shape, lengths: 
 
 
 def _sums_of_pieces(weight: Array, lengths: Shape, stride: Shape, dilation: Shape) -> Sums:
-    """The sums of all windows of ``x`` (groups, inputs, examples, *counts), one element of all windows at a time."""
+    """The sums of the windows of ``x`` (groups, inputs, examples, *counts), one window element at a time."""
     groups, inputs, outputs, *size = weight.shape
     matrix = weight.reshape(groups, inputs, outputs * math.prod(size)).swapaxes(1, 2)
 
@@ -304,9 +304,9 @@ def _sums_of_pieces(weight: Array, lengths: Shape, stride: Shape, dilation: Shap
 
 
 def _sums_of_shifts(weight: Array, lengths: Shape, dilation: Shape) -> Sums:
-    """The same for windows side by side: with all in rows as long as the padded ones, an offset is a shift of all.
+    """The same for stride 1: with padded rows, each window element is a single shift of all positions.
 
-    Shifts along the last axis are made of ``x``, before the product sums over them, those along others of products.
+    Shifts along the last axis are applied to ``x``, and summed by the product; others are applied to the products.
     """
     groups, inputs, outputs, *size = weight.shape
     steps = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]

@@ -1,4 +1,4 @@
-"""NumPy: how the work of a convolution is cut into blocks and shared out between threads."""
+"""NumPy: splitting a convolution into blocks and distributing them over threads."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from backburn_numpy.threads import for_parts, num_threads
 Shape = tuple[int, ...]
 Block = tuple[slice, slice]
 
-#: Elements of the columns of one block, which stay in the second-level cache with what belongs to them,
+#: Elements of the columns of a block, which fit the L2 cache with their operands,
 COLUMNS = 1 << 18
-#: but at least so many columns: a product with fewer spends its time on laying out the weight.
+#: but at least so many columns: a smaller product spends its time packing the weight.
 PLACES = 512
 
-#: Gradients of weights for fewer outputs than this are computed with the windows' side first, where that is longer.
+#: With fewer outputs than this, weight gradients are computed transposed if the window side is longer.
 TURNED = 128
 
-#: From so many multiplications on, blocks are shared out between threads.
+#: From so many multiplications on, blocks are distributed over threads.
 WORTH = 1 << 21
 
 
 def cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]:
-    """Blocks of examples, or of rows of one, whose columns of ``depth`` elements have about :data:`COLUMNS`.
+    """Blocks of examples, or of rows of one, with about :data:`COLUMNS` elements in columns of ``depth``.
 
-    They are of at least :data:`PLACES` and ``least`` columns, if there are so many.
+    Each has at least :data:`PLACES` and ``least`` columns, if there are as many.
     """
     rows, row = counts[0], math.prod(counts[1:])
     limit, threads = max(COLUMNS // depth, PLACES, least), num_threads()
@@ -42,7 +42,7 @@ def cut(examples: int, counts: Shape, depth: int, least: int = 0) -> list[Block]
 
 
 def in_threads(work: Callable[[int, int], None], size: int, products: int) -> None:
-    """``work`` on parts of ``range(size)``: in several threads, each with its own products, where that pays."""
+    """Call ``work`` on parts of ``range(size)``, in several threads with single-threaded products if it pays."""
     if size == 1 or products < WORTH or num_threads() == 1 or not blas.can_be_single():
         work(0, size)
         return

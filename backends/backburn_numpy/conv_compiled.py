@@ -1,7 +1,7 @@
-"""NumPy: convolutions by compiled kernels, which copy windows and call the BLAS library block after block.
+"""NumPy: convolutions by compiled kernels, which copy windows and call the BLAS library block by block.
 
-Between the copies and the products of a thread's blocks no other thread's Python is waited for. Over three axes, and
-where there are no kernels or the library is unknown, the caller has its own way (:mod:`backburn_numpy.conv`).
+A thread processes its blocks without taking the GIL in between. Over three axes, without kernels, or with an unknown
+BLAS library, the caller falls back to NumPy (:mod:`backburn_numpy.conv`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from backburn_numpy.threads import num_threads
 Array = Any
 Shape = tuple[int, ...]
 
-#: Longer sequences are cut along their axis, which the kernels do not do.
+#: Longer sequences are split along their axis, which the kernels cannot do.
 LONG = 1 << 22
 
-#: What the direct kernel computes at a time, at most: places in a row, and channels.
+#: The largest tile of the direct kernel: positions in a row, and channels.
 MOST_PLACES, MOST_CHANNELS = 48, 8
-#: It serves from so many channels on, on both sides,
+#: It is used from so many input and output channels on,
 FEW = 8
-#: where it computes at most so many times the places that there are.
+#: if padding increases the number of positions by at most this factor.
 WASTE = 1.25
-#: Elements of the rows of an image that it lays out at a time, which stay in the second-level cache.
+#: Elements of the image rows that it copies at a time, which fit the L2 cache.
 ROWS = 1 << 18
 
 
 class Geometry:
-    """The lengths of a convolution: of images (examples, channels, *lengths) and the places of their windows."""
+    """The sizes of a convolution, from images (examples, channels, *lengths) to their windows' positions."""
 
     def __init__(
         self, images: Shape, places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
@@ -43,7 +43,7 @@ class Geometry:
         self.images, self.groups, self.examples = images, groups, images[0]
         self.inputs, self.outputs = images[1] // groups, places[1] // groups
         self.places, self.depth = places, self.inputs * math.prod(size)
-        lead = (1,) * (2 - len(size))  # a sequence is an image of one row
+        lead = (1,) * (2 - len(size))  # a sequence is a one-row image
         before = (*(0,) * len(lead), *(first for first, _ in padding))
         self.counts = (*lead, *places[2:])
         self.numbers = np.array(
@@ -51,16 +51,16 @@ class Geometry:
              *lead, *dilation], np.int64,
         )  # fmt: skip
         self.size, self.stride, self.padding, self.dilation = size, stride, padding, dilation
-        #: Multiplications of the whole.
+        #: Multiplications in total.
         self.products = math.prod(places) * self.depth
-        #: The lengths of an image that all windows lie in.
+        #: The size of an image that covers all windows.
         self.padded = [
             n + (m - 1) * spacing for n, m, spacing in zip(self.counts, (*lead, *size), (*lead, *dilation), strict=True)
         ]
-        #: Whether the kernels take planes instead of products of matrices (``is_thin`` in conv.c).
+        #: Whether the kernels work on planes instead of matrix products (``is_thin`` in conv.c).
         self.is_thin = self.inputs == 1 and self.outputs < 4
-        #: Whether sums in registers are faster than products of matrices: not where the rows' ends would cost too much,
-        #: nor for few channels, nor where nothing has to be copied for a product.
+        #: Whether the direct kernel is faster than matrix products: not where padded rows waste too much, nor for few
+        #: channels, nor where a product needs no copy.
         place = self.counts[0] * self.padded[1]
         self.is_direct = (
             max(stride) == 1
@@ -70,7 +70,7 @@ class Geometry:
         )
 
     def turned_round(self) -> Geometry | None:
-        """That of the convolution with the flipped weight, which makes images of places; for stride 1."""
+        """That of the transposed convolution as one with the flipped weight; None unless the stride is 1."""
         if max(self.stride) > 1:
             return None
         reaches = [(n - 1) * spacing for n, spacing in zip(self.size, self.dilation, strict=True)]
@@ -82,7 +82,7 @@ def geometry(
     kernel: str, x: Array, images: Shape, places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape,
     groups: int,
 ) -> Geometry | None:  # fmt: skip
-    """The lengths for a kernel that is given ``x``; None where there is none for such arrays."""
+    """The geometry for the kernel on ``x``; None if there is no kernel for such arrays."""
     if len(size) > 2 or not math.prod(images) or not math.prod(places) or not math.prod(size):
         return None
     if compiled.serving(kernel, x) is None or blas.product() is None:
@@ -106,7 +106,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 
 
 def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
-    """The convolution of ``x`` for stride 1, some rows of an example after others."""
+    """The stride-1 convolution of ``x``, a few rows of an example at a time."""
     out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
     halo, length = g.padded[0] - g.counts[0], g.padded[1]
     rows = max(8, ROWS // (g.inputs * length) - halo)
@@ -132,7 +132,7 @@ def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry)
 
 
 def _flipped(weight: Array, g: Geometry) -> Array:
-    """The weight (places' channels, images' channels of a group, ...) for the convolution that makes images."""
+    """The weight (outputs, inputs of a group, ...) flipped, for :meth:`Geometry.turned_round`."""
     back = (slice(None, None, -1),) * len(g.size)
     split = weight.reshape(g.groups, g.outputs, g.inputs, *g.size)[(..., *back)].swapaxes(1, 2)
     return split.reshape(g.groups * g.inputs, g.outputs, *g.size)
@@ -140,26 +140,27 @@ def _flipped(weight: Array, g: Geometry) -> Array:
 
 def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
     """The gradient of the weight: (groups, outputs, depth)."""
-    # Products are faster with the longer side first; of large ones, turning the result round costs more than that.
-    turned = g.outputs < min(g.depth, TURNED) and not g.is_thin
+    # Products are faster with the longer side first; for large ones, transposing the result costs more than that.
+    transposed = g.outputs < min(g.depth, TURNED) and not g.is_thin
     totals: dict[tuple[int, int], Array] = {}
     whole = _whole(x, grad)
 
     def work(blocks: Array, memory: tuple[Array, Array]) -> None:
-        total = np.zeros((g.groups, g.depth, g.outputs) if turned else (g.groups, g.outputs, g.depth), np.float32)
+        shape = (g.groups, g.depth, g.outputs) if transposed else (g.groups, g.outputs, g.depth)
+        total = np.zeros(shape, np.float32)
         totals[int(blocks[0, 0]), int(blocks[0, 2])] = total
-        _call("conv_weight", [total, *whole], memory, g, (turned,), blocks)
+        _call("conv_weight", [total, *whole], memory, g, (transposed,), blocks)
 
-    least = PLACES * (g.depth * g.outputs // COLUMNS)  # adding up large products costs more than columns out of cache
+    least = PLACES * (g.depth * g.outputs // COLUMNS)  # summing large products costs more than cache misses
     _over_blocks(work, g, cut(g.examples, g.counts, g.depth, least))
     result = totals[min(totals)]
     for first in sorted(totals)[1:]:
         result += totals[first]
-    return result.swapaxes(1, 2) if turned else result
+    return result.swapaxes(1, 2) if transposed else result
 
 
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
-    """The sum of the windows that the places of ``y`` make, in the shape of the images."""
+    """The sums of the windows made from ``y``, in the shape of the images."""
     turned = g.turned_round()
     if turned is not None and turned.is_direct:
         return _convolve_directly(y, _flipped(weight, g), bias, turned)
@@ -167,7 +168,7 @@ def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Arr
     whole = _whole(out, y, weight, bias)
     blocks = _numbers(cut(g.examples, g.counts, g.depth))
     images = [blocks[blocks[:, 0] == first] for first in np.unique(blocks[:, 0])]
-    # Windows of one example overlap: what several threads share of it is its channels.
+    # The windows of an example overlap, so threads split its channels.
     parts = min(g.inputs, num_threads()) if len(images) < num_threads() else 1
     bounds = [(g.inputs * i // parts, g.inputs * (i + 1) // parts) for i in range(parts)]
     units = [(image, channels) for image in images for channels in bounds]
@@ -192,8 +193,8 @@ def _numbers(blocks: list[Block]) -> Array:
 
 
 def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
-    """Memory for the columns of the largest block, and for its outputs side by side."""
-    if g.is_thin:  # an image and its outputs, in rows of the padded length
+    """Scratch memory for the columns of the largest block, and for its outputs."""
+    if g.is_thin:  # an image and its outputs, in padded rows
         height, width = g.padded
         return empty((2 * height + 1, width), np.dtype(np.float32)), np.empty(0, np.float32)
     examples, rows = blocks[:, 1] - blocks[:, 0], blocks[:, 3] - blocks[:, 2]
@@ -203,7 +204,7 @@ def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
 
 
 def _over_blocks(work: Callable[[Array, tuple[Array, Array]], None], g: Geometry, blocks: list[Block]) -> None:
-    """Call ``work(blocks, memory)`` for the parts of several threads."""
+    """Call ``work(blocks, memory)`` for each thread's part of the blocks."""
     numbers = _numbers(blocks)
     in_threads(lambda i, j: work(numbers[i:j], _memory(g, numbers[i:j])), len(blocks), g.products)
 

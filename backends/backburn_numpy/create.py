@@ -1,4 +1,4 @@
-"""NumPy: making arrays, and changing their dtype."""
+"""NumPy: array creation and dtype conversion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 def from_numpy(array: Any) -> Array:
-    host = as_dtype(array.dtype).dtype  # refuses what has no dtype here, and is in the machine's byte order
+    host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
     return np.array(array, dtype=host, copy=True, order="C")
 
 
@@ -69,5 +69,5 @@ def eye(n: int, m: int, offset: int, dtype: DType) -> Array:
 
 @quietly
 def linspace(start: float, stop: float, num: int, endpoint: bool, dtype: DType) -> Array:
-    with np.errstate(all="ignore"):  # it is written in Python, in a module whose warnings are not ours to silence
+    with np.errstate(all="ignore"):  # NumPy's own Python code, whose warnings we do not filter
         return np.linspace(start, stop, num, endpoint, dtype=dtype.dtype)

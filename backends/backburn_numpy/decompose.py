@@ -1,4 +1,4 @@
-"""NumPy: decompositions of matrices, solutions, inverses and determinants. LAPACK computes in 32 and 64 bits."""
+"""NumPy: matrix decompositions, solve, inverses and determinants, by LAPACK in 32 and 64 bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = Any
 def _attempt(
     function: Callable[..., Any], x: Array, *others: Any, why: str, error: type[LinearAlgebraError], **options: Any
 ) -> Any:
-    """``function(x, *others)``; where LAPACK gives up, our error, which names the first matrix that it gives up on."""
+    """``function(x, *others)``; if LAPACK fails, our error, which names the first matrix it fails on."""
     try:
         return function(x, *others, **options)
     except np.linalg.LinAlgError as cause:
@@ -38,7 +38,7 @@ _DIVERGES = "has no decomposition that LAPACK finds: are there NaN or infinite e
 
 
 def _signs(vectors: Array) -> Array:
-    """What turns the columns as the contract wants them, as a row."""
+    """The signs that normalize the columns as the contract requires, as a row."""
     if 0 in vectors.shape:
         return np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
     size = np.abs(vectors)
@@ -69,7 +69,7 @@ def lu(x: Array, /) -> tuple[Array, Array, Array]:
         for a in (y, order):
             a[every, best], a[:, c] = a[:, c].copy(), a[every, best]
         row, below = y[:, c, None], y[:, c + 1 :]
-        below[..., c] /= np.where(row[..., c] == 0, 1, row[..., c])  # below a pivot of 0 are zeros alone
+        below[..., c] /= np.where(row[..., c] == 0, 1, row[..., c])  # a zero pivot has only zeros below
         below[..., c + 1 :] -= below[..., c, None] * row[..., c + 1 :]
     y = y.reshape(x.shape)
     lower = np.tril(y, -1)[..., :inner] + np.eye(rows, inner, dtype=y.dtype)
@@ -83,12 +83,12 @@ def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
     signs = _signs(q)
     signs[..., :inner] = np.where(diagonal < 0, -1, 1)
-    # Adding 0 makes the negative zeros of turned rows zeros.
+    # Adding 0 turns the negative zeros of flipped rows into zeros.
     return narrowed(q * signs, x), narrowed(r * np.matrix_transpose(signs) + 0.0, x)
 
 
 def _of_finite(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which refuses what is not finite: LAPACK may answer with NaN, or write to the standard output."""
+    """``function``, which raises for non-finite elements: LAPACK may return NaN, or print to standard output."""
 
     def checked(x: Array, **options: Any) -> Any:
         if not np.isfinite(x).all():
@@ -154,7 +154,7 @@ def cofactors(x: Array, /) -> Array:
     except np.linalg.LinAlgError:
         return body(NumpyBackend(), x)
     result = det(wide)[..., None, None] * np.matrix_transpose(inverse)
-    # Singular values are only needed where a matrix is nearly singular, which its condition tells.
+    # Singular values are needed only for nearly singular matrices, by their condition number.
     condition = np.linalg.norm(wide, axis=(-2, -1)) * np.linalg.norm(inverse, axis=(-2, -1))
     if (near := np.logical_not(condition * EPS[wide.dtype.name] < 0.001)).any():
         result[near] = body(NumpyBackend(), wide[near])

@@ -21,7 +21,7 @@ def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
 
 @quietly
 def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
-    check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would cut, or fill up with zeros
+    check_shapes(real.shape, imag.shape, length=length, axis=axis)  # NumPy would truncate or zero-pad
     numbers = np.empty(real.shape, np.complex128 if real.dtype.itemsize == 8 else np.complex64)
     numbers.real, numbers.imag = real, imag
     return narrowed(np.fft.irfft(numbers, length, axis=axis), real)

@@ -1,4 +1,4 @@
-"""NumPy: functions of each element; the special functions have a module of their own."""
+"""NumPy: element-wise functions, except the special functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = Any
 
 _power, _absolute = binary(np.power), unary(np.absolute)
 
-#: Of fewer elements the powers are found sooner as they are.
+#: For fewer elements, NumPy's power is faster.
 MANY = 64
 
 
@@ -28,7 +28,7 @@ def pow(x: Array, y: Array, /) -> Array:
 
 
 def _to_the(x: Array, y: float) -> Array:
-    """``x ** y`` by the power of what is positive: NumPy takes fifty times as long for negative numbers."""
+    """``x ** y`` from ``|x| ** y``: NumPy takes fifty times as long for negative numbers."""
     if y == 3:
         cube = np.multiply(x, x, out=empty_like(x))
         return np.multiply(cube, x, out=cube)

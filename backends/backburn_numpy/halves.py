@@ -1,7 +1,6 @@
-"""NumPy: 16-bit floats, which are converted to float32 for computing.
+"""NumPy: 16-bit floats, which are computed in float32.
 
-NumPy converts elements one at a time, also inside its own functions on float16; the compiled kernels use vector
-instructions.
+NumPy converts elements one at a time, even within its float16 functions; the compiled kernels use SIMD instructions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SHARED = 1 << 16
 
 
 def is_half(x: Array) -> bool:
-    """Whether ``x`` holds 16-bit floats. (The kind of bfloat16 is none of NumPy's own.)"""
+    """Whether ``x`` holds 16-bit floats; bfloat16 has no NumPy kind."""
     return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
 
 
@@ -70,7 +69,7 @@ def fill(out: Array, x: Array) -> None:
 
 
 def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
-    """The kernel that converts ``x``; None if there is none or it would not pay."""
+    """The kernel that converts ``x``; None if there is none or it does not pay."""
     if x.size < compiled.SMALL or not x.flags.c_contiguous:
         return None
     if dtype == FLOAT32 and is_half(x):

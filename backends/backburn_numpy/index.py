@@ -1,4 +1,4 @@
-"""NumPy: reading and writing by position."""
+"""NumPy: indexing, gather and scatter."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from backburn_numpy.threads import for_parts
 Array = Any
 Shape = tuple[int, ...]
 
-# Elements of one block of places: the temporaries stay in the processor's cache.
+# Elements per block of positions: the temporaries stay in the processor's cache.
 BLOCK = 1 << 15
 
-# From so many elements on, an entry is worth looking for the others of its name.
+# From so many elements per entry on, it pays to look for duplicate indices.
 LONG = 16
 
 
@@ -63,7 +63,7 @@ def scatter(x: Array, indices: Array, values: Any, /, axis: int, mode: str = "as
     scattered(x.shape, indices.shape, getattr(values, "shape", None), axis=axis)
     if mode == "assign":
         out = _copy(x)
-        # The last of several values for one place stays only where NumPy goes through the indices forwards.
+        # The last of several values for one position wins only if NumPy walks the indices forwards.
         out[_grid(np.ascontiguousarray(indices), axis)] = values
         return out
     if mode != "add":
@@ -89,9 +89,8 @@ def take(x: Array, indices: Array, /, axis: int) -> Array:
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
     if size and size * x.itemsize < THRESHOLD:
-        return np.asarray(np.take(x, indices, axis))  # one element would be a scalar
-    # NumPy looks at no index where there is nothing to read, and reads into given memory without a detour if it need
-    # not look.
+        return np.asarray(np.take(x, indices, axis))  # else a single element would be a scalar
+    # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
     return np.take(x, _in_range(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 
 
@@ -119,7 +118,7 @@ def index_copy(x: Array, indices: Array, values: Any, /, axis: int) -> Array:
 
 
 def gather_nd(x: Array, indices: Array, /) -> Array:
-    if not indices.shape[-1]:  # no axis is numbered: every entry is x itself
+    if not indices.shape[-1]:  # no axis is indexed: every entry is x itself
         return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
     return np.asarray(x[(*np.moveaxis(indices, -1, 0), ...)])
 
@@ -135,7 +134,7 @@ def one_hot(x: Array, /, depth: int, dtype: DType = int64) -> Array:
 
 
 def _grid(indices: Array, axis: int) -> tuple[Array, ...]:
-    """``indices`` along ``axis``, and each element's own place in the other axes."""
+    """``indices`` along ``axis``, and each element's own position along the other axes."""
     rank = indices.ndim
     grid = [
         indices if i == axis else np.arange(n).reshape(-1, *[1] * (rank - 1 - i)) for i, n in enumerate(indices.shape)
@@ -144,14 +143,14 @@ def _grid(indices: Array, axis: int) -> tuple[Array, ...]:
 
 
 def _copy(x: Array, dtype: Any = None) -> Array:
-    """A C-contiguous copy to be changed, in another dtype if one is given."""
+    """A writable C-contiguous copy, in another dtype if one is given."""
     out = empty(x.shape, x.dtype if dtype is None else dtype)
     np.copyto(out, x)
     return out
 
 
 def _zeros(shape: Shape, dtype: Any) -> Array:
-    """Zeros to be changed."""
+    """Writable zeros."""
     out = empty(shape, dtype)
     flat = out.reshape(-1)
     for_parts(lambda start, stop: flat[start:stop].fill(0), flat.size)
@@ -159,7 +158,7 @@ def _zeros(shape: Shape, dtype: Any) -> Array:
 
 
 def _in_range(indices: Array, length: int) -> Array:
-    """``indices`` from 0 to ``length - 1``; raises for one out of range."""
+    """``indices`` made non-negative; raises for one out of range."""
     if not indices.size:
         return indices.astype(np.intp)
     low, high = int(indices.min()), int(indices.max())
@@ -170,8 +169,8 @@ def _in_range(indices: Array, length: int) -> Array:
 
 
 def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
-    """Add ``values`` to ``out`` where ``indices`` point along ``axis``."""
-    if indices.shape[axis] == 1:  # no place is named twice
+    """Add ``values`` to ``out`` at ``indices`` along ``axis``."""
+    if indices.shape[axis] == 1:  # no duplicates
         place = _grid(indices, axis)
         out[place] += values
         return
@@ -190,14 +189,14 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
 
             for_parts(part, before, max(1, WORTH // count))
             return
-    places = in_range.reshape(before, indices.shape[axis], after) * after
-    places += (np.arange(before) * (length * after))[:, None, None]
-    places += np.arange(after)
-    _add_at(out.reshape(-1), places.reshape(-1), values)
+    flat = in_range.reshape(before, indices.shape[axis], after) * after
+    flat += (np.arange(before) * (length * after))[:, None, None]
+    flat += np.arange(after)
+    _add_at(out.reshape(-1), flat.reshape(-1), values)
 
 
 def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
-    """Add the entries of ``values`` along ``axis`` to those of ``out`` that ``indices`` name."""
+    """Add the entries of ``values`` to those of ``out`` at ``indices``, along ``axis``."""
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
@@ -207,13 +206,13 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
         if fast is not None:
             values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
             at = [compiled.address(v) for v in (out, entries, values)]
-            # Each thread has some columns: a name may come twice.
+            # Threads split the columns, since indices may repeat.
             for_parts(
                 lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)
             )
             return
     if after >= LONG:
-        # Whole entries can be added at once where none is named twice: one of each name, then the others.
+        # Entries without duplicates are added in one go: one per index, then the remaining ones.
         numbers, chosen = np.arange(entries.size), np.empty(before * length, np.intp)
         chosen[entries] = numbers
         once = chosen[entries] == numbers
@@ -230,12 +229,12 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     inside = np.arange(after)
     for start in range(0, entries.size, step):
         stop = start + step
-        places = (entries[start:stop, None] * after + inside).reshape(-1)
-        _add_at(flat, places, values[start:stop] if np.ndim(values) else values)
+        positions = (entries[start:stop, None] * after + inside).reshape(-1)
+        _add_at(flat, positions, values[start:stop] if np.ndim(values) else values)
 
 
-def _add_at(out: Array, places: Array, values: Any) -> None:
-    """Add to a flat array in place; NumPy is fast at this when all is flat and of one dtype."""
+def _add_at(out: Array, positions: Array, values: Any) -> None:
+    """Add to a flat array in place; NumPy's fast path needs flat operands of one dtype."""
     if np.ndim(values):
         values = values.reshape(-1).astype(out.dtype, copy=False)
-    np.add.at(out, places, values)
+    np.add.at(out, positions, values)

@@ -1,4 +1,4 @@
-"""NumPy: products of matrices and vectors."""
+"""NumPy: matrix and vector products."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _product(x: Array, y: Array) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """NumPy's product; a large one of matrices stands on recycled memory."""
+    """NumPy's product; a large matrix product uses recycled memory."""
     if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])

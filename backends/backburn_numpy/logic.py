@@ -1,4 +1,4 @@
-"""NumPy: comparisons, logic and bits."""
+"""NumPy: comparisons, logical and bitwise operations."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _cross_entropy(out: Array, x: Array, names: Array) -> None:
         def work(rows: slice) -> None:
             block = widened(logits[rows])
             total, top = powers(block, scratch(block))
-            # In float64 the difference of two large logarithms is as exact as it need be.
+            # float64 keeps the digits of a difference of two large logarithms.
             loss = np.log(total, dtype=np.float64)
             if top is not None:
                 loss += top
@@ -89,7 +89,7 @@ def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> 
 
 
 def _lies_inside(x: Array, axis: int) -> bool:
-    """Whether so much lies behind the axis, as in images, that many lines are better taken together as they lie."""
+    """Whether the axes after this one are long, as in images: then the lines are processed together, strided."""
     return math.prod(x.shape[axis + 1 :]) >= WIDE
 
 
@@ -99,7 +99,7 @@ def _places(labels: Array, classes: int, axis: int) -> Array:
 
 
 def _lines(x: Array, axis: int) -> Array:
-    """``x`` as a matrix whose rows are the lines along ``axis``."""
+    """``x`` as a matrix, one row per line along ``axis``."""
     if x.ndim == 2 and axis == 1:
         return x
     moved = np.moveaxis(x, axis, -1)
@@ -107,7 +107,7 @@ def _lines(x: Array, axis: int) -> Array:
 
 
 def _names(labels: Array, classes: int) -> Array:
-    """The labels in a row; raises for one that names no class."""
+    """The labels, flat; raises for one out of range."""
     flat = labels.reshape(-1).astype(np.int64, copy=False)
     if flat.size and (flat.min() < 0 or flat.max() >= classes):
         wrong = int(flat[(flat < 0) | (flat >= classes)][0])

@@ -1,10 +1,9 @@
 """Recycled memory for large results.
 
-The first touch of a fresh page costs more than the arithmetic that is done on it, and a large array that the C library
-maps anew for each operation is all fresh pages. So results of :data:`THRESHOLD` bytes and more stand on blocks that are
-kept: an array made by :func:`empty` refers to its block, as do all views of it, and when the last of them dies the
-bytes of the block go back to the pool. There is no counting of references, and nothing is ever shared or changed in
-place.
+The first touch of a page costs more than the arithmetic done on it, and a large array that the C library maps for each
+operation consists of fresh pages only. So results of :data:`THRESHOLD` bytes and more use pooled blocks: an array made
+by :func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to
+the pool. No reference counts of our own are involved, and live arrays never share a block.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-#: Results of fewer bytes come from NumPy's own allocator, whose caches serve them well.
+#: Smaller results come from NumPy's own allocator, whose caches serve them well.
 THRESHOLD = 1 << 18
 
-#: Blocks start at multiples of so many bytes, a cache line: vectors across two lines halve the speed of a sum.
+#: Alignment of blocks in bytes, a cache line: vectors that straddle two lines halve the speed of a sum.
 ALIGNMENT = 64
 
 _free: dict[int, list[_Raw]] = {}
 _held = 0
-#: Bytes of all blocks, in use or held, and the most there have been.
+#: Bytes of all blocks, in use or held, and their peak.
 _total = 0
 _peak = 0
 
@@ -36,21 +35,21 @@ def _default_limit() -> int:
     return int(min(total // 8, 2 << 30))
 
 
-#: Blocks beyond so many bytes are given back to the system instead of being kept.
+#: The pool's limit in bytes: blocks beyond it are returned to the system.
 LIMIT = _default_limit()
 
 
 class _Raw(np.ndarray[Any, np.dtype[np.uint8]]):
-    """The bytes of a block, which go from block to block."""
+    """The bytes of a block, reused from block to block."""
 
     __slots__ = ()
 
 
 class Block(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Bytes that return to the pool when nothing refers to them any more.
+    """Bytes that return to the pool when no longer referenced.
 
-    An array over a block has it as its base, since NumPy does not collapse bases of another type. It does not come
-    back to life itself, since an object that the cyclic collector knows is finalized once only.
+    It is the base of the arrays over it, since NumPy does not collapse bases of another type. Only its bytes are
+    reused, not the object itself, since an object tracked by the cyclic collector is finalized only once.
     """
 
     __slots__ = ()
@@ -66,20 +65,20 @@ class Block(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 def _rounded(size: int) -> int:
-    """``size`` rounded up to an eighth of its power of two, so that near sizes share blocks."""
+    """``size`` rounded up to an eighth of its power of two, so that similar sizes share blocks."""
     step = 1 << max(size.bit_length() - 4, 12)
     return -(-size // step) * step
 
 
 def aligned(size: int) -> Any:
-    """Fresh uninitialised bytes that start at a multiple of :data:`ALIGNMENT`."""
+    """Newly allocated uninitialised bytes, aligned to :data:`ALIGNMENT`."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[start : start + size]
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """An uninitialised C-contiguous array of the shape and dtype, on a recycled block where there is one."""
+    """An uninitialised C-contiguous array of the shape and dtype, in a recycled block if there is one."""
     global _held, _total, _peak
     size = dtype.itemsize
     for n in shape:
@@ -107,15 +106,15 @@ def empty_like(x: Any) -> Any:
 
 
 def stats() -> dict[str, int]:
-    """``used`` by living arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
+    """``used`` by live arrays, ``held`` by all blocks (those included), and ``peak``, the most ever held.
 
-    Arrays below :data:`THRESHOLD`, and arrays that NumPy has made itself, are not counted.
+    Arrays below :data:`THRESHOLD`, and those that NumPy allocates itself, are not counted.
     """
     return {"used": _total - _held, "held": _total, "peak": _peak}
 
 
 def cleanup() -> None:
-    """Give all blocks that are not in use back to the system, and count the peak anew."""
+    """Return all unused blocks to the system, and reset the peak."""
     global _held, _total, _peak
     for blocks in list(_free.values()):
         blocks.clear()

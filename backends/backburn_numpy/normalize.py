@@ -35,7 +35,7 @@ def _softmax_backward(out: Array, grad: Array, y: Array, axis: int) -> None:
 def _log_softmax(out: Array, x: Array, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
     terms = np.exp(out, out=scratch(out))
-    # Across lines NumPy adds one by one: in float32, many small powers after a 1 would count for nothing.
+    # Along other axes NumPy adds one by one: in float32, many small terms after a 1 would be lost.
     total = sums(terms) if axis == -1 else np.add.reduce(terms, axis=axis, dtype=np.float64, keepdims=True)
     np.subtract(out, np.log(total, out=total).astype(out.dtype, copy=False), out=out)
 
@@ -62,7 +62,7 @@ def log_softmax_backward(grad: Array, y: Array, /, axis: int) -> Array:
     return along(_log_softmax_backward, axis, grad, y)
 
 
-# ---- layer norm and its kin ----
+# ---- layer norm and RMS norm ----
 
 
 def layer_norm(
@@ -124,7 +124,7 @@ def _standardize_backward(
 
 
 def _of_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Array:
-    """The gradient of the scale, of the sums over the planes that it scales."""
+    """The gradient of the scale, from the sums over the planes that it scales."""
     scales, step, by_plane = (int(n) for n in planes.numbers[-3:])
     if not by_plane:
         sums = np.add.reduce(sums, axis=1, keepdims=True)
@@ -134,7 +134,7 @@ def _of_scale(sums: Array, scale: tuple[int, ...], planes: Planes) -> Array:
 
 
 def _general_backward(out: Array, grad: Array, x: Array, scale: Array, axis: Axes, eps: float, centred: bool) -> Array:
-    """Fill ``out`` with the gradient for ``x``; return that for ``scale``, not yet summed."""
+    """Fill ``out`` with the gradient for ``x``; return that for ``scale``, before summation."""
     normal, inverse = _normal(x, axis, eps, centred)
     rest = grad * scale
     of_scale = grad * normal
@@ -158,7 +158,7 @@ def _normal(x: Array, axis: Axes, eps: float, centred: bool) -> tuple[Array, Arr
 def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] | None:
     """``x`` as a matrix whose rows are its elements over ``axis``, and each of ``parameters`` as one row.
 
-    None where that takes more than a reshape.
+    None if that takes more than a reshape.
     """
     first = x.ndim - len(axis)
     if axis != tuple(range(first, x.ndim)):
@@ -173,7 +173,7 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
 
 
 def _difference(x: Array, y: Array) -> Array:
-    """``x - y`` in the shape of ``x``, to be changed further."""
+    """``x - y`` in the shape of ``x``, writable."""
     return np.subtract(x, y, out=empty(x.shape, x.dtype))
 
 
@@ -198,7 +198,7 @@ def batch_norm(
 
 
 def _mean(x: Array, axis: Axes) -> Array:
-    """``np.mean`` with ``axis`` kept, which does not warn of NaN where there is nothing."""
+    """``np.mean`` with ``keepdims``, without its warning for an empty mean."""
     return np.divide(np.add.reduce(x, axis=axis, keepdims=True), math.prod(x.shape[i] for i in axis), out=...)
 
 

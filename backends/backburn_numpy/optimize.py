@@ -1,8 +1,8 @@
-"""NumPy: steps of optimizers, block by block.
+"""NumPy: optimizer steps, in cache blocks.
 
-A step is a dozen passes over four arrays. Done over whole arrays, each pass reads and writes memory; done over blocks,
-all passes but the first find their operands in the processor's cache. 16-bit floats are computed in float32. New
-parameters stand on recycled memory: those of the step before last are usually free.
+A step is a dozen passes over four arrays. Over whole arrays, each pass reads and writes memory; over blocks, all passes
+but the first find their operands in the processor's cache. 16-bit floats are computed in float32. New parameters use
+recycled memory: those of the step before last are usually free.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from backburn_numpy.threads import for_parts
 
 Array = Any
 
-# Elements of a block. Five arrays of them fit into the second-level cache, and one is long enough to hide the cost of
-# the calls.
+# Elements per block. Five such arrays fit in the L2 cache, and one is long enough to hide the overhead of the calls.
 BLOCK = 1 << 15
 
-# Elements of a block of the plain step, whose few passes are so short that threads would wait for one another between
-# those of smaller blocks.
+# Elements per block of the plain step, whose few passes are so short that on smaller blocks threads would wait for the
+# GIL.
 PLAIN_BLOCK = 1 << 17
 
 
@@ -145,10 +144,10 @@ def _check_alike(param: Array, *others: Array) -> None:
 
 
 def _flat(a: Array) -> Array:
-    """``a`` in one dimension; a view wherever rows lie one after the other."""
+    """``a`` flattened; a view if contiguous."""
     return a.reshape(-1)
 
 
 def _writable(a: Array | None) -> bool:
-    """Whether results may be written into ``a``: its own memory in the order of its elements."""
+    """Whether results may be written into ``a``: C-contiguous and writable."""
     return a is not None and a.flags.c_contiguous and a.flags.writeable

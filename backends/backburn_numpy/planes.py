@@ -1,4 +1,4 @@
-"""NumPy: batch and group normalization by compiled kernels, which see an array as planes that lie together."""
+"""NumPy: batch and group normalization by compiled kernels, which see an array as contiguous planes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = Any
 Axes = tuple[int, ...]
 Shape = tuple[int, ...]
 
-#: Shorter planes are left to NumPy: a vector is this long.
+#: Planes shorter than a SIMD vector are left to NumPy.
 SHORT = 8
 
 
 class Planes:
-    """How the elements that share statistics, and those that share a scale, lie in an array.
+    """The layout of the elements that share statistics, and of those that share a scale.
 
-    Statistics are numbered; those with number ``q`` are of ``planes`` planes of ``length`` elements each.
+    Each of the ``statistics`` sets has ``planes`` planes of ``length`` elements.
     """
 
     def __init__(self, statistics: int, numbers: tuple[int, ...]) -> None:
@@ -32,12 +32,12 @@ class Planes:
         self.numbers = np.array(numbers, np.int64)
 
     def over(self, work: Callable[[int, int], None]) -> None:
-        """Call ``work`` for all statistics, in several threads if it pays."""
+        """Call ``work`` for all sets, in several threads if it pays."""
         for_parts(work, self.statistics, max(1, WORTH // (self.planes * self.length)))
 
 
 def planes_of(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
-    """The planes of ``x``, standardized over ``axis``, with a scale of that shape; None where kernels do not serve."""
+    """The planes of ``x``, standardized over ``axis``, with a scale of that shape; None if no kernel applies."""
     if x.ndim < 3 or compiled.serving("normalize_planes", x) is None:
         return None
     shape, rank = x.shape, x.ndim
@@ -66,7 +66,7 @@ def planes_of(x: Array, axis: Axes, scale: Shape | None) -> Planes | None:
 def normalized(
     x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool, planes: Planes, keep: bool = False
 ) -> tuple[Array, Array | None, Array | None]:
-    """The standard planes, times ``scale``, plus ``bias``; and with ``keep`` the means and variances."""
+    """The standardized planes, times ``scale``, plus ``bias``; with ``keep`` also the means and variances."""
     out, kernel = empty(x.shape, x.dtype), compiled.kernel("normalize_planes")
     assert kernel is not None
     mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))

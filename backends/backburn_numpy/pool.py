@@ -1,4 +1,4 @@
-"""NumPy: pooling, one element of all windows at a time."""
+"""NumPy: pooling, one window element at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def max_pool(
         keys = [(slice(None), *places_of(o, counts, stride, dilation)) for o in offsets(size)]
         at = [_flat([s + o * d for s, o, d in zip(starts, offset, dilation, strict=True)], places)
               for offset in offsets(size)]  # fmt: skip
-        # The first element that is not a padding stays chosen where all are -inf.
+        # If all are -inf, the first element outside the padding is chosen.
         first = _flat([np.where(s < 0, s % d, s) for s, d in zip(starts, dilation, strict=True)], places)
         rows = max(1, BLOCK // math.prod(images.shape[1:]))
 
@@ -59,11 +59,11 @@ def max_pool(
 def _by_kernel(
     x: Array, size: Shape, stride: Shape, dilation: Shape, counts: Shape, widths: Pairs
 ) -> tuple[Array, Array] | None:
-    """The results by the compiled kernel, over one or two axes; None where there is none."""
+    """The results of the compiled kernel, over one or two axes; None if there is none."""
     kernel = compiled.serving("max_pool", x) if len(size) < 3 and 0 not in counts else None
     if kernel is None:
         return None
-    lead = (1,) * (2 - len(size))  # a sequence is an image of one row
+    lead = (1,) * (2 - len(size))  # a sequence is a one-row image
     before = (*(0,) * len(lead), *(first for first, _ in widths))
     pairs = (x.shape[2:], counts, size, stride)
     numbers = [n for pair in pairs for n in (*lead, *pair)] + [*before, *lead, *dilation]
@@ -77,7 +77,7 @@ def _by_kernel(
 
 
 def _choose(images: Array, keys: list[Any], at: list[Array], first: Array, best: Array, index: Array) -> None:
-    """Fill ``best`` with the largest elements of the windows and ``index`` with where they are."""
+    """Fill ``best`` with the windows' largest elements and ``index`` with their indices."""
     best.fill(-np.inf)
     index[...] = first
     has_nan = np.isnan(images.max() if images.dtype.kind == "f" else images.astype(np.float32).max())
@@ -91,7 +91,7 @@ def _choose(images: Array, keys: list[Any], at: list[Array], first: Array, best:
 
 
 def _flat(by_axis: list[Array], places: Shape) -> Array:
-    """The index of a place from those along each axis."""
+    """The flat index of a position, from its indices along each axis."""
     total = by_axis[0]
     for index, n in zip(by_axis[1:], places[1:], strict=True):
         total = total * n + index
@@ -99,7 +99,7 @@ def _flat(by_axis: list[Array], places: Shape) -> Array:
 
 
 def _padded(images: Array, widths: Pairs, value: float) -> Array:
-    """Images with ``value`` around their places."""
+    """Images padded with ``value``."""
     if not any(map(any, widths)):
         return images
     lengths = (n + before + after for n, (before, after) in zip(images.shape[1:], widths, strict=True))
@@ -157,7 +157,7 @@ def avg_pool_backward(
 def _divisor(
     places: Shape, counts: Shape, size: Shape, stride: Shape, padding: Pairs, include_pad: bool, dtype: Any
 ) -> Array:
-    """How many elements each window averages."""
+    """The number of elements that each window averages."""
     total = np.ones((1,) * len(places), dtype)
     for axis, n in enumerate(places):
         numbers = reached(n, counts[axis], size[axis], stride[axis], padding[axis], include_pad)

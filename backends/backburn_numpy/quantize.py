@@ -1,4 +1,4 @@
-"""NumPy: the quantized kind."""
+"""NumPy: quantized arrays."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ Shape = tuple[int, ...]
 
 
 class QuantizedArray(Quantized[NDArray[Any]]):
-    """Integers, their steps and zero points, as arrays."""
+    """Arrays of integers, their scales and zero points."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of values, steps and zero points together."""
+        """The bytes of values, scales and zero points together."""
         return self.values.nbytes + self.scale.nbytes + (0 if self.zero is None else self.zero.nbytes)
 
 
 def plain() -> Any:
-    """The backend, for what is written over its operations."""
+    """The backend, for code generic over backends."""
     from backburn_numpy.backend import NumpyBackend
 
     return NumpyBackend()
 
 
-#: Elements that are rounded at a time, in float64, so that no temporary is as large as the tensor.
+#: Elements rounded at a time, in float64, so that no temporary is as large as the tensor.
 BLOCK = 1 << 14
 
 
@@ -58,42 +58,42 @@ def quantize_between(x: Array, low: Array, high: Array, /, dtype: QuantizedDType
     least = np.minimum(np.asarray(low, np.float64), 0.0, out=...)
     most = np.maximum(np.asarray(high, np.float64), 0.0, out=...)
     reaches = (least < 0) | (most > 0)
-    if not np.all(reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
+    if not np.all(reaches):  # a range of only 0 also has a scale, but holds only 0
         x = np.where(spread(np.asarray(reaches), x.shape, dtype), x, x.dtype.type(0))
     return _quantized(x, least, most, dtype)
 
 
 def _quantized(x: Array, low: Array, high: Array, dtype: QuantizedDType) -> QuantizedArray:
-    """``x`` with steps for a float64 range around 0."""
+    """``x`` quantized over a float64 range that includes 0."""
     scale, zero = steps_for(plain(), low, high, dtype)
     if not np.isfinite(scale).all():
         raise refuse(float(np.maximum(-low, high).max()), x.shape, dtype)
-    # Rows of values of one channel, or rows of blocks; with one step for all it does not matter where a row ends.
-    turned = x if dtype.axis is None else np.moveaxis(x, dtype.axis, 0)
+    # Rows of one channel, or rows of blocks; with a single scale, rows may end anywhere.
+    moved = x if dtype.axis is None else np.moveaxis(x, dtype.axis, 0)
     if not x.size:
         parts = []
     elif dtype.granularity == "tensor":
-        rows = turned.reshape(1, -1)
+        rows = moved.reshape(1, -1)
         if rows.size > BLOCK:
             whole = rows.size // BLOCK * BLOCK
             parts = [rows[:, :whole].reshape(-1, BLOCK), rows[:, whole:]]
         else:
             parts = [rows]
     else:
-        parts = [turned.reshape(scale.shape[0], -1) if dtype.axis is not None else turned.reshape(-1, x.shape[-1])]
+        parts = [moved.reshape(scale.shape[0], -1) if dtype.axis is not None else moved.reshape(-1, x.shape[-1])]
     stored = np.empty(x.size, np.uint8 if dtype.is_float or dtype.storage.name == "uint8" else np.int8)
     start = 0
     for part in parts:
         _round(part, scale, zero, dtype, x.shape, stored[start : start + part.size].reshape(part.shape))
         start += part.size
-    values = stored.reshape(turned.shape)
+    values = stored.reshape(moved.shape)
     if dtype.axis is not None:
         values = np.ascontiguousarray(np.moveaxis(values, 0, dtype.axis))
     return QuantizedArray(pack(values) if dtype.is_packed else values, scale, dtype, zero, x.shape)
 
 
 def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Array]:
-    """The least and largest value that share each step, and 0, in float64."""
+    """The smallest and largest value of each scale, at most and at least 0, in float64."""
     found = []
     for ufunc in (np.minimum, np.maximum):
         if not x.size:
@@ -109,7 +109,7 @@ def _extremes(x: Array, dtype: QuantizedDType, steps: Shape) -> tuple[Array, Arr
 
 
 def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, shape: Shape, out: Array) -> None:
-    """The stored values of a matrix whose rows have one step each, or are those of a tensor of ``shape`` in blocks."""
+    """The stored values of a matrix with one scale per row, or of the rows of a block-quantized tensor of ``shape``."""
     least, most = dtype.limits
     height = max(1, BLOCK // max(1, x.shape[1]))
     for start in range(0, x.shape[0], height):
@@ -126,7 +126,7 @@ def _round(x: Array, scale: Array, zero: Array | None, dtype: QuantizedDType, sh
 
 
 def _steps(steps: Array, dtype: QuantizedDType, shape: Shape, start: int, part: Array) -> Array:
-    """The steps of the rows of ``part``, from row ``start`` on."""
+    """The scales of the rows of ``part``, which starts at row ``start``."""
     if dtype.granularity == "tensor":
         return steps
     if dtype.axis is not None:
@@ -136,7 +136,7 @@ def _steps(steps: Array, dtype: QuantizedDType, shape: Shape, start: int, part: 
 
 
 def row_steps(steps: Array, dtype: QuantizedDType, shape: Shape, rows: slice) -> Array:
-    """The steps of the blocks in some rows of a tensor, which are its lines along the last axis."""
+    """The scales of the blocks in some rows of a tensor, its lines along the last axis."""
     sizes = block_lengths(dtype, shape)[:-1]
     if not sizes:
         return steps.reshape(-1, steps.shape[-1])[rows]
@@ -159,14 +159,14 @@ def dequantize(x: Quantized[Any], /, dtype: DType = float32) -> Array:
 
 
 def _may_exceed(x: Quantized[Any], largest: float) -> bool:
-    """Whether a multiple of a step may be larger than this."""
+    """Whether a dequantized value may exceed ``largest``."""
     least, most = x.dtype.limits
     return float(np.max(x.scale)) * (most - least) > largest
 
 
 @cache
 def _tables(name: str) -> tuple[Array, Array]:
-    """The thresholds between 8-bit floats, and the number of each byte."""
+    """The rounding thresholds of 8-bit floats, and the value of each byte."""
     numbers = np.zeros(128, np.float32)
     known = float8.magnitudes(name)
     numbers[: len(known)] = known
@@ -174,14 +174,14 @@ def _tables(name: str) -> tuple[Array, Array]:
 
 
 def stored(values: Array, shape: Shape, dtype: QuantizedDType) -> Array:
-    """What is stored, as numbers: unpacked, and of 8-bit floats the numbers of their bytes."""
+    """The stored numbers: unpacked, and 8-bit floats decoded."""
     if dtype.is_float:
         return _tables(dtype.storage.name)[1][values]
     return unpack(values, shape) if dtype.is_packed else values
 
 
 def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
-    """Steps or zero points such that they broadcast to ``shape``."""
+    """Scales or zero points, to broadcast to ``shape``."""
     if dtype.axis is not None:
         return steps.reshape([n if a == dtype.axis else 1 for a, n in enumerate(shape)])
     if not dtype.block_shape:
@@ -192,7 +192,7 @@ def spread(steps: Array, shape: Shape, dtype: QuantizedDType) -> Array:
 
 
 def pack(values: Array) -> Array:
-    """Integers from -8 to 7 as bytes that hold two neighbours along the last axis."""
+    """Integers from -8 to 7, two neighbours along the last axis per byte."""
     values = np.atleast_1d(values)
     packed = values[..., ::2].view(np.uint8) & 15
     packed[..., : values.shape[-1] // 2] |= values[..., 1::2].view(np.uint8) << 4

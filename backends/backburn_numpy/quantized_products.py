@@ -1,4 +1,4 @@
-"""NumPy: products with quantized operands. Weights are expanded into one small buffer, some rows after others."""
+"""NumPy: products with quantized operands. Weights are dequantized a few rows at a time, into one small buffer."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from backburn_numpy.threads import available, for_parts
 
 Array = Any
 
-#: The numbers by which the compiled kernel knows how values, steps and zero points are stored.
+#: The compiled kernel's codes for the dtypes of values, scales and zero points.
 _KINDS = {"int8": 0, "uint8": 1, "float32": 3, "float16": 4, "bfloat16": 5}
 PACKED = 2
 
-#: Floats of a weight that are expanded at a time in each thread, which fit into the second-level cache,
+#: Elements of a weight dequantized at a time by each thread, which fit in the L2 cache,
 EXPANDED = 1 << 17
-#: and up to how many rows of ``x`` the kernel multiplies values as it meets them, and expands no row.
+#: and the most rows of ``x`` for which the kernel dequantizes on the fly instead.
 FEW_ROWS = 16
 
-#: So many products of one row of ``x`` are handed to a thread at a time.
+#: Multiplications per row of ``x`` that a thread takes at a time.
 SHARE = 1 << 18
 
-#: Up to so many rows of ``x``, sums over the blocks of a weight are multiplied by its steps, not its values.
+#: Up to so many rows of ``x``, scales multiply the sums over a weight's blocks, not its values.
 FEW = 8
 
 
 @lru_cache(16)
 def _kind(dtype: np.dtype[Any]) -> int | None:
-    """The number of a dtype; its name alone takes NumPy as long as a product of some thousand values."""
+    """The code of a dtype; NumPy takes as long for its name as for a product of some thousand values."""
     return _KINDS.get(dtype.name)
 
 
@@ -59,16 +59,16 @@ def q_linear(x: Array, weight: QuantizedArray, bias: Array | None = None, /, tra
 
 
 def _as_it_lies(weight: QuantizedArray, transposed: bool) -> tuple[QuantizedArray, bool]:
-    """A transposed view as the weight whose transpose it is, the rows of which lie together; else what is given."""
+    """A transposed view as the C-contiguous weight underneath; otherwise, the arguments."""
     values: Array = weight.values
     if weight.dtype.is_packed or values.flags.c_contiguous or not values.T.flags.c_contiguous:
         return weight, transposed
-    turned: Any = permute_dims(plain(), weight, (1, 0))
-    return turned, not transposed
+    contiguous: Any = permute_dims(plain(), weight, (1, 0))
+    return contiguous, not transposed
 
 
 def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool) -> None:
-    """Fill ``out`` with the product, some rows of the weight after others."""
+    """Fill ``out`` with the product, a few rows of the weight at a time."""
     if not transposed:
         out.fill(0)
     has_steps = not (weight.dtype.granularity == "tensor" or weight.dtype.axis == (0 if transposed else 1))
@@ -91,7 +91,7 @@ def _by_blocks(out: Array, rows: Array, weight: QuantizedArray, transposed: bool
 
 
 def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
-    """Fill ``out`` with ``x @ weight.T`` by the compiled kernel. Says no where there is none for such operands."""
+    """Fill ``out`` with ``x @ weight.T`` by the compiled kernel; False if it does not take these operands."""
     scheme, (outputs, inputs) = weight.dtype, weight.shape
     kernel, product = compiled.kernel("q_linear"), blas.product()
     parts = weight.values, weight.scale, weight.scale if weight.zero is None else weight.zero
@@ -105,7 +105,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
         return False
     if not out.size or inputs * outputs < compiled.SMALL:
         return False
-    if scheme.is_packed:  # the kernel takes the values from the low halves of a row's bytes first
+    if scheme.is_packed:  # the kernel takes the low halves of a row's bytes first
         x = np.concatenate([x[:, ::2], x[:, 1::2], np.zeros((len(x), inputs % 2), x.dtype)], 1)
     operands = x, weight.values, weight.scale, weight.zero
     whole = [out, *(None if p is None else np.ascontiguousarray(p) for p in operands)]
@@ -155,14 +155,14 @@ def q_matmul(x: QuantizedArray, y: QuantizedArray, /, dtype: DType = float32, tr
 
 
 def _of_floats(x: Array, weight: QuantizedArray, transposed: bool) -> Array:
-    """The product with what the weight stands for, where sums of multiples of its steps are too large for floats."""
+    """The product with the dequantized weight, for sums of stored values that overflow before scaling."""
     return OPERATIONS["q_linear"].body(plain(), x, weight, None, transposed)
 
 
 class _Expanded:
-    """Rows of a matrix as floats: the multiples of their steps, or with ``has_steps`` what they stand for.
+    """Rows of a matrix as floats: as stored, or with ``has_steps`` multiplied by their scales.
 
-    Without ``has_zeros`` the zero points are left out. All rows are expanded into one buffer.
+    Zero points are subtracted unless ``has_zeros`` is false. All rows share one buffer.
     """
 
     def __init__(self, q: QuantizedArray, dtype: Any, has_steps: bool, has_zeros: bool = True) -> None:
@@ -170,7 +170,7 @@ class _Expanded:
         self.buffer: Array = None
 
     def rows(self, rows: slice) -> Array:
-        """Those rows, in the buffer until the next call."""
+        """The rows, in the buffer, valid until the next call."""
         q, values = self.q, self.q.values[rows]
         width = 2 * values.shape[1] if q.dtype.is_packed else q.shape[1]
         if self.buffer is None:
@@ -189,7 +189,7 @@ class _Expanded:
         return part
 
     def steps(self, steps: Array, rows: slice) -> Array:
-        """The steps or zero points of some rows, with two axes unless they are one."""
+        """The scales or zero points of some rows, with two axes unless there is just one."""
         if self.q.dtype.axis == 1 or self.q.dtype.granularity == "tensor":
             return steps.astype(self.dtype)
         if self.q.dtype.block_shape:
@@ -198,7 +198,7 @@ class _Expanded:
 
 
 def _apply(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None:
-    """Change ``part`` by the steps of its elements; blocks one after another in place where they are whole."""
+    """Apply the scales of its elements to ``part`` in place, by a broadcast over blocks if these are whole."""
     if not dtype.block_shape:
         ufunc(part, steps, out=part)
         return
@@ -212,7 +212,7 @@ def _apply(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None
 
 @cache
 def _pairs(two: bool) -> Array:
-    """For each byte, or two, the float32 numbers of the 4-bit values in it, as one complex number that holds them."""
+    """The 4-bit values in each byte, or each two, as float32 numbers viewed as one complex number."""
     codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8) if two else np.arange(256, dtype=np.uint8)
     halves = np.stack([codes & 15, codes >> 4], -1).astype(np.int8)
     numbers = ((halves ^ 8) - 8).astype(np.float32)
@@ -220,7 +220,7 @@ def _pairs(two: bool) -> Array:
 
 
 def _block_sums(x: Array, weight: QuantizedArray) -> Array | None:
-    """The sums of ``x`` over each block of a weight with zero points, for which these are taken out of the product."""
+    """The sums of ``x`` over each block of a weight with zero points, to factor these out of the product."""
     if weight.zero is None or not weight.dtype.block_shape or not x.size:
         return None
     return np.add.reduceat(x, np.arange(0, x.shape[1], block_lengths(weight.dtype, weight.shape)[-1]), -1)
@@ -232,7 +232,7 @@ def _has_whole_blocks(weight: QuantizedArray) -> bool:
 
 
 def _sums_times_steps(x: Array, part: Array, steps: Array) -> Array:
-    """``x @ (part * steps).T`` for steps of whole blocks, which multiply the sums over their blocks."""
+    """``x @ (part * steps).T`` for whole blocks, where the scales multiply the sums over blocks."""
     outputs, blocks = steps.shape
     size = x.shape[1] // blocks
     values, operands = part.reshape(outputs, blocks, size), x.reshape(len(x), blocks, size)

@@ -18,16 +18,16 @@ from backburn_numpy.threads import for_parts
 Array = Any
 Shape = tuple[int, ...]
 
-#: Elements that are made at a time: they and their temporaries stay in the processor's cache.
+#: Elements per block: they and their temporaries stay in the processor's cache.
 BLOCK = 1 << 14
-#: So many blocks of elements are worth a second thread.
+#: The fewest blocks that make a second thread pay.
 WORTH_A_THREAD = 8
 WORD = np.dtype("<u4")
 PAIR = np.dtype("<u8")
 
 
 class _Stream(threading.local):
-    """A generator for each thread, put where its numbers are wanted: making one takes five times as long."""
+    """A generator per thread, repositioned for each call: constructing one takes five times as long."""
 
     def __init__(self) -> None:
         self.bits = np.random.Philox(key=0)
@@ -57,7 +57,7 @@ def words(key: int, offset: int, count: int) -> Array:
 def compiled_draw(
     name: str, shape: Shape, dtype: Any, key: int, offset: int, option: int = 0
 ) -> Array | None:  # fmt: skip
-    """An array filled by a compiled kernel, one word for each element; None if there is no such kernel."""
+    """An array filled by a compiled kernel, one word per element; None if there is no such kernel."""
     check_stream(key, offset)
     draw, size = compiled.kernel(name), math.prod(shape)
     if draw is None or offset + size >= WORDS:
@@ -77,13 +77,13 @@ def compiled_draw(
 
 
 def filled(shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]) -> Array:
-    """An array whose elements ``make(words, out)`` writes block by block, ``each`` words for one element."""
+    """An array whose blocks are filled by ``make(words, out)``, with ``each`` words per element."""
     result = empty((math.prod(shape),), np.dtype(dtype))
 
     def work(first: int, last: int) -> None:
         for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
             out = result[start : start + BLOCK]
-            # The number of words of a block is even, so that a pair of elements finds its words at the end as well.
+            # An even number of elements' words, so that the last one still has a pair.
             make(words(key, offset + start * each, (out.size + out.size % 2) * each), out)
 
     for_parts(work, -(-result.size // BLOCK), WORTH_A_THREAD)
@@ -177,6 +177,6 @@ def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
 
 def permutation(key: int, offset: int, n: int) -> Array:
     keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)
-    order = np.argsort(keys)  # not stable, and several times as fast: equal keys hardly ever occur
+    order = np.argsort(keys)  # several times faster than stable; equal keys hardly ever occur
     ranked = keys[order]
     return np.argsort(keys, kind="stable") if np.any(ranked[1:] == ranked[:-1]) else order

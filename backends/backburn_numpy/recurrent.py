@@ -1,4 +1,4 @@
-"""NumPy: long short-term memories. Where kernels are there, all of a step besides its product is one pass."""
+"""NumPy: LSTMs. With compiled kernels, everything in a step except its product is one pass."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def lstm_cell(
 
 
 def _step_of(name: str, plain: Callable[..., None], gates: Array) -> Callable[..., None]:
-    """What computes a step: the kernel of that name where it serves, else ``plain``, with the same arrays."""
+    """The kernel of that name if it applies, else ``plain``; both take the same arrays."""
     fast = compiled.serving(name, gates)
     if fast is None:
         return plain
@@ -89,7 +89,7 @@ def _step_backward(
     of_sums: Array, of_cell: Array, of_hidden: Array, g_hidden: Array | None, g_cell: Array | None,
     g_gates: Array | None, cell: Array, new_cell: Array, gates: Array,
 ) -> None:  # fmt: skip
-    """The gradients of the sums of one step, and in ``of_cell`` that of the cell state before it."""
+    """The gradients of the pre-activations of a step, and in ``of_cell`` that of the previous cell state."""
     i, f, g, o = np.split(gates, 4, axis=1)
     new = np.tanh(new_cell)
     if g_hidden is not None:

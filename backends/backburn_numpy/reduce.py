@@ -1,6 +1,6 @@
 """NumPy: reductions.
 
-``out=...`` (the Ellipsis) makes a reduction return an array where it would return a scalar: 0-d results stay arrays.
+``out=...`` (the Ellipsis) makes a reduction return 0-d results as arrays instead of scalars.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bo
     length = line.shape[-1]
     positions = quantile_positions(q, length)
     above = [below + 1 for below, part in positions if part]
-    # NaN comes last in order, so that the last element tells whether there is one.
+    # NaN sorts last, so the last element is NaN if any is.
     line = np.partition(line, sorted({length - 1, *above, *(below for below, _ in positions)}), axis=-1)
     result = np.empty((len(positions), *line.shape[:-1]), line.dtype)
     for i, (below, part) in enumerate(positions):
@@ -120,7 +120,7 @@ def _between(below: Array, above: Array, part: float) -> Array:
 
 
 class _Moves:
-    """What :func:`one_axis` asks of a backend."""
+    """The operations that :func:`one_axis` needs."""
 
     permute_dims = staticmethod(np.transpose)
     reshape = staticmethod(np.reshape)
@@ -137,7 +137,7 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
             return found.reshape(result_shape(x, axis, keepdims))
         wide = widened(x)
         total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
-        # Squares that have neither overflowed nor lost digits need no scaling.
+        # Without overflow or underflow of the squares, no scaling is needed.
         limits = np.finfo(wide.dtype)
         if total.size and total.min() > limits.tiny / limits.eps and total.max() < math.inf:
             return narrowed(np.sqrt(total, out=total), x)

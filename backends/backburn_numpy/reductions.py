@@ -1,7 +1,7 @@
-"""NumPy: reductions of large float arrays, in blocks that stay in the cache and in several threads.
+"""NumPy: reductions of large float arrays, in cache blocks and several threads.
 
-Axes that are all in front or all behind make a matrix whose rows, or columns, are combined. Everything else returns
-None, and is left to NumPy.
+If the axes are the leading or the trailing ones, the array is a matrix whose columns or rows are reduced. In all other
+cases the functions return None, and NumPy does the work.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Axes = tuple[int, ...]
 #: Smaller arrays are left to NumPy.
 LARGE = 1 << 16
 
-#: Sums are so fast that a second thread pays from so many elements on.
+#: From so many elements on, a second thread pays for sums, which are fast.
 WORTH_OF_SUMS = 3 << 20
 
-#: The length of the rows into which a sum of everything is cut.
+#: The length of the rows into which a full sum is split.
 ROW = 1 << 12
 
 
 def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
-    """``x`` as a matrix, and its axis to be reduced: 1 where whole rows are, 0 where columns are."""
+    """``x`` as a matrix, and the axis to reduce: 1 for rows, 0 for columns."""
     if x.size < LARGE or x.dtype.kind != "f" or x.itemsize < 4 or not x.flags.c_contiguous or not axis:
         return None
     if axis == tuple(range(x.ndim - len(axis), x.ndim)):
@@ -41,19 +41,19 @@ def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
 
 
 def total(x: Array, axis: Axes) -> Array | None:
-    """The sums of ``x`` over ``axis``, in a row."""
+    """The sums of ``x`` over ``axis``, flat."""
     matrix = _matrix(x, axis)
     return None if matrix is None else _total(*matrix)
 
 
 def by_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
-    """What a kernel makes of the elements over ``axis``, in a row, where there is one; ``join`` makes it of parts."""
+    """``x`` reduced over ``axis`` by a kernel, flat, or None; ``join`` combines partial results."""
     matrix = _matrix(x, axis)
     return None if matrix is None or not matrix[1] else _by_rows(kernel, join, matrix[0])
 
 
 def _by_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Array | None:
-    """What a kernel makes of each row, of which a long one alone is cut."""
+    """Each row reduced by a kernel; a single long row is split."""
     if len(lines) == 1 and lines.size > 2 * ROW:
         cut = lines.size // ROW * ROW
         found = _by_rows(kernel, join, lines[:, :cut].reshape(-1, ROW))
@@ -84,7 +84,7 @@ def _total(lines: Array, along: int) -> Array:
 
 
 def _over_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORTH) -> Array:
-    """The sum of what ``work`` makes of blocks of rows, taken in the order of the rows, so that equal calls agree."""
+    """The sum of ``work`` over blocks of rows, in row order, so that results are reproducible."""
     found: dict[int, Array] = {}
 
     def begin(part: slice) -> Callable[[slice], None]:
@@ -101,7 +101,7 @@ def _over_blocks(lines: Array, work: Callable[[Array], Array], worth: int = WORT
 
 
 def squared_deviations(x: Array, axis: Axes) -> Array | None:
-    """The sums of the squared distances from the mean of ``x`` over ``axis``, in a row."""
+    """The sums of the squared deviations from the mean of ``x`` over ``axis``, flat."""
     matrix = _matrix(x, axis)
     if matrix is None:
         return None
@@ -149,7 +149,7 @@ def _squares_of_all(x: Array, mean: Array) -> Array:
 
 
 def logsumexp(x: Array, axis: Axes) -> Array | None:
-    """The logarithms of the sums of the exponentials of ``x`` over ``axis``, in a row."""
+    """The logarithms of the sums of exponentials of ``x`` over ``axis``, flat."""
     matrix = _matrix(x, axis)
     if matrix is None:
         return None

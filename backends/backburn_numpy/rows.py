@@ -1,4 +1,4 @@
-"""NumPy: what softmax, normalizations and losses compute over the rows of a block."""
+"""NumPy: row operations shared by softmax, normalizations and losses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from backburn_numpy.threads import for_parts
 
 Array = Any
 
-#: Sums of exponentials between these are exact enough as they are: neither they nor the largest terms come near an end
-#: of the range of float32, and what is lost is smaller than the largest term by 27 orders of magnitude.
+#: Sums of exponentials between these need no shift: neither they nor their largest terms come near the limits of
+#: float32, and underflowed terms are smaller than the largest by 27 orders of magnitude.
 SMALL, LARGE = 1e-10, 1e10
 
-#: From longer rows, and larger matrices, the products' own threads begin to work, and would get in the way of ours.
+#: For longer rows and larger matrices, BLAS starts its own threads, which would compete with ours.
 LONG, MANY = 10_000, 3 << 16
 
 
 def for_blocks(begin: Callable[[slice], Callable[[slice], None]], lines: Array, worth: int = WORTH) -> None:
-    """Cover the rows of ``lines``, in several threads from ``worth`` elements on.
+    """Process the rows of ``lines``, in several threads from ``worth`` elements on.
 
-    ``begin(part)`` is called for the part of each thread, what it returns for the blocks of the part, counted from its
-    start. A thread that makes few and long calls of NumPy waits for the others' Python least.
+    ``begin(part)`` is called for each thread's part, and the function it returns for each block, relative to the part.
+    Work done on a whole part takes few, long NumPy calls, and so waits least for the GIL.
     """
     count, width = lines.shape
     step = block_rows(count, width)
@@ -48,9 +48,9 @@ def _ones(length: int, dtype: np.dtype[Any]) -> Array:
 
 
 def sums(x: Array, axis: int = -1) -> Array:
-    """The sums over an axis, which is kept; over the last as products with ones, at which the processor is faster.
+    """The sums over an axis, with ``keepdims``; over the last axis as products with ones, which are faster.
 
-    Where the stride is 0, NumPy would add up one term after the other, and rounding with them.
+    With a stride of 0 NumPy's product would add term by term, accumulating rounding errors.
     """
     if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(x, axis=axis, keepdims=True)
@@ -58,35 +58,35 @@ def sums(x: Array, axis: int = -1) -> Array:
 
 
 def products(x: Array, y: Array, axis: int = -1) -> Array:
-    """The sums of ``x * y`` over an axis, which is kept."""
+    """The sums of ``x * y`` over an axis, with ``keepdims``."""
     if axis != -1 or x.shape[-1] > LONG or not x.strides[-1]:
         return np.add.reduce(np.multiply(x, y, out=scratch(x, 2)), axis=axis, keepdims=True)
     return np.vecdot(x, y, keepdims=True)  # type: ignore[call-overload]
 
 
 def weighted(weights: Array, x: Array) -> Array:
-    """The sum of the rows of ``x``, each times its one of ``weights``, a column."""
+    """The sum of the rows of ``x``, weighted by the column ``weights``."""
     if x.size > MANY:
         return np.einsum("i,ij->j", weights[:, 0], x)
     return np.vecmat(weights[:, 0], x)
 
 
 def moments(x: Array) -> tuple[Array, Array | None]:
-    """Means and variances of the rows, kept; no variances if one would be lost in a difference of large numbers."""
+    """Means and variances of the rows, as columns; None for the variances if any would suffer from cancellation."""
     variance, mean = products(x, x), sums(x)
     variance /= x.shape[1]
     mean /= x.shape[1]
     square = mean * mean
     variance -= square
-    # NaN and infinity fail the comparison as well.
+    # NaN and infinity fail the comparison, too.
     return mean, variance if (4 * variance >= square).all() else None
 
 
 def powers(x: Array, out: Array, axis: int = -1, finite: bool = False) -> tuple[Array, Array | None]:
-    """Fill ``out`` with the exponentials of the lines of ``x``; their sums, and what was subtracted from the lines.
+    """Fill ``out`` with the exponentials of ``x``; return their sums over ``axis``, and the shifts subtracted before.
 
-    From most lines nothing has to be (then it is None), from others their largest elements, so that no power overflows;
-    0 in place of infinities where it must be ``finite``.
+    Mostly no shift is needed, and it is None; otherwise it is the maximum, so that no exponential overflows, with 0 in
+    place of infinities if it must be ``finite``.
     """
     np.exp(x, out=out)
     total = sums(out, axis)

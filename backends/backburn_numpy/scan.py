@@ -18,7 +18,7 @@ Array = Any
 
 
 def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
-    """``ufunc.accumulate`` in the dtype of ``x``, 16-bit floats by way of float32, from either end."""
+    """``ufunc.accumulate`` in the dtype of ``x`` (16-bit floats via float32), from either end."""
     backwards = (*(slice(None),) * axis, slice(None, None, -1))
     narrow = is_half(x)
     running = ufunc.accumulate(x[backwards] if reverse else x, axis=axis, dtype=np.float32 if narrow else x.dtype)
@@ -101,7 +101,7 @@ def ssm_scan_backward(
 def _by_kernel(
     name: str, arrays: tuple[Array, ...], states: tuple[Array | None, ...], axis: int, reverse: bool
 ) -> bool:
-    """Call the compiled kernel on arrays of the shape of the first, and on single states. Says no if there is none."""
+    """Call the compiled kernel on arrays that broadcast to the first, and on single states; False if there is none."""
     shape = arrays[0].shape
     fast = compiled.serving(name, arrays[0])
     if fast is None:
@@ -127,12 +127,12 @@ def _by_kernel(
 
 
 def _steps(v: Array, shape: tuple[int, ...], axis: int, reverse: bool) -> Array:
-    """A view of ``v`` in the shape of the states, with time as the first axis, in the order of the recurrence."""
+    """``v`` broadcast to the states' shape, as a view with time first, in the order of the recurrence."""
     return np.moveaxis(v if v.shape == shape else np.broadcast_to(v, shape), axis, 0)[:: -1 if reverse else 1]
 
 
 def _side_by_side(work: Callable[[slice], Any], steps: Array) -> None:
-    """``work`` on all steps, which do not depend on each other, block by block in several threads."""
+    """``work`` on all steps, which are independent, in blocks and several threads."""
     if not steps.size:
         return
     size = steps.size // len(steps)
@@ -145,7 +145,7 @@ def _side_by_side(work: Callable[[slice], Any], steps: Array) -> None:
     for_parts(part, len(steps), max(1, WORTH // size))
 
 
-#: From this many steps on, states of fewer than ``NARROW`` elements are scanned in chunks, many at a time.
+#: From this many steps on, states of fewer than ``NARROW`` elements are scanned in chunks, all at once.
 CHUNKED, NARROW = 256, 64
 
 
@@ -154,17 +154,17 @@ def _recur(a: Array, states: Array) -> None:
     if len(states) > CHUNKED and 0 < states[0].size < NARROW and _recur_in_chunks(a, states):
         return
     product = np.empty((*states.shape[1:], 1), states.dtype)
-    # An axis more, lest states be scalars.
+    # The extra axis keeps states arrays, not scalars.
     for factor, before, state in zip(a[..., None], states[:-1, ..., None], states[1:, ..., None], strict=True):
         np.multiply(factor, before, product)
         np.add(state, product, state)
 
 
 def _recur_in_chunks(a: Array, states: Array) -> bool:
-    """The same in about two roots of as many steps: within all chunks at once, then from chunk to chunk.
+    """The same in about ``2 sqrt(n)`` steps: within all chunks at once, then from chunk to chunk.
 
-    What comes into a chunk reaches its steps by products of ``a``. Says no where one is not finite: only step by step
-    it is right then.
+    The state entering a chunk reaches its steps through products of ``a``. False if any product is not finite: only
+    the sequential scan is right then.
     """
     size = math.isqrt(len(states) - 1) + 1
     whole = len(states) // size * size

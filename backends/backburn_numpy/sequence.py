@@ -1,6 +1,6 @@
-"""NumPy: attention, a block of queries at a time, so that the scores of long sequences never exist as a whole.
+"""NumPy: attention in blocks of queries, so that the scores of long sequences never exist as a whole.
 
-Compiled kernels do all of it for float32 and 16-bit floats, threads included, on heads as they lie.
+For float32 and 16-bit floats compiled kernels do all of it, threads included, without copying strided heads.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from backburn_numpy.threads import available, for_parts
 Array = Any
 Block = tuple[slice, slice, slice]
 
-#: Half the least float32 above 0: smaller numbers, and this one, are rounded to 0.
+#: Half the smallest positive float32: numbers up to this round to 0.
 LEAST = 2.0**-150
 
-#: Scores of one block, which stay in the second-level cache.
+#: Scores per block, which fit in the L2 cache.
 SCORES = 1 << 17
 
 
@@ -110,7 +110,7 @@ def _shape(query: Array, key: Array, value: Array, *masks: Array | None) -> tupl
 
 
 class _Call:
-    """A call of a kernel that does attention, or its gradient, over float32 matrices."""
+    """A call of the kernel for attention, or for its gradient, on float32 matrices."""
 
     def __init__(
         self, kernel: Callable[..., None], operands: list[Array], mask: Array | None, keep: Array | None, causal: bool,
@@ -126,20 +126,20 @@ class _Call:
         self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
 
     def attend(self) -> Array:
-        """The result, as matrices along one axis."""
+        """The result, as a stack of matrices."""
         out = empty((self.count, self.queries, self.width), FLOAT32)
         self._call([out], self.count * -(-self.queries // self.part), self.part * self.keys)
         return out
 
     def gradients(self) -> list[Array]:
-        """The gradients for queries, keys and values, each as matrices along one axis."""
+        """The gradients for queries, keys and values, each as a stack of matrices."""
         rows = (self.queries, self.size), (self.keys, self.size), (self.keys, self.width)
         results = [empty((self.count, *shape), FLOAT32) for shape in rows]
         self._call(results, self.count, self.scores)
         return results
 
     def _call(self, results: list[Array], parts: int, scores: int) -> None:
-        """Fill the results, in parts of so many scores."""
+        """Fill the results, in ``parts`` of ``scores`` scores."""
         mask = self.masks[0]
         sizes = [self.inner, self.queries, self.keys, self.size, self.width, int(self.causal), self.part]
         sizes.append(int(mask is not None and mask.dtype == FLOAT32))
@@ -161,12 +161,12 @@ def _by_kernel(
     name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, causal: bool, scale: float,
     dropout: float,
 ) -> _Call | None:  # fmt: skip
-    """A call of the kernel of that name; None where there is none for these."""
+    """A call of the kernel of that name; None if it does not take these."""
     wides = [widened(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, wides[0])
     if kernel is None or blas.product() is None or 0 in (n for t in wides for n in t.shape):
         return None
-    if abs(scale) <= LEAST:  # with the factor 0 BLAS reads no operands, and loses their NaN
+    if abs(scale) <= LEAST:  # with alpha = 0 BLAS ignores the operands, and their NaN
         return None
     if mask is not None and mask.dtype != np.bool_:
         mask = mask.astype(FLOAT32, copy=False)
@@ -179,7 +179,7 @@ def _four(x: Array) -> Array:
 
 
 def _readable(x: Array) -> Array:
-    """``x`` with four axes, as it lies if rows have no gaps in them and do not overlap, else a copy."""
+    """``x`` with four axes, as a view if its rows are contiguous and do not overlap, else a copy."""
     four = _four(x)
     rows, size = four.shape[2:]
     steps = four.strides
@@ -188,7 +188,7 @@ def _readable(x: Array) -> Array:
 
 
 def _steps(x: Array) -> tuple[int, int, int]:
-    """The elements from one matrix to the next, in both axes of them, and from row to row, which a single row lacks."""
+    """The strides in elements of the batch axes and of rows; a single row has no stride of its own."""
     outer, inner, row = (n // 4 for n in x.strides[:3])
     return outer, inner, row if x.shape[2] > 1 else x.shape[3]
 
@@ -197,12 +197,12 @@ def _steps(x: Array) -> tuple[int, int, int]:
 
 
 def _stacked(x: Array) -> Array:
-    """``x`` as matrices along one axis."""
+    """``x`` as a stack of matrices."""
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def _by_batch(x: Array | None, query: Array) -> Array | None:
-    """A mask with one leading axis, of length 1 where it is the same for all."""
+    """A mask with one leading axis, of length 1 if it is the same for all."""
     if x is None:
         return None
     mask: Array = x.reshape((1,) * (query.ndim - x.ndim) + x.shape)
@@ -212,12 +212,12 @@ def _by_batch(x: Array | None, query: Array) -> Array | None:
 
 
 def _worth(q: Array, keys: Array) -> int:
-    """How many matrices are worth a second thread."""
+    """The fewest matrices that make a second thread pay."""
     return int(max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1])))
 
 
 def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:
-    """Matrices, queries, and the keys that these may attend to."""
+    """Slices of matrices, of queries, and of the keys that these may attend to."""
     one = queries * keys
     if one <= SCORES:
         step = max(1, SCORES // max(1, one))
@@ -240,7 +240,7 @@ def _weights(
     q: Array, keys: Array, block: Block, mask: Array | None, keep: Array | None, causal: bool, scale: float,
     dropout: float,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """What each query of a block takes of each value, before and after dropout."""
+    """The attention weights of a block, before and after dropout."""
     b, rows, seen = block
     scores = np.matmul(q[b, rows], keys[b, seen].swapaxes(1, 2))
     fast = compiled.serving("attention_weights", scores) if mask is None else None
@@ -257,7 +257,7 @@ def _weights(
 
 
 def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scale: float) -> None:
-    """Replace the scores of a block by weights; 0 where no key is left to a query."""
+    """Replace a block's scores by weights in place; 0 for a query that sees no key."""
     _, rows, seen = block
     np.multiply(scores, scale, out=scores)
     if mask is not None:
@@ -279,7 +279,7 @@ def _softmax(scores: Array, block: Block, mask: Array | None, causal: bool, scal
 
 
 def _of_scores(grad: Array, weights: Array, scale: float) -> None:
-    """Replace the gradients of weights by those of scores, before they were scaled."""
+    """Replace the gradients of the weights in place by those of the unscaled scores."""
     fast = compiled.serving("attention_scores", grad)
     if fast is not None:
         fast(compiled.address(grad), compiled.address(weights), scale, grad.shape[0] * grad.shape[1], grad.shape[2])

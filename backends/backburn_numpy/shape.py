@@ -1,4 +1,4 @@
-"""NumPy: operations on the shape. Results are views wherever NumPy has one."""
+"""NumPy: shape operations. Results are views where NumPy can make one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
     if x.shape == shape:
         return x
     if x.size == 1 and x.ndim <= len(shape) and x.dtype.isbuiltin == 1:
-        # What NumPy's function would make of one element, in a fraction of its time.
+        # The same as NumPy's function, in a fraction of the time.
         result = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
         result.setflags(write=False)
         return result
@@ -67,13 +67,13 @@ def tile(x: Array, /, repeats: Shape) -> Array:
 
 
 def repeat(x: Array, /, repeats: int, axis: int) -> Array:
-    if repeats * x.shape[axis] > sys.maxsize:  # NumPy's own count would overflow, and what it writes would lie anywhere
+    if repeats * x.shape[axis] > sys.maxsize:  # NumPy's own count would overflow, and it would write out of bounds
         raise MemoryError(f"{repeats} times {x.shape[axis]} entries")
     return np.repeat(x, repeats, axis)
 
 
 def pad(x: Array, /, widths: tuple[tuple[int, int], ...], mode: str = "constant", value: float = 0.0) -> Array:
-    shape = padded(x.shape, widths=widths, mode=mode)  # NumPy knows more modes, whose gradients nobody has
+    shape = padded(x.shape, widths=widths, mode=mode)  # refuses NumPy's other modes, which have no gradients
     if mode != "constant":
         return np.pad(x, widths, mode) if widths else x  # type: ignore[call-overload]
     result = memory.empty(shape, x.dtype)

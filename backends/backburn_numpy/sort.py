@@ -1,9 +1,9 @@
-"""NumPy: order.
+"""NumPy: sorting and searching.
 
-NumPy's stable sort is several times slower than its other one, so large inputs go around it: elements of at most 32
-bits are sorted as integers that hold the index too, so that no two are equal, and wider floats are tried without
-stability first, which only matters if some are equal. 16-bit floats are compared as float32, which is exact: bfloat16
-does not know where NaN stands.
+NumPy's stable sort is several times slower than its default one, so large inputs avoid it: elements of at most 32 bits
+are sorted as integers that include the index, so that no two are equal; wider floats are first sorted unstably, which
+only matters if some are equal. 16-bit floats are compared as float32, which is exact: bfloat16's own comparison does
+not order NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backburn_numpy.halves import narrowed, widened
 
 Array = Any
 
-#: From so many elements on, the way around pays.
+#: From so many elements on, that pays.
 MANY = 1024
 
 
@@ -43,17 +43,17 @@ def _stable(key: Array, axis: int) -> Array:
 
 
 def _reversed(x: Array) -> Array:
-    """``x`` with the order of its values turned around; what reverses twice is as it was.
+    """``x`` with the order of its values reversed; its own inverse.
 
-    Negation would overflow at the smallest integer; of a NaN it is a NaN, which stays last.
+    Integers are inverted, since negating the smallest one overflows; a negated NaN is NaN, and still sorts last.
     """
     return np.invert(x) if x.dtype.kind in "iub" else np.negative(x)
 
 
 def _numbered(x: Array, axis: int, descending: bool) -> Array:
-    """Integers in the order of ``x``, whose elements have at most 32 bits, with the index in the lower half."""
+    """Integers ordered as ``x``, of at most 32 bits, with the index in the lower half."""
     if x.dtype.kind == "f":
-        # The bits of a float are in order but for negative numbers, which run backwards; -0 becomes 0.
+        # The bits of floats are ordered, except that negative ones are reversed; -0 becomes 0.
         numbers = np.add(x, np.float32(0.0)).view(np.int32).astype(np.int64)
         np.bitwise_xor(numbers, np.right_shift(numbers, 31) & 0x7FFFFFFF, out=numbers)
     else:

@@ -1,9 +1,9 @@
-"""Special functions on NumPy: the bodies of the contract, evaluated block by block.
+"""NumPy: special functions, by the contract's bodies, evaluated in cache blocks.
 
-A block and its temporaries stay in the processor's cache; polynomials are evaluated in place; a piece of a function
-that no element of a block needs is not computed. Every function takes a float array of any shape and layout, 0-d and
-empty ones included, and returns a new array of its shape and dtype (``out``, if given: C-contiguous, of that shape and
-dtype). Nothing warns: infinities and NaN are values.
+A block and its temporaries stay in the processor's cache; polynomials are evaluated in place; a branch that no element
+of a block needs is not computed. Every function takes a float array of any shape and layout, 0-d and empty included,
+and returns a new array of its shape and dtype (or ``out``: C-contiguous, of that shape and dtype). Nothing warns:
+infinities and NaN are values.
 
     >>> erf(np.array([0.0, 0.5, np.inf]))
     array([0.        , 0.52049988, 1.        ])
@@ -25,8 +25,7 @@ from backburn_numpy.threads import num_threads
 
 Array = NDArray[Any]
 
-# Bytes of one temporary: a dozen of them fit into the second-level cache, and one is long enough to hide the cost of
-# the calls.
+# Bytes of one temporary: a dozen fit in the L2 cache, and one is long enough to hide the overhead of the calls.
 BLOCK_BYTES = 1 << 17
 
 
@@ -68,9 +67,9 @@ class _Lanes(bodies.Blocks):
 
 
 def blockwise(body: Callable[[Any, Array], Array], x: Array, out: Array | None = None) -> Array:
-    """``body`` of ``x``, one block of its elements after the other; 16-bit floats are computed in float32.
+    """``body`` of ``x``, in blocks; 16-bit floats are computed in float32.
 
-    With ``out`` it is part of a kernel, whose block is cut no further where threads would wait for the calls.
+    ``out`` is given by a block kernel, whose block is not split further if several threads would wait for the GIL.
     """
     whole = out is not None and num_threads() > 1
     if out is None:

@@ -1,7 +1,7 @@
-"""NumPy: rows with mean 0 and variance 1, or with mean square 1, and their gradients.
+"""NumPy: rows standardized to mean 0 and variance 1, or to mean square 1, and their gradients.
 
-The moments of all rows of a thread's part are computed at once, each by one call of NumPy, unless some row is so far
-from 0 that its variance would be lost in the difference of two large numbers; then every block is centred first.
+The moments of all rows of a thread's part are computed at once, each in one NumPy call, unless a row is so far from 0
+that its variance would suffer from cancellation; then each block is centred first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = Any
 
 
 class _Standard:
-    """The rows of ``lines``, and what makes each of them standard."""
+    """The rows of ``lines``, and their moments."""
 
     def __init__(self, lines: Array, eps: float, centred: bool) -> None:
         self.lines, self.eps = widened(lines), eps
@@ -35,7 +35,7 @@ class _Standard:
             self.factor = _factor(square, eps)
 
     def block(self, rows: slice) -> tuple[Array, Array | None, Array]:
-        """A block of the rows, what is still to be subtracted from each of them, and then to be multiplied by."""
+        """A block of the rows, the means still to be subtracted (or None), and the factors to multiply by."""
         x = self.lines[rows]
         mean = None if self.mean is None else self.mean[rows]
         if mean is None or self.factor is not None:
@@ -47,14 +47,14 @@ class _Standard:
 
 
 def _factor(square: Array, eps: float) -> Array:
-    """``1 / sqrt(square + eps)``, in the place of ``square``."""
+    """``1 / sqrt(square + eps)``, in place."""
     square += eps
     np.sqrt(square, out=square)
     return np.reciprocal(square, out=square)
 
 
 def standardize(out: Array, x: Array, scale: Array | None, bias: Array | None, eps: float, centred: bool) -> None:
-    """Fill ``out`` with the standard rows of ``x``, times ``scale``, plus ``bias``."""
+    """Fill ``out`` with the standardized rows of ``x``, times ``scale``, plus ``bias``."""
     if in_parts("standardize", (out, x), *x.shape, scale, bias, eps, centred):
         return
     half = is_half(x)
@@ -77,7 +77,7 @@ def standardize(out: Array, x: Array, scale: Array | None, bias: Array | None, e
 
 
 def affine(x: Array, scale: Array | None, bias: Array | None) -> None:
-    """Replace ``x`` by ``x * scale + bias``, either of which may be absent."""
+    """Replace ``x`` by ``x * scale + bias`` in place; either may be None."""
     if scale is not None:
         np.multiply(x, scale, out=x)
     if bias is not None:
@@ -88,7 +88,7 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
     """Fill ``out`` with the gradient for the rows ``x``; return that for ``scale``.
 
     With the factor ``f`` of each row and ``n = (x - mean) f`` these are the sum of ``grad n`` over the rows, and
-    ``f (grad scale - n mean(grad scale n) - mean(grad scale))``, without the last term where no mean was subtracted.
+    ``f (grad scale - n mean(grad scale n) - mean(grad scale))``, without the last term unless ``centred``.
     """
     half, length = is_half(x), x.shape[1]
     of_scale: dict[int, Array] = {}
@@ -138,5 +138,5 @@ def standardize_backward(out: Array, grad: Array, x: Array, scale: Array, eps: f
 
 
 def _in_order(of_scale: dict[int, Array]) -> Array:
-    """The sum of the parts' gradients, by where they start, so that equal calls agree."""
+    """The sum of the parts' gradients, in row order, so that results are reproducible."""
     return np.add.reduce([of_scale[start] for start in sorted(of_scale)], axis=0)

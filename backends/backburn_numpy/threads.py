@@ -1,8 +1,8 @@
-"""The threads of the NumPy backend: one small pool for work on large arrays.
+"""The NumPy backend's thread pool, for work on large arrays.
 
-NumPy lets other Python threads run while it computes, so that halves of a large array can be computed at once. The
-pool is made when first needed and again in a forked child. ``BACKBURN_NUM_THREADS`` sets the number of threads, the
-caller's own included; without it, it is the number of processors that the process may use.
+NumPy releases the GIL while it computes, so parts of a large array can be computed in parallel. The pool is created
+when first needed, and again in a forked child. ``BACKBURN_NUM_THREADS`` sets the number of threads, including the
+caller's; the default is the number of processors that the process may use.
 
     >>> import numpy as np
     >>> squares = np.empty(3_000_000)
@@ -22,11 +22,11 @@ from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
 
-#: Below so many elements a second thread costs more than it brings.
+#: Below so many elements a second thread does not pay.
 WORTH_A_THREAD = 1 << 20
 
 Work = Callable[[int, int], None]
-#: A part of some work, and where it is told that it has ended: None, or what it raised.
+#: A part of some work, and the queue for its outcome: None, or the exception raised.
 Task = tuple[Work, int, int, "SimpleQueue[BaseException | None]"]
 
 _lock = threading.Lock()
@@ -36,7 +36,7 @@ _inside = threading.local()
 
 
 def num_threads() -> int:
-    """How many threads work on a large array."""
+    """The number of threads that work on a large array."""
     global _count
     if _count is None:
         _count = _from_environment()
@@ -44,7 +44,7 @@ def num_threads() -> int:
 
 
 def available() -> int:
-    """How many threads may work on an array of the caller's: one, if the caller is itself one of several."""
+    """The number of threads that the calling thread may use: one, if it is itself a worker."""
     return 1 if hasattr(_inside, "worker") else num_threads()
 
 
@@ -70,7 +70,7 @@ def _from_environment() -> int:
 
 
 class _Pool:
-    """Threads that wait for tasks. Futures would take ten times as long to hand over and back as a queue."""
+    """Threads that wait for tasks. A queue takes a tenth of the time of futures to hand work over and back."""
 
     def __init__(self, workers: int) -> None:
         self.workers, self.tasks = workers, SimpleQueue[Task | None]()
@@ -87,10 +87,10 @@ class _Pool:
                 ended.put(error)
             else:
                 ended.put(None)
-            del task, work, ended  # a thread that waits keeps nothing alive
+            del task, work, ended  # an idle thread keeps nothing alive
 
     def close(self) -> None:
-        """Let the threads end when their tasks have."""
+        """Let the threads exit after the queued tasks."""
         for _ in range(self.workers):
             self.tasks.put(None)
 
@@ -104,10 +104,10 @@ def _workers(count: int) -> _Pool:
 
 
 def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
-    """Call ``work(start, stop)`` for parts that make up ``range(size)``, at once in several threads if it pays.
+    """Call ``work(start, stop)`` for parts of ``range(size)``, in parallel if it pays.
 
-    The parts are equal, at least ``worth`` / 2 long, and none is empty. What one of them raises is raised here when all
-    have ended.
+    The parts are equal, at least ``worth`` / 2 long, and not empty. An exception in one of them is raised here once all
+    have finished.
     """
     parts = 1 if size < worth else min(available(), size, 2 * size // worth)
     if parts == 1:
@@ -127,7 +127,7 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """A child has none of its parent's threads, and the lock may have been held by one of them."""
+    """A child has none of its parent's threads, one of which may have held the lock."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
 

@@ -1,7 +1,7 @@
 """NumPy's ufuncs as operations of the contract.
 
-``out=...`` (the Ellipsis) makes a ufunc return an array where it would return a scalar: 0-d results stay arrays. Large
-results stand on recycled memory, and very large ones are computed in several threads.
+``out=...`` (the Ellipsis) makes a ufunc return 0-d results as arrays instead of scalars. Large results use recycled
+memory, and very large ones are computed in several threads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
 
-#: Up to it, float64 holds every integer.
+#: float64 represents all integers up to this.
 LARGEST = 1 << 53
 
-#: From so many bytes on 16-bit floats are computed in float32.
+#: From so many bytes on, 16-bit floats are computed in float32.
 HALVES = 1 << 12
 
-#: For what NumPy has written in Python: its warnings point to its own modules, and those of this package are ignored.
+#: For NumPy functions written in Python, whose warnings point to NumPy's modules and so are not filtered.
 quietly = np.errstate(all="ignore")
 
-#: The kernels that do what a function of NumPy's does, and those that take the number from the left.
+#: The kernels for NumPy's functions, and those with the scalar on the left.
 KERNELS: dict[np.ufunc, str] = {
     np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
     np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
@@ -54,8 +54,8 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
 def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     """A ufunc of two operands, one of which may be a Python scalar, as an operation.
 
-    Beside a Python scalar a ufunc keeps the array's dtype if it is one of NumPy's own. For one of another package, such
-    as bfloat16 (two bytes), the scalar must be an array first.
+    With a Python scalar a ufunc keeps the array's dtype if that is one of NumPy's own. For one of another package, such
+    as bfloat16 (two bytes), the scalar must be converted first.
     """
     (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(ufunc, KERNELS.get(ufunc))
 
@@ -78,16 +78,16 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
 
 
 def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
-    """From how many bytes on a result stands on recycled memory, and one of 16-bit floats is computed in float32.
+    """From how many bytes on results use recycled memory, and 16-bit floats are computed in float32.
 
-    Never for truth values, which are small.
+    Never for bool results, which are small.
     """
-    # Comparisons of Python objects, which no tensor holds, give objects.
+    # Comparisons of Python objects, which tensors do not hold, give objects.
     return (math.inf, math.inf) if all(t.endswith(("?", "O")) for t in ufunc.types) else (THRESHOLD, HALVES)
 
 
 def by_kernel(name: str | None, x: Array, *others: Any) -> Array | None:
-    """What a kernel computes of a large contiguous float32 array, and of another one or a number; None without one."""
+    """A kernel's result for a large contiguous float32 array, and another or a scalar; None if none applies."""
     if name is None or x.dtype is not FLOAT32 or not x.flags.c_contiguous:
         return None
     arrays = [x]
@@ -96,7 +96,7 @@ def by_kernel(name: str | None, x: Array, *others: Any) -> Array | None:
             if y.shape != x.shape or y.dtype is not FLOAT32 or not y.flags.c_contiguous:
                 return None
             arrays.append(y)
-        # A larger integer would be rounded twice on the way.
+        # Larger integers would be rounded twice.
         elif y.__class__ is float or (y.__class__ is int and -LARGEST <= y <= LARGEST):
             arrays.append(np.array(y, FLOAT32))
             name += "_number"
@@ -117,7 +117,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     if (found := by_kernel(KERNELS.get(ufunc), x, *others)) is not None:
         return found
     if is_half(x) and compiled.level() is not None:
-        # Each rounded once, as NumPy's functions of theirs do it, number by number.
+        # The result is rounded once, as by NumPy's own loops for them.
         wide = (widened(o) if o.__class__ is np.ndarray else float(np.asarray(o, x.dtype)) for o in (x, *others))
         return narrowed(large(ufunc, *wide), x)
     shape, size = x.shape, x.size
@@ -127,7 +127,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
     if shape != x.shape or not x.flags.c_contiguous:
         if shape != x.shape or any(x.strides):
             return ufunc(x, *others)
-        x = x[(slice(1),) * x.ndim]  # one number for all elements, as a sum's gradient is
+        x = x[(slice(1),) * x.ndim]  # broadcast from one element, such as a sum's gradient
     out = empty(shape, x.dtype)
     operands = (x, *others)
     alike = all(o.__class__ is not np.ndarray or (o.shape == shape and o.flags.c_contiguous) for o in operands)

@@ -1,10 +1,9 @@
-"""Compiled kernels of float32 operations, used where they are there: the same work in one pass over memory.
+"""Optional compiled kernels of float32 operations: the same work in one pass over memory.
 
-NumPy computes an operation pass by pass. The kernels in this folder's C sources do softmax, normalizations, activation
-functions, steps of optimizers and products with quantized weights in one pass, in vectors of the processor, without the
-interpreter's lock. They are compiled when the package is installed, if there is a C compiler, or by
-``python -m backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same
-results up to rounding, and slower.
+NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
+activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
+They are compiled when the package is installed, if there is a C compiler, or by ``python -m backburn_numpy.compiled``.
+Without them, or with ``BACKBURN_COMPILED=0``, NumPy does the same work: the same results up to rounding, but slower.
 
 >>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
 True
@@ -27,10 +26,10 @@ Array = Any
 
 FLOAT32 = np.dtype(np.float32)
 
-#: Of smaller arrays NumPy's own passes take no longer than the way into a kernel.
+#: For smaller arrays NumPy's passes take no longer than the call of a kernel.
 SMALL = 1 << 5
 
-#: The same of what takes NumPy only one to three passes.
+#: The same for operations that take NumPy only one to three passes.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *(
@@ -49,39 +48,39 @@ FEW_PASSES: dict[str, int] = dict.fromkeys(
     1 << 10,
 )
 
-#: So many elements are handed to a thread at a time, where a kernel shares its work.
+#: Elements that a thread takes at a time when a kernel's work is shared.
 PORTION = 1 << 14
 
 
 def level() -> str | None:
-    """The instruction set of the kernels in use; None where NumPy does their work."""
+    """The instruction set of the kernels in use; None if NumPy does their work."""
     return None if _library is None else _library[0]
 
 
 def kernel(name: str) -> Callable[..., None] | None:
-    """The kernel of that name, which takes addresses and sizes; None where there is none.
+    """The kernel of that name, which takes addresses and sizes; None if there is none.
 
-    It checks no arguments: arrays that are not C-contiguous float32, or sizes that are not theirs, corrupt memory.
+    It checks nothing: arrays that are not C-contiguous float32, or wrong sizes, corrupt memory.
     """
     return _kernels.get(name) if name in _kernels else _find(name)
 
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
-    """The kernel of that name if it is there and of use for ``x``, which is float32 and not small; else None."""
+    """The kernel of that name if it exists and ``x`` is float32 and not small; else None."""
     if x.dtype != FLOAT32 or x.size < FEW_PASSES.get(name, SMALL):
         return None
     return kernel(name)
 
 
 def address(x: Array) -> int:
-    """Where the elements of an array begin. The caller keeps the array alive."""
-    # NumPy's binary interface: behind what every object begins with stands the address of the elements. To ask for
-    # it otherwise takes as long as the work on a small array.
+    """The address of an array's elements. The caller keeps the array alive."""
+    # NumPy's ABI: the data pointer follows the object header. Any other way to get it takes as long as the work on a
+    # small array.
     return _pointer(id(x) + _HEAD).value if _HEAD else x.__array_interface__["data"][0]
 
 
 def _head() -> int:
-    """Of how many bytes is what every object begins with; 0 where the address behind it must not be relied on."""
+    """The size of the object header; 0 if the data pointer is not known to follow it."""
     size, probe = object.__basicsize__, np.empty(1)
     if sys.implementation.name != "cpython" or type(probe).__basicsize__ <= size:
         return 0
@@ -89,10 +88,10 @@ def _head() -> int:
 
 
 def share(kernel: Any, starts: list[int], steps: list[int], rows: int, width: int, threads: int) -> None:
-    """Call a kernel on rows of 2 to 4 arrays, by several threads that the interpreter does not know.
+    """Call a kernel on rows of 2 to 4 arrays, in several native threads.
 
-    The rows of each array begin at its one of ``starts`` and lie so many bytes apart; they have ``width`` elements, or
-    the kernel takes no width where it is 0, and then not 4 arrays. Some 16,000 elements are a portion.
+    ``starts`` are the arrays' addresses and ``steps`` their row strides in bytes. Rows have ``width`` elements; if it
+    is 0 the kernel takes no width, and at most 3 arrays. A portion is some 16,000 elements.
     """
     sharing: Any = _kernels.get("share") or _find("share")
     missing = _MISSING[len(starts)]
@@ -100,7 +99,7 @@ def share(kernel: Any, starts: list[int], steps: list[int], rows: int, width: in
 
 
 def portion(width: int) -> int:
-    """How many rows, or elements where they have no width, are handed to a thread at a time."""
+    """The number of rows, or of elements if ``width`` is 0, that a thread takes at a time."""
     return PORTION // width or 1 if width else PORTION
 
 
@@ -183,7 +182,7 @@ SIGNATURES = _signatures()
 
 
 def _load() -> tuple[str, ctypes.CDLL] | None:
-    """The library for the best instruction set that the processor has."""
+    """The library for the processor's best instruction set."""
     wanted = os.environ.get("BACKBURN_COMPILED", "1")
     if wanted not in ("0", "1"):
         raise ArgumentError(f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them")
@@ -203,7 +202,7 @@ _library = _load()
 
 
 def _after_fork_in_child() -> None:
-    """The threads that share work are the parent's."""
+    """A forked child has none of the threads."""
     if _library is not None:
         _library[1].backburn_team_forget()
 

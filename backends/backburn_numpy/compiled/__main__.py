@@ -1,4 +1,4 @@
-"""``python -m backburn_numpy.compiled``: compile the kernels for this machine, where an install has not done it."""
+"""``python -m backburn_numpy.compiled``: compile the kernels for this machine, if the installation did not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backburn_numpy.compiled.build import NoCompilerError, build
 
 
 def main() -> int:
-    """Compile, and say what was made or what was missing."""
+    """Compile, and print the libraries made or what is missing."""
     try:
         made = build()
     except NoCompilerError as error:

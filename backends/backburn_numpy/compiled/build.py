@@ -1,7 +1,7 @@
-"""Compiling the kernels, with the C compiler of the machine.
+"""Compiling the kernels with the machine's C compiler.
 
-The hook of the package's build and ``python -m backburn_numpy.compiled`` both do it by :func:`build`. Nothing is
-imported from the rest of the package: it may not be installed yet.
+The package's build hook and ``python -m backburn_numpy.compiled`` both call :func:`build`. This module imports nothing
+from the rest of the package, which may not be installed yet.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import zlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-#: What tells the instruction sets of the processor is a library of its own, which every processor can run.
+#: Detects the instruction sets: a separate library, which every processor can run.
 PROCESSOR = FOLDER / "processor.c"
 SOURCES = sorted(set(FOLDER.glob("*.c")) - {PROCESSOR})
 HEADERS = sorted(FOLDER.glob("*.h"))
 
-#: Not .so, lest tools that list a package's modules take a library for one.
+#: Not .so, lest tools take a library for a Python module.
 SUFFIX = ".kernels"
 
-#: No -ffast-math: NaN and infinities are values. What is allowed changes neither of them.
+#: No -ffast-math: NaN and infinities are values, which these flags preserve.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),
     "-fno-asynchronous-unwind-tables",
 )
 
-#: The instruction sets that there is a library for, the least first, and the flags of each.
+#: The instruction sets with a library, the lowest first, and their flags.
 LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
         "x86-64": ("-march=x86-64",),
@@ -45,20 +45,20 @@ OTHERS: dict[str, tuple[str, ...]] = {
 
 
 def levels() -> dict[str, tuple[str, ...]]:
-    """The instruction sets of this kind of processor, the least first, and the compiler's flags for each."""
+    """The instruction sets of this architecture, the lowest first, and the compiler flags of each."""
     machine = platform.machine()
     return LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
 
 
 def edition() -> str:
-    """A number that changes with the sources, so that a library of others is never taken for theirs."""
+    """A hash of the sources, so that a library built from others is never used."""
     return f"{zlib.crc32(b''.join(path.read_bytes() for path in (PROCESSOR, *HEADERS, *SOURCES))):08x}"
 
 
 def library(level: str, folder: Path = FOLDER) -> Path:
-    """Where the library for an instruction set, or that called ``processor``, lies, as made of the present sources.
+    """The path of the library for an instruction set, or of ``processor``, built from the present sources.
 
-    A wheel with compiled libraries has no sources, and libraries of one edition.
+    A wheel with compiled libraries has no sources, and libraries of a single edition.
     """
     if not SOURCES:
         return next(folder.glob(f"{level}-????????{SUFFIX}"), folder / f"{level}{SUFFIX}")
@@ -66,17 +66,17 @@ def library(level: str, folder: Path = FOLDER) -> Path:
 
 
 class NoCompilerError(RuntimeError):
-    """There is no C compiler, or it refused the sources; the message says which command failed and how."""
+    """There is no C compiler, or it failed; the message has the command and its output."""
 
 
 def of_this_processor(folder: Path = FOLDER) -> list[str]:
-    """The instruction sets that this processor has, the least first. Raises :class:`OSError` if nothing is compiled."""
+    """This processor's instruction sets, the lowest first. Raises :class:`OSError` if nothing is compiled."""
     number: int = ctypes.CDLL(str(library("processor", folder))).backburn_level()
     return list(levels())[: number + 1]
 
 
 def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
-    """Compile the kernels into ``folder``, for all instruction sets or for the best of this processor.
+    """Compile the kernels into ``folder``, for all instruction sets or for this processor's best.
 
     Raises :class:`NoCompilerError`.
     """
@@ -92,13 +92,13 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
 
 
 def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder: Path) -> list[Path]:
-    """Compile libraries of the same sources side by side."""
+    """Compile libraries of the same sources in parallel."""
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
     if not compiler[0]:
         raise NoCompilerError("no C compiler: neither cc nor gcc is on the PATH, and CC names none")
     made, running = [], []
     for level, flags in libraries.items():
-        # Written beside its place, so that no process ever loads half a library.
+        # Written under another name first, so that no process ever loads half a library.
         target = library(level, folder)
         unfinished = target.with_suffix(f".{os.getpid()}")
         command = [*compiler, *FLAGS, *flags, *map(str, sources), "-o", str(unfinished), "-lm"]
