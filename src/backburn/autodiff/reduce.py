@@ -24,11 +24,17 @@ def spread(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
     return k.broadcast_to(k.reshape(g, kept(x_shape, axis)), x_shape)
 
 
+def divided(k: Any, x: Any, n: Any) -> Any:
+    """``x / n``, with ``n`` a number of elements, or a tensor of them, which may be beyond the largest float16."""
+    wide = widened(k, x)
+    return k.div(x, n) if wide is x else k.cast(k.div(wide, n), k.dtype(x))
+
+
 def shared(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """The gradient of an extremum ``out``, in equal parts to all elements that are it."""
     chosen = k.cast(k.equal(x, k.reshape(out, kept(x.shape, axis))), k.dtype(x))
     number = k.sum(widened(k, chosen), axis, True)
-    return k.mul(k.cast(k.div(widened(k, k.reshape(g, kept(x.shape, axis))), number), k.dtype(x)), chosen)
+    return k.mul(divided(k, k.reshape(g, kept(x.shape, axis)), number), chosen)
 
 
 def ratio(k: Any, x: Any, y: Any) -> Any:
@@ -61,11 +67,6 @@ def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     moved = (*(a for a in range(rank) if a not in axis), *axis)
     factors = k.reshape(others(k, one_axis(k, x, axis)), tuple(x.shape[a] for a in moved))
     return k.mul(k.reshape(g, kept(x.shape, axis)), k.permute_dims(factors, tuple(moved.index(a) for a in range(rank))))
-
-
-def divided(k: Any, x: Any, n: float) -> Any:
-    """``x / n``, also where ``n``, a number of elements, is beyond the largest float16."""
-    return k.cast(k.div(widened(k, x), n), k.dtype(x))
 
 
 def mean_gradient(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
