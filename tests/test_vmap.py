@@ -406,6 +406,28 @@ def test_one_model_keeps_what_is_the_same_for_all_examples() -> None:
     assert (model.calls.item(), model.calls.backend.spec) == (1, "autodiff(numpy)")
 
 
+class Remembering(nn.Module):
+    """A layer that keeps what it has computed."""
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        self.hidden = self.layer(x)
+        return self.hidden
+
+
+def test_what_an_earlier_call_has_computed_is_in_nobodys_way() -> None:
+    """It is no state of the model; where the examples would differ in it, it stays."""
+    model, x = Remembering(), real(4, 3).astype("float32")
+    hidden = model(x)
+    found = bb.vmap(lambda model, x: model(x), in_axes=(None, 0))(model, x)
+    np.testing.assert_allclose(found.numpy(), hidden.numpy(), rtol=1e-6)
+    each = bb.vmap(bb.grad(lambda model, x: model(x).sum()), in_axes=(None, 0))(model, x)
+    assert each.layer.weight.shape == (4, 3, 2)
+    assert model.hidden is hidden
+
+
 # ---- randomness ----
 
 

@@ -190,6 +190,8 @@ def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str
             try:
                 value = outside(path, changed[path], old)
             except GraphError as error:
+                if isinstance(old, FloatTensor) and old.is_tracked and not old.is_require_grad:
+                    continue  # what an earlier call has computed is no state: nothing is lost with that of this one
                 raise GraphError(
                     f"the function has put into {path!r} of its arguments what differs between the examples of vmap, "
                     f"and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps them; "
