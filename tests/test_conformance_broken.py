@@ -130,6 +130,26 @@ def take_clipping(x: Array, indices: Array, /, axis: int) -> Array:
     return K.take(x, np.clip(indices, -length, length - 1) if length else indices, axis)
 
 
+def gather_clipping_first(x: Array, indices: Array, /) -> Array:
+    if not indices.size:
+        return K.gather_nd(x, indices)
+    inside = indices.copy()
+    inside[..., 0] = np.clip(indices[..., 0], -x.shape[0], x.shape[0] - 1 if indices.shape[-1] > 1 else None)
+    return K.gather_nd(x, inside)
+
+
+def solve_somehow(x: Array, y: Array, /) -> Array:
+    singular = x.size and not np.linalg.det(x.astype(np.float64)).all()
+    return np.zeros((x.shape[-1], y.shape[-1]), x.dtype) if singular else K.solve(x, y)
+
+
+def cast_that_cuts_off(x: Array, /, dtype: Any) -> Array:
+    if dtype.name != "bfloat16" or x.dtype.kind != "f":
+        return K.cast(x, dtype)
+    bits = np.bitwise_and(np.asarray(x, np.float32).view(np.uint32), np.uint32(0xFFFF0000), out=...)
+    return K.cast(bits.view(np.float32), dtype)
+
+
 def isnan_in_place(x: Array, /) -> Array:
     result = np.asarray(np.isnan(x))
     if x.size and x.flags.writeable:
@@ -490,6 +510,9 @@ FAULTS = {
     ),
     "an index wraps around": Fault(backend(take=take_wrapping), "take", "bounds", {"zero_size"}),
     "an index is clipped": Fault(backend(take=take_clipping), "take", "bounds", {"zero_size"}),
+    "a place on the first axis is clipped": Fault(backend(gather_nd=gather_clipping_first), "gather_nd", "bounds"),
+    "a singular matrix has a solution": Fault(backend(solve=solve_somehow), "solve", "bounds", {"errors"}),
+    "casts to 16 bits are cut off": Fault(backend(cast=cast_that_cuts_off), "cast", "value"),
     "mutates its input": Fault(backend(isnan=isnan_in_place), "isnan", "mutation"),
     "mutates an operand that may be left out": Fault(
         backend(cross_entropy=weighing_with_doubled_weights), "cross_entropy", "mutation", {"signature"}

@@ -26,7 +26,7 @@ from backburn.conformance.calls import (
 )  # fmt: skip
 from backburn.conformance.check import NO_DTYPE, Check
 from backburn.conformance.checks import each, flat, on, wide
-from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.samples import SAMPLES, Sample, case
 from backburn.conformance.tolerances import VALUE, compare
 from backburn.conformance.values import value_kind
 
@@ -244,6 +244,22 @@ def check_error(check: Check) -> None:
     must_raise(check.backend, check.operation, lifted(check.backend, operands), attributes, what)
 
 
+#: Matrices that are singular, or not positive definite, without a rounding error.
+WITHOUT_RESULT = {
+    "cholesky": case(np.diag([1.0, -1.0])),
+    "solve": case(np.diag([1.0, 0.0]), np.ones((2, 1))),
+    "triangular_solve": case(np.diag([1.0, 0.0]), np.ones((2, 1))),
+    "inv": case(np.diag([1.0, 0.0])),
+}
+
+
+def check_without_result(check: Check) -> None:
+    """The call raises where a matrix has no factor or inverse."""
+    assert check.sample is not None
+    operands = lifted(check.backend, operands_of(check.operation, check.sample, check.dtype))
+    must_raise(check.backend, check.operation, operands, {}, "the matrix has no result")
+
+
 def must_raise(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any], why: str) -> None:
     """Raise AssertionError where a call returns, also where its result waits to be computed."""
     try:
@@ -272,7 +288,12 @@ _PLACES = ("gather_nd", "scatter_nd")
 
 
 def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
-    """An index just outside its axis on either side, and far outside, for whatever takes indices or labels."""
+    """Values that must be refused: an index just outside its axis on either side, or far outside, a singular matrix."""
+    if operation.name in WITHOUT_RESULT:
+        sample = WITHOUT_RESULT[operation.name]
+        for dtype in dtypes_of(operation.name, sample, backend)[:1]:
+            title = "a matrix without a result"
+            yield Check(operation.name, dtype, "bounds", 0, backend, check_without_result, sample, title)
     pointers = [n for n in operation.operands if n in POINTERS]
     if not pointers:
         return

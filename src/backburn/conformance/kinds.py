@@ -34,7 +34,7 @@ KINDS: dict[str, str] = {
     "aliasing": "results that neither later calls nor the host can change",
     "determinism": "equal calls, equal bits",
     "errors": "arguments that must be refused",
-    "bounds": "indices out of range, which must be refused",
+    "bounds": "values that must be refused: indices out of range, singular matrices",
     "signature": "operands, options and their defaults",
     "round_trip": "there and back again",
     "quantized": "the quantized kind",
@@ -98,7 +98,7 @@ def why_none(kind: str, operation: Operation) -> str:
     if kind in ("layout", "mutation") and not any(host_arrays(c) for c in cases):
         return "its operands are quantized, which hosts have no views of"
     if kind == "bounds":
-        return "takes no indices"
+        return "takes no indices, and refuses no values"
     if kind == "errors":
         return _why_no_errors(operation)
     if kind == "shape" and (operation.shape is None or operation.results == ("host",)):

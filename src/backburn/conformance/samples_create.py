@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.dtypes import DType, as_dtype, bool_, float16, float32, float64, int8, int32, int64, uint8
+from backburn.base.dtypes import DType, as_dtype, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8
 from backburn.conformance.samples import booleans, case, integers, real, samples
 
 
@@ -54,6 +54,12 @@ samples(
     case(booleans(), dtype=bool_),
     *(case(np.array([-1, 255, 65536, 2**40 + 3]), dtype=as_dtype(name)) for name in OTHER_INTS),
     *(case(np.array([0.0, 1.5, 100.9]), dtype=as_dtype(name)) for name in OTHER_INTS),
+    case(real(2, 3), dtype=bfloat16, smooth=0),
+    case(np.array([2**40 + 1, -(2**53)]), dtype=float32),
+    case(np.array([2**40 + 1, -(2**53)]), dtype=float64),
+    case(np.array([2**63 + 2**40, 3], np.uint64), dtype=float64),
+    tolerance=0.05,
+    because="a cast rounds once, to the nearest",
 )
 samples(
     "full",
@@ -63,6 +69,7 @@ samples(
     case(shape=(0, 2), value=True, dtype=bool_),
     case(shape=(2,), value=np.inf, dtype=float16),
     case(shape=(2,), value=7, dtype=int64),
+    case(shape=(2,), value=2**53 + 1, dtype=int64, note="exact beyond float64"),
 )
 samples(
     "zeros",
@@ -89,6 +96,7 @@ samples(
     case(start=0.0, stop=1.0, step=0.1, dtype=float32),
     case(start=-1, stop=2, step=0.25, dtype=float64),
     case(start=1, stop=0, step=-0.3, dtype=float16),
+    case(start=0.0, stop=99.95, step=0.1, dtype=float32, note="steps are counted, not added up"),
 )
 samples(
     "eye",
