@@ -16,18 +16,18 @@ from backburn.conformance.samples import SAMPLES
 PAGE = """\
 # Operations
 
-Every operation of the contract: what a backend computes, and what `Autodiff` differentiates. This page is written from
-the contract itself when the documentation is built.
+Every operation of the contract: what a backend computes, and what `Autodiff` differentiates. This page is generated
+from the contract when the documentation is built.
 
 {counts}
 
 - **Kinds** are those of the main operand, and **dtypes** those in which it is checked (`bfloat16` where `float16` is);
-  a backend says which it has. There are {kinds}.
+  each backend declares which ones it supports. They are {kinds}.
 - **Result** is the dtype of each output: *same* is that of the operands, *chosen* that of the option `dtype`.
-- A **required** operation is in every backend. A **derived** one has a body over other operations, which a backend may
-  replace by its own implementation; the columns of backends say which have done so.
-- The **gradient** comes from a *rule* for the named operands, from the *body* (which is recorded operation by
-  operation), or there is none, because the results are no floats or do not depend on the operands smoothly.
+- Every backend implements the **required** operations. A **derived** one has a default body in terms of other
+  operations, which a backend may override; the backend columns show which do.
+- The **gradient** comes from a *rule* for the named operands or from the *body* (which is recorded operation by
+  operation); *none* means that the results are not floats or do not depend smoothly on the operands.
 
 {families}
 """
