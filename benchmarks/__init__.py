@@ -1,1 +1,1 @@
-"""Benchmarks against the peers, in turns: ``python -m benchmarks`` or ``nox -s bench``."""
+"""Benchmarks against other libraries: ``python -m benchmarks`` or ``nox -s bench``."""

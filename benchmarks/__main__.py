@@ -1,7 +1,7 @@
-"""Runs every case of backburn and of its peer in turns, each in a fresh process, and prints the ratios.
+"""Runs every case of backburn and its peer alternately, each in a fresh process, and prints the ratios.
 
 ``python -m benchmarks [CASE ...] [--rounds N] [--json FILE]``. A ratio is backburn's time over the peer's, the median
-over the rounds; the bar is what the project asks of itself.
+of the rounds; the bar is the project's own target.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import checkpoint, layers, quantized
 
-#: Case, peer, and the most that backburn may take of the peer's time, by figure.
+#: Case, peer, and the largest acceptable ratio of each figure.
 BARS: list[tuple[str, str, dict[str, float]]] = [
     ("small", "torch", {"forward": 1.0, "backward": 0.7}),
     ("mlp", "torch", {"step": 1.3}),
@@ -34,7 +34,7 @@ BARS: list[tuple[str, str, dict[str, float]]] = [
 
 
 def measure(case: str, framework: str) -> dict[str, float]:
-    """One case of one framework in a process of its own."""
+    """Run one case of one framework in its own process."""
     command = [sys.executable, "-m", "benchmarks.cases", case, framework]
     run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     if run.returncode:
@@ -44,7 +44,7 @@ def measure(case: str, framework: str) -> dict[str, float]:
 
 
 def versions() -> dict[str, str]:
-    """What ran where."""
+    """The versions and the machine."""
     found = {"date": date.today().isoformat(), "python": platform.python_version(), "cores": str(os.cpu_count())}
     found["processor"] = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
@@ -66,7 +66,7 @@ def _lines(path: str) -> list[str]:
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the report if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help="the cases to run (all)")
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,7 @@
-"""The work that is timed, once for each framework. ``python -m benchmarks.cases NAME FRAMEWORK`` prints one JSON line.
+"""The timed cases, one per framework. ``python -m benchmarks.cases NAME FRAMEWORK`` prints one JSON line.
 
-Each function returns seconds by figure. A process runs one case of one framework, because what a process has freed
-before decides how its allocator behaves.
+Each function returns seconds by figure. A process runs one case of one framework, because its allocator's behaviour
+depends on what was freed before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Figures = dict[str, float]
 
 
 def case(name: str, framework: str) -> Callable[[Callable[[], Figures]], Callable[[], Figures]]:
-    """Enter the decorated function as ``name`` for ``framework``."""
+    """Register the decorated function as ``name`` for ``framework``."""
 
     def enter(function: Callable[[], Figures]) -> Callable[[], Figures]:
         CASES[name, framework] = function
@@ -29,14 +29,14 @@ def case(name: str, framework: str) -> Callable[[Callable[[], Figures]], Callabl
 
 
 def best(function: Callable[[], Figures], repeats: int) -> Figures:
-    """The smallest of each figure over ``repeats`` runs, after one that is not counted."""
+    """The minimum of each figure over ``repeats`` runs, after one warm-up run."""
     function()
     runs = [function() for _ in range(repeats)]
     return {key: min(run[key] for run in runs) for key in runs[0]}
 
 
 def median(function: Callable[[], Figures], repeats: int) -> Figures:
-    """The median of each figure over ``repeats`` runs, after a few that are not counted."""
+    """The median of each figure over ``repeats`` runs, after a few warm-up runs."""
     for _ in range(max(3, repeats // 10)):
         function()
     runs = [function() for _ in range(repeats)]
@@ -164,7 +164,7 @@ for _length, _name in ((100_000, "chain 100,000"), (1_000_000, "chain 1,000,000"
         case(_name, _framework)(lambda length=_length, framework=_framework: _chain(length, framework))  # type: ignore[misc]
 
 
-# ---- the time that an import takes ----
+# ---- import time ----
 
 
 def _import_time(module: str) -> Figures:
@@ -187,7 +187,7 @@ def import_numpy() -> Figures:
 
 
 if __name__ == "__main__":
-    # This module under its own name, which is where the others enter their cases.
+    # Under this module's own name, since the others register their cases there, not in __main__.
     from benchmarks import cases, checkpoint, layers, quantized  # noqa: F401
 
     print(json.dumps(cases.CASES[sys.argv[1], sys.argv[2]]()))

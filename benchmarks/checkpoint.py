@@ -1,7 +1,7 @@
-"""What ``checkpoint`` saves and costs: 24 blocks of Linear-GELU-Linear, width 512, batch 4,096, forward and backward.
+"""Savings and cost of ``checkpoint``: 24 blocks of Linear-GELU-Linear, width 512, batch 4,096, forward and backward.
 
-The peer is the same network without checkpoints. Memory is the peak of the process over its first step, less what it
-had before (parameters and data) and less the gradients; time is that of later steps.
+The peer is the same network without checkpoints. Memory is the process's peak during its first step, minus what it
+used before (parameters and data) and the gradients; time is that of later steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCKS, WIDTH, BATCH, STEPS = 24, 512, 4096, 5
 
 
 def _resident() -> float:
-    """KiB of this process that are in memory now."""
+    """The resident memory of this process in KiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1024
 

@@ -1,7 +1,7 @@
-"""The work of layers: convolution, normalization, embedding, scans, and chains of elementwise operations.
+"""Layers: convolution, normalization, embedding, scans, and chains of element-wise operations.
 
-Every case is one forward and backward, on the same float32 data in both frameworks. The figure ``faults`` is the number
-of pages that a step touches for the first time, once it has settled.
+Every case is one forward and backward pass, on the same float32 data in both frameworks. The figure ``faults`` is the
+number of page faults per step, after warm-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Step = Callable[[], Any]
 
 
 def measured(step: Step, repeats: int = 30) -> Figures:
-    """The median time of a step, and the pages that it touches anew, after some steps that are not counted."""
+    """The median time and the mean number of page faults of a step, after warm-up steps."""
     for _ in range(5):
         step()
     seconds = []
@@ -31,7 +31,7 @@ def measured(step: Step, repeats: int = 30) -> Figures:
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
-    """Normal float32 numbers."""
+    """Normally distributed float32 numbers."""
     import numpy as np
 
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
@@ -45,7 +45,7 @@ def integers(high: int, *shape: int) -> Any:
 
 
 def ours(function: Callable[..., Any], *arrays: Any) -> Figures:
-    """A step of backburn: ``sum(function(*leaves) * weight)`` and its gradients, or those of a scalar."""
+    """A step of backburn: ``sum(function(*leaves) * weight)``, or a scalar ``function``, and its gradients."""
     import backburn as bb
 
     leaves = [bb.asarray(a).require_grad() for a in arrays]
@@ -61,7 +61,7 @@ def ours(function: Callable[..., Any], *arrays: Any) -> Figures:
 
 
 def theirs(function: Callable[..., Any], *arrays: Any) -> Figures:
-    """The same of torch."""
+    """The same for torch."""
     import torch
 
     leaves = [torch.from_numpy(a.copy()).requires_grad_() for a in arrays]
@@ -75,7 +75,7 @@ def theirs(function: Callable[..., Any], *arrays: Any) -> Figures:
     return measured(step)
 
 
-# ---- convolution: 32 examples of 32 channels, 28 x 28, to 64 channels by windows of 3 x 3 ----
+# ---- convolution: batch 32, 32 channels of 28 x 28 to 64 channels, 3 x 3 filters ----
 
 CONV = ((32, 32, 28, 28), (64, 32, 3, 3), (64,))
 
@@ -121,7 +121,7 @@ def layer_norm_torch() -> Figures:
     return theirs(lambda x, g, b: cross_entropy(layer_norm(x, (1024,), g, b), labels), *_random(NORMALIZED))
 
 
-# ---- embedding: 50,000 rows of 256, 4,096 indices, with a step of gradient descent ----
+# ---- embedding: 50,000 rows of 256, 4,096 indices, with an SGD step ----
 
 
 @case("embedding", "backburn")
@@ -220,7 +220,7 @@ def scan_torch() -> Figures:
 
     def function(a: Any, b: Any, x: Any, h: Any) -> Any:
         states = []
-        # unbind, whose gradient is one stack; that of an index for each step would be quadratic in the steps.
+        # The gradient of unbind is one stack; with an index per step it would be quadratic in the steps.
         for a_t, fed in zip(a.unbind(), (b * x).unbind(), strict=True):
             h = a_t * h + fed
             states.append(h)

@@ -1,4 +1,4 @@
-"""Products of a batch with a quantized weight of 2048 x 2048, against NumPy's with the same weight in float32."""
+"""Products of a batch with a quantized 2048 x 2048 weight, against NumPy's with the same weight in float32."""
 
 from __future__ import annotations
 

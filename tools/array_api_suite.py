@@ -1,13 +1,13 @@
-"""Runs the Array API's test suite on backburn, with our settings and exceptions, and prints the counts.
+"""Runs the Array API test suite on backburn, with our settings and exceptions, and prints the counts.
 
     git clone --branch 2026.02.26 --recurse-submodules <data-apis/array-api-tests> SUITE
     pip install -r SUITE/requirements.txt
     python tools/array_api_suite.py SUITE
 
 Settings: version 2024.12 of the standard, real dtypes, plain NumPy as the backend, three examples for each property.
-Left out are the special cases of complex numbers, which the suite does not leave out with the dtypes, and the names of
-the extension ``fft``, which is not offered because it needs complex numbers. The exceptions are in
-``tests/array_api/xfails.txt``, each with its reason.
+Left out are the special cases of complex numbers, which the suite does not skip along with the dtypes, and the names
+of the extension ``fft``, which needs complex numbers and is not offered. The exceptions, with their reasons, are in
+``tests/array_api/xfails.txt``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 EXCEPTIONS = ROOT / "tests" / "array_api" / "xfails.txt"
 
-#: What is left out: its name in the report, and the tests' identifiers.
+#: The tests left out: their name in the report, and a pattern of their identifiers.
 LEFT_OUT = {
     "special cases of complex numbers": re.compile(r"test_special_cases\.py::.*\b(?:real|imag)\(x_i\)"),
     "names of the extension fft": re.compile(r"test_has_names\.py::test_has_names\[fft-"),
@@ -31,7 +31,7 @@ LEFT_OUT = {
 
 
 def environment() -> dict[str, str]:
-    """The environment that chooses the library, the version and the dtypes."""
+    """The environment that selects the library, the version and the dtypes."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT / "backends"))),
@@ -43,7 +43,7 @@ def environment() -> dict[str, str]:
 
 
 def pytest_in(suite: Path, *arguments: str) -> str:
-    """Run the suite's pytest and return what it prints; stop where it could not run."""
+    """Run the suite's pytest and return its output; exit if it could not run."""
     command = [sys.executable, "-m", "pytest", "array_api_tests", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
     done = subprocess.run(
         [*command, *arguments], cwd=suite, env=environment(), capture_output=True, text=True, check=False
@@ -54,13 +54,13 @@ def pytest_in(suite: Path, *arguments: str) -> str:
 
 
 def left_out(suite: Path) -> dict[str, list[str]]:
-    """The identifiers of the tests that are left out, by reason."""
+    """The identifiers of the tests left out, by reason."""
     listed = [line for line in pytest_in(suite, "--collect-only").splitlines() if "::" in line]
     return {reason: [line for line in listed if pattern.search(line)] for reason, pattern in LEFT_OUT.items()}
 
 
 def main() -> int:
-    """Run the suite; the exit code is 0 if every test passes that is no exception."""
+    """Run the suite; the exit code is 0 if all tests pass but the exceptions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", type=Path, help="the checkout of the suite, at its tag 2026.02.26, with submodules")
     parser.add_argument("--examples", type=int, default=3, help="examples for each property (3)")

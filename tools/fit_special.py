@@ -5,15 +5,15 @@ Run from the repository root; needs mpmath (about a minute)::
     python tools/fit_special.py > src/backburn/backend/special_coefficients.py
 
 Each entry of ``FITS`` is a function of one variable, an interval, and for each working precision the degrees of a
-rational function (or of a polynomial, where the second degree is 0). The fit is the best one in the maximum norm
-of the weighted error, found by the exchange algorithm of Remez in 100-digit arithmetic. One exchange step solves
-the levelled problem on m + n + 2 points as the symmetric eigenvalue problem of Pachon and Trefethen, "Barycentric-
+rational function (or of a polynomial, if the second degree is 0). The fit minimizes the maximum norm of the
+weighted error, by the Remez exchange algorithm in 100-digit arithmetic. One exchange step solves the
+levelled problem on m + n + 2 points as the symmetric eigenvalue problem of Pachon and Trefethen, "Barycentric-
 Remez algorithms for best polynomial approximation in the chebfun system", BIT 49, 2009 (see also Filip, Nakatsukasa,
 Trefethen and Beckermann, "Rational minimax approximation via adaptive barycentric representations", SIAM J. Sci.
 Comput. 40, 2018): the one eigenvector without a sign change is the denominator.
 """
 
-# ruff: noqa: D103 - a function that is fitted says what it is by its name and its entry in FITS.
+# ruff: noqa: D103 - fitted functions are documented by their names and their entries in FITS.
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def interpolate(xs: list[Any], fs: list[Any], m: int, n: int) -> tuple[list[Any]
 
 
 def levelled(xs: list[Any], fs: list[Any], ws: list[Any], m: int, n: int, scale: Any) -> Any:
-    """The pole-free (p, q) whose weighted error alternates with one size on the m + n + 2 points, and that size."""
+    """The pole-free (p, q) whose weighted error equioscillates on the m + n + 2 points, and its level."""
     size = m + n + 2
     signs = [(-1) ** i / w for i, w in enumerate(ws)]
-    # Divided differences of order m + 1 and above annihilate the numerator: only the denominator is left unknown.
+    # Divided differences of order m + 1 and above annihilate the numerator, leaving only the denominator unknown.
     difference = [1 / mp.fprod((xs[i] - xs[j]) / scale for j in range(size) if j != i) for i in range(size)]
     moments = [
         [
@@ -92,7 +92,7 @@ def extrema(errors: list[Any], size: int) -> list[int]:
 
 
 def minimax(f: Any, weight: Any, low: Any, high: Any, m: int, n: int) -> Any:
-    """The best (p, q) of degrees (m, n) to ``f`` on [low, high], and the largest weighted error."""
+    """The best (p, q) of degrees (m, n) for ``f`` on [low, high], and the largest weighted error."""
     low, high = mp.mpf(low), mp.mpf(high)
     grid = [low + (high - low) * (1 - mp.cos(mp.pi * i / GRID)) / 2 for i in range(GRID + 1)]
     fs = [f(x) for x in grid]
@@ -115,7 +115,7 @@ def minimax(f: Any, weight: Any, low: Any, high: Any, m: int, n: int) -> Any:
     return best
 
 
-# ------------------------------------------------------------------------------------------------ what is fitted
+# ------------------------------------------------------------------------------------------------ fitted functions
 
 tiny = mp.mpf("1e-24")
 positive_root = mp.findroot(mp.digamma, mp.mpf("1.4616321449683623"))
@@ -244,7 +244,7 @@ def bessel_large_weight(order: int, bits: int) -> Callable[[Any], Any]:
 
 
 class Fit(NamedTuple):
-    """``degrees`` and ``bounds`` (the interval) by working precision in bits; ``f`` and ``weight`` may be, too."""
+    """``degrees`` and ``bounds`` (the interval) by working precision in bits; optionally ``f`` and ``weight``, too."""
 
     name: str
     says: str
@@ -325,7 +325,7 @@ def literal(x: Any, bits: int) -> str:
 
 
 def wrapped(values: list[str], indent: str) -> str:
-    """The tuple of ``values``, broken into lines of at most 110 characters."""
+    """The tuple of ``values``, wrapped at 110 characters."""
     lines, line = [], indent
     for value in values:
         if len(line) + len(value) + 2 > 110:

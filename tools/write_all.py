@@ -16,7 +16,7 @@ FENCE = "\n__all__ = [\n"
 
 
 def imported(source: str) -> list[str]:
-    """The names that a module imports, but not from the future, sorted."""
+    """The names that a module imports, except from ``__future__``, sorted."""
     return sorted(
         alias.asname or alias.name
         for node in ast.parse(source).body
@@ -26,13 +26,13 @@ def imported(source: str) -> list[str]:
 
 
 def block(names: list[str]) -> str:
-    """``__all__`` as it stands at the end of the module."""
+    """``__all__`` as written at the end of the module."""
     lines = textwrap.fill(", ".join(f'"{name}"' for name in names) + ",", 116, break_on_hyphens=False)
     return FENCE + textwrap.indent(lines, "    ") + "\n]  # fmt: skip\n"
 
 
 def main() -> None:
-    """Write the block anew."""
+    """Rewrite the block."""
     source = NAMESPACE.read_text(encoding="utf-8")
     before = source.partition(FENCE)[0].rstrip("\n") + "\n"
     NAMESPACE.write_text(before + block(imported(source)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The null backend: shapes and dtypes without values, to look at models, graphs and memory uncomputed."""
+"""The null backend: shapes and dtypes without values, to inspect models, graphs and memory."""
 
 from backburn_null.backend import Null, NullBackend
 

@@ -1,4 +1,4 @@
-"""``NullBackend``: every operation made from its shape rule and its dtype rule, and from nothing else."""
+"""``NullBackend``: every operation derived from its shape and dtype rules alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 class _Memory:
-    """How many bytes all living primitives would take, and the most that there ever were."""
+    """The bytes that all live primitives would take, and their peak."""
 
     def __init__(self) -> None:
         self.in_use = 0
@@ -27,13 +27,13 @@ class _Memory:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Count ``size`` bytes more, or fewer."""
+        """Add ``size`` bytes, which may be negative."""
         with self._lock:
             self.in_use += size
             self.peak = max(self.peak, self.in_use)
 
     def restart(self) -> None:
-        """Let the peak be what is in use now."""
+        """Reset the peak to what is in use now."""
         with self._lock:
             self.peak = self.in_use
 
@@ -42,7 +42,7 @@ _MEMORY = _Memory()
 
 
 class Null:
-    """A primitive of the null backend: a shape and a dtype. Its bytes count as in use while it lives."""
+    """A primitive of the null backend: a shape and a dtype. Its bytes are in use while it lives."""
 
     __slots__ = ("__weakref__", "dtype", "nbytes", "shape")
 
@@ -52,7 +52,7 @@ class Null:
         self.nbytes = math.prod(shape) * dtype.itemsize
         _MEMORY.add(self.nbytes)
 
-    # The count is bound here: when Python ends, the module's names may be gone before its last objects.
+    # Bound as a default: at interpreter exit, the module's globals may be gone before its last objects.
     def __del__(self, add: Callable[[int], None] = _MEMORY.add) -> None:
         add(-self.nbytes)
 
@@ -61,11 +61,11 @@ class Null:
 
 
 class NullBackend(Backend[Null, Null, Null, Null]):
-    """Shapes and dtypes without values: nothing is computed, and nothing takes memory. There is one object.
+    """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
-    Models, gradients and optimizers run on it as they are, and tell their shapes; :meth:`memory_stats` tells what
-    their values would take, each result in memory of its own. The host reads zeros. Operations whose result's shape
-    depends on values raise ``Unsupported``.
+    Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
+    values would take, each result in memory of its own. The host reads zeros. Operations whose result shape depends on
+    values raise ``Unsupported``.
 
     >>> k = NullBackend()
     >>> k.matmul(k.zeros((1000, 784), as_dtype("float32")), k.zeros((784, 10), as_dtype("float32")))
@@ -74,12 +74,12 @@ class NullBackend(Backend[Null, Null, Null, Null]):
 
     _instance: NullBackend | None = None
 
-    #: It has no values to be right or wrong: conformance asks it for these kinds of check alone.
+    #: Having no values, it takes only these kinds of conformance checks.
     conformance_kinds = ("dtype", "shape", "signature", "errors", "capabilities", "release")
 
-    def __new__(cls) -> NullBackend:  # one object for all
+    def __new__(cls) -> NullBackend:  # a singleton
         known = cls._instance
-        if known is None or type(known) is not cls:  # a subclass has its own
+        if known is None or type(known) is not cls:  # subclasses have their own
             known = cls._instance = super().__new__(cls)
         return known
 
@@ -105,11 +105,11 @@ class NullBackend(Backend[Null, Null, Null, Null]):
         return x.dtype
 
     def memory_stats(self) -> Mapping[str, int]:
-        """``in_use``: the bytes of all living primitives; ``peak``: the most since :meth:`memory_cleanup`."""
+        """``in_use``: the bytes of all live primitives; ``peak``: the most since :meth:`memory_cleanup`."""
         return {"in_use": _MEMORY.in_use, "peak": _MEMORY.peak}
 
     def memory_cleanup(self) -> None:
-        """Begin to count the peak anew."""
+        """Reset the peak."""
         _MEMORY.restart()
 
     def from_numpy(self, array: Any) -> Null:
@@ -119,7 +119,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
         dtype = getattr(x.dtype, "scale", x.dtype)
         try:
             return np.zeros(x.shape, dtype.dtype)
-        except DTypeError:  # bfloat16 without the package that has it
+        except DTypeError:  # bfloat16 without ml_dtypes
             return np.zeros(x.shape, np.float32)
 
     def to_numpy_many(self, tensors: Any, /) -> tuple[Any, ...]:
@@ -127,7 +127,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
 
 
 def _shape_of(operand: Any) -> Any:
-    """The shape of an operand as the shape rules take it: None for a number or what is absent, a list for a list."""
+    """The shape of an operand for a shape rule: None for a scalar or absent operand, a list for a list."""
     if isinstance(operand, list | tuple):
         return [x.shape for x in operand]
     return operand.shape if operand.__class__ is Null else None
@@ -140,7 +140,7 @@ def _dtype_of(operand: Any) -> DType | None:
 
 
 def by_rules(operation: Operation) -> Callable[..., Any]:
-    """An operation by its two rules."""
+    """An operation made from its two rules."""
     rule, results = operation.shape, operation.results
     defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
 
@@ -164,7 +164,7 @@ def by_rules(operation: Operation) -> Callable[..., Any]:
 
 
 def _sorted(operation: Operation, arguments: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands, absent ones as None, and the options, which may have been given by position."""
+    """The operands, None if absent, and the options, which may be positional."""
     count = len(operation.operands)
     operands = (*arguments[:count], *[None] * (count - len(arguments[:count])))
     return operands, {**options, **dict(zip(operation.attributes, arguments[count:], strict=False))}

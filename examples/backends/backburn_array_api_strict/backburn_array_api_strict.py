@@ -1,7 +1,7 @@
-"""array-api-strict as a backend of backburn: the Array API standard and not one function more.
+"""array-api-strict as a backburn backend: the Array API standard and nothing else.
 
-It is slow and has no use but to show what the contract asks of an array library: what the standard has, and the one
-operation that is computed on the host here because the standard has no way to it.
+It is slow, and only shows what the contract needs of an array library: the standard, and one operation computed on the
+host because the standard has no equivalent.
 
     >>> k = StrictBackend()
     >>> k.add(k.from_numpy(np.array([1.0, 2.0])), 1.0)
@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", *INTEGERS, "bool")}
 
-#: What does for this backend what the standard cannot; loaded now, since it tells Python at once not to warn of NaN.
+#: Does what the standard cannot; loaded at import, since loading it also disables warnings about NaN.
 HOST: Any = load_backend("numpy")
 
 
@@ -59,12 +59,12 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
 
     def scatter(self, x: Array, indices: Array, values: Any, /, axis: int, mode: str = "assign") -> Array:
-        # The standard cannot write at many places at once: the host does.
+        # The standard has no scatter: the host does it.
         values = self.to_numpy(values) if hasattr(values, "dtype") else values
         return self.from_numpy(HOST.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
-        # The place of NaN is open in the standard, and in rising order the last in array-api-strict.
+        # The standard leaves the order of NaN open; array-api-strict sorts it last when ascending.
         x = falling(self, x) if descending else x
         return xp.argsort(xp.astype(x, xp.uint8) if x.dtype == xp.bool else x, axis=axis, stable=True)
 
@@ -77,15 +77,15 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
 
 def theirs(dtype: DType) -> Any:
-    """The standard's dtype of the same name."""
+    """The standard's dtype of that name."""
     if dtype not in THEIRS:
         raise Unsupported(f"the Array API standard computes in {', '.join(d.name for d in THEIRS)}, and not in {dtype}")
     return THEIRS[dtype]
 
 
 def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
-    places = xp.arange(arange_length(start, stop, step), dtype=xp.float64 if dtype.kind == "float" else xp.int64)
-    return xp.astype(places * step + start, theirs(dtype))
+    indices = xp.arange(arange_length(start, stop, step), dtype=xp.float64 if dtype.kind == "float" else xp.int64)
+    return xp.astype(indices * step + start, theirs(dtype))
 
 
 def slice_assign(x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
@@ -95,8 +95,8 @@ def slice_assign(x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
 
 
 def nonzero(x: Array, /) -> Array:
-    places = xp.stack(xp.nonzero(x if x.ndim else xp.reshape(x, (1,))), axis=1)
-    return places if x.ndim else places[:, :0]
+    indices = xp.stack(xp.nonzero(x if x.ndim else xp.reshape(x, (1,))), axis=1)
+    return indices if x.ndim else indices[:, :0]
 
 
 def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
@@ -110,12 +110,12 @@ def irfft(real: Array, imag: Array, /, length: int, axis: int) -> Array:
 
 
 def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction, whose options are by name only in the standard."""
+    """A reduction, whose options are keyword-only in the standard."""
     return lambda x, /, axis, keepdims=False: function(x, axis=axis, keepdims=keepdims)
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """No operation warns; NumPy, with which array-api-strict computes, does."""
+    """``function`` without the warnings of NumPy, which array-api-strict computes with."""
 
     @functools.wraps(function)
     def operation(*operands: Any, **attributes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""JAX as a backend of backburn: ``"jax"`` is JAX's default device, ``"jax:1"`` the device 1 of its default platform.
+"""JAX as a backburn backend: ``"jax"`` is JAX's default device, ``"jax:1"`` is device 1 of its default platform.
 
 JAX computes, operation by operation, and backburn differentiates: ``jax.grad`` and ``jax.jit`` are not used.
 
@@ -32,7 +32,7 @@ Key = tuple[slice, ...]
 
 
 class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
-    """Arrays of JAX. The first of these backends switches JAX to 64 bits, in the whole process, and warns of it."""
+    """JAX arrays. The first instance enables 64-bit types in JAX, for the whole process, and warns about it."""
 
     def __init__(self, device: int | None = None) -> None:
         config: Any = jax.config
@@ -60,7 +60,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return as_dtype(x.dtype)
 
     def from_numpy(self, array: Any) -> Array:
-        own = np.array(array, as_dtype(array.dtype).dtype, copy=True)  # in the machine's byte order
+        own = np.array(array, as_dtype(array.dtype).dtype, copy=True)  # in native byte order
         result: Array = jax.device_put(own, self._device)
         return result
 
@@ -72,8 +72,8 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
         wide = np.float64 if dtype.kind == "float" else np.int64
-        places = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
-        return (places * step + start).astype(dtype.dtype)
+        indices = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
+        return (indices * step + start).astype(dtype.dtype)
 
     # ---- where JAX differs ----
 
@@ -94,7 +94,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
             return wide(x).at[place].add(values).astype(x.dtype)
         if mode != "assign":
             raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-        # JAX leaves to chance which of several values for one place stays: the one with the highest number.
+        # With duplicate indices JAX's result is undefined; the contract keeps the last value.
         numbers = jnp.arange(1, indices.shape[axis] + 1).reshape(-1, *[1] * (x.ndim - 1 - axis))
         last = jnp.zeros(x.shape, np.int64).at[place].max(jnp.broadcast_to(numbers, indices.shape))
         values = jnp.broadcast_to(jnp.asarray(values, x.dtype), indices.shape)
@@ -111,7 +111,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
 
 def wide(x: Array) -> Array:
-    """``x`` itself, or a 16-bit float in float32, in which many are added up."""
+    """``x``, with 16-bit floats as float32, to accumulate in."""
     return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
 
 
@@ -120,7 +120,7 @@ def reduction(function: Callable[..., Array], x: Array, /, axis: Any, keepdims: 
 
 
 def accumulation(function: Callable[..., Array], x: Array, /, axis: Shape, keepdims: bool = False) -> Array:
-    """A sum or product in the dtype of ``x``, which JAX would widen for integers."""
+    """A sum or product in the dtype of ``x``; JAX would widen integers."""
     return function(wide(x), axis=axis, keepdims=keepdims, dtype=wide(x).dtype).astype(x.dtype)
 
 

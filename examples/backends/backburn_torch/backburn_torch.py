@@ -1,6 +1,6 @@
-"""PyTorch as a backend of backburn: ``"torch"`` is the CPU, ``"torch:1"`` the CUDA device 1.
+"""PyTorch as a backburn backend: ``"torch"`` is the CPU, ``"torch:1"`` is CUDA device 1.
 
-PyTorch computes and backburn differentiates: no tensor here requires a gradient of PyTorch's.
+PyTorch computes and backburn differentiates: no tensor here has ``requires_grad`` set.
 
     >>> k = TorchBackend()
     >>> k.add(torch.tensor([1.0, 2.0]), 1.0)
@@ -26,14 +26,14 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, Unsupporte
 
 Array = torch.Tensor
 
-# Of PyTorch's unsigned types only uint8 has arithmetic.
+# uint8 is PyTorch's only unsigned type with arithmetic.
 NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 OURS = {getattr(torch, name): as_dtype(name) for name in NAMES}
 THEIRS: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in OURS.items()}
 
 
 class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
-    """Tensors of PyTorch on the CPU, on the CUDA device of a number, or on any other device by PyTorch's name."""
+    """PyTorch tensors on the CPU, on a CUDA device by number, or on any device by PyTorch's name for it."""
 
     def __init__(self, device: int | str | None = None) -> None:
         number = isinstance(device, int)
@@ -62,7 +62,7 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
     def from_numpy(self, array: Any) -> Array:
         wanted = theirs(as_dtype(array.dtype))
         own = np.array(array, array.dtype.newbyteorder("="), copy=True, order="C")  # PyTorch has no negative strides
-        bits = own.view(np.int16) if wanted is torch.bfloat16 else own  # a dtype that NumPy has not of itself
+        bits = own.view(np.int16) if wanted is torch.bfloat16 else own  # a dtype that NumPy lacks
         return torch.from_numpy(bits).view(wanted).to(self._device)
 
     def to_numpy(self, x: Any, /) -> Any:
@@ -71,14 +71,14 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return host.view(torch.int16).numpy().view(OURS[x.dtype].dtype) if x.dtype is torch.bfloat16 else host.numpy()
 
     def full(self, shape: tuple[int, ...], value: float, dtype: DType) -> Array:
-        # PyTorch refuses a number that overflows a narrow type, where an infinity is meant.
+        # PyTorch raises for a number that overflows a narrow type, instead of giving infinity.
         wide = torch.float64 if dtype.kind == "float" else theirs(dtype)
         return torch.full((), value, dtype=wide, device=self._device).to(theirs(dtype)).expand(shape)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
         wide = torch.float64 if dtype.kind == "float" else torch.int64
-        places = torch.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
-        return (places * step + start).to(theirs(dtype))
+        indices = torch.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
+        return (indices * step + start).to(theirs(dtype))
 
     # ---- where PyTorch differs ----
 
@@ -90,14 +90,14 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return torch.argsort(adapters.falling(self, x) if descending else x, dim=axis, stable=True)
 
     def slice(self, x: Array, /, key: tuple[slice, ...]) -> Array:
-        places, turned = adapters.forwards(x.shape, key)
-        return x[places].flip(turned) if turned else x[places]
+        forward, flipped = adapters.forwards(x.shape, key)
+        return x[forward].flip(flipped) if flipped else x[forward]
 
     def slice_assign(self, x: Array, value: Any, /, key: tuple[slice, ...]) -> Array:
-        places, turned = adapters.forwards(x.shape, key)
+        forward, flipped = adapters.forwards(x.shape, key)
         result = x.clone(memory_format=torch.contiguous_format)
-        target = result[places]
-        target.copy_(torch.as_tensor(value, dtype=x.dtype, device=x.device).expand(target.shape).flip(turned))
+        target = result[forward]
+        target.copy_(torch.as_tensor(value, dtype=x.dtype, device=x.device).expand(target.shape).flip(flipped))
         return result
 
     def take(self, x: Array, indices: Array, /, axis: int) -> Array:
@@ -114,14 +114,14 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
             return wide(x).scatter_add(axis, indices, wide(values)).to(x.dtype)
         if mode != "assign":
             raise ArgumentError(f"scatter: the mode is 'assign' or 'add', not {mode!r}")
-        # PyTorch leaves to chance which of several values for one place stays: the one with the highest number.
+        # With duplicate indices PyTorch's result is nondeterministic; the contract keeps the last value.
         numbers = torch.arange(1, indices.shape[axis] + 1, device=x.device).reshape(-1, *[1] * (x.ndim - 1 - axis))
         last = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
         last = last.scatter_reduce(axis, indices, numbers.expand(indices.shape), "amax")
         return torch.where(last > 0, values.gather(axis, (last - 1).clamp(min=0)), x) if indices.numel() else x
 
     def rfft(self, x: Array, /, axis: int) -> tuple[Array, Array]:
-        if not x.numel():  # which MKL refuses
+        if not x.numel():  # MKL raises for these
             nothing = x.new_zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]))
             return nothing, nothing
         result = torch.fft.rfft(wide(x), dim=axis)
@@ -136,20 +136,20 @@ class TorchBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
 
 def theirs(dtype: DType) -> torch.dtype:
-    """PyTorch's dtype of the same name."""
+    """PyTorch's dtype of that name."""
     if dtype not in THEIRS:
         raise Unsupported(f"the torch backend computes in {', '.join(NAMES)}, and not in {dtype}")
     return THEIRS[dtype]
 
 
 def wide(x: Array) -> Array:
-    """``x`` itself, or a 16-bit float in float32, in which many are added up."""
+    """``x``, with 16-bit floats as float32, to accumulate in."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 ALIKE = """abs neg sqrt exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round
     trunc isnan isinf logical_not where nonzero matmul"""
-OPERATORS = {  # These take a Python scalar on either side.
+OPERATORS = {  # with a Python scalar on either side
     "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "pow": "pow", "equal": "eq", "less": "lt",
     "less_equal": "le", "logical_and": "and_", "logical_or": "or_", "bitwise_and": "and_", "bitwise_or": "or_",
     "bitwise_xor": "xor", "bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift",
@@ -179,7 +179,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     **adapters.decompositions(LINALG, LINALG.LinAlgError),
     "floor_divide": adapters.integral(operator.floordiv),
     "remainder": adapters.integral(operator.mod),
-    # On CUDA there is a product of integers for multiples of 8, and for more than 16 rows.
+    # On CUDA, _int_mm needs more than 16 rows, and multiples of 8 otherwise.
     "q_matmul": adapters.integer_products(
         lambda x, y: None if x.is_cuda and (len(x) <= 16 or (x.shape[1] | y.shape[1]) % 8) else torch._int_mm(x, y)
     ),
