@@ -1,8 +1,7 @@
 """The CuPy backend: CUDA devices.
 
-Importing this package imports no CuPy and touches no device. ``CupyBackend()`` looks for both, and raises
-:class:`~backburn.base.errors.BackendUnavailableError`, which says what was found and what to type,
-where one is missing.
+Importing this package neither imports CuPy nor touches a device. ``CupyBackend()`` does both, and raises
+:class:`~backburn.base.errors.BackendUnavailableError`, with what was found and what to do, if either is missing.
 """
 
 from backburn_cupy.backend import CupyBackend

@@ -1,7 +1,7 @@
-"""CuPy: attention, fused where that is possible (:mod:`backburn_cupy.attend_fused`), and else by products.
+"""CuPy: attention, fused if possible (:mod:`backburn_cupy.attend_fused`), otherwise by matrix products.
 
-Scores and their softmax have at least 32 bits; of 16-bit floats the weights are rounded before they are multiplied by
-the values, so that tensor cores make all products.
+Scores and their softmax have at least 32 bits; for 16-bit floats the weights are rounded before the product with the
+values, so that all products use tensor cores.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def scaled_dot_product_attention_backward(
 
 
 def _weights(k: Any, query: Array, key: Array, mask: Array | None, causal: bool, scale: float) -> Array:
-    """The weights of attention, of at least 32 bits; where every query may attend to something, by one softmax."""
+    """The attention weights, of at least 32 bits; if every query can attend to some key, by one softmax."""
     products = product(k, query, transposed(k, key), dtype=widened_dtype(query))
     scores = masked_scores(k, products, mask, causal, scale)
     return weights_of(k, scores) if mask is not None or 0 in scores.shape else k.softmax(scores, scores.ndim - 1)

@@ -1,7 +1,7 @@
-"""CuPy: attention of 16-bit floats without scores in memory, by cuDNN where it is installed, else by a kernel of ours.
+"""CuPy: attention of 16-bit floats without scores in memory, by cuDNN if installed, else by a kernel of ours.
 
-Both keep the sums of the weights for the gradient. CuDNN takes no mask here: one may leave a query nothing to attend
-to, of which the contract makes 0 and cuDNN what it likes.
+Both keep the log-sum-exp of the scores for the gradient. cuDNN is not given masks: a mask may leave a query nothing to
+attend to, where the contract requires 0 and cuDNN's result is undefined.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from backburn_cupy.kernels.attention import Options
 Array = Any
 Shape = tuple[int, ...]
 
-#: The numbers of operands and results in a graph.
+#: The ids of operands and results in a graph.
 QUERY, KEY, VALUE, OUT, STATISTICS, GRAD, OF_QUERY, OF_KEY, OF_VALUE = range(1, 10)
 
-#: The sizes of heads that cuDNN takes are multiples of this, and at most that.
+#: cuDNN takes head sizes that are multiples of this, and at most that.
 HEAD, LARGEST_HEAD = 8, 256
 
 
 class Made(NamedTuple):
-    """What the forward pass has computed, with four axes: the result, and the logarithms of the weights' sums.
+    """The results of the forward pass, with four axes: the output, and the log-sum-exp of the scores.
 
-    The logarithms are natural ones where cuDNN has made them, else to base 2.
+    The logarithms are natural if computed by cuDNN, else to base 2.
     """
 
     out: Array
@@ -40,18 +40,18 @@ class Made(NamedTuple):
     by_cudnn: bool
 
 
-#: By the identity of each result that is alive: the contract's gradient is given the result alone, and has to make the
-#: sums of the weights anew without this.
+#: By the id of each live result: the contract's gradient is given only the result, and would have to recompute the
+#: log-sum-exp without this.
 _MADE: dict[int, tuple[ref[Any], Made]] = {}
 
 
 def _forgotten(name: int) -> Callable[[Any], None]:
-    """What is called when a result dies."""
+    """The callback for when a result dies."""
     return lambda _: _MADE.pop(name, None) and None
 
 
 def _made_with(y: Array | None) -> Made | None:
-    """What was made with the result ``y``; None where that is unknown."""
+    """What was computed along with the result ``y``; None if unknown."""
     alive, made = _MADE.get(id(y), (None, None))
     return made if y is not None and alive is not None and alive() is y else None
 
@@ -78,7 +78,7 @@ def backward(
     return tuple(g.reshape(t.shape) for g, t in zip(gradients, (query, key, value), strict=True))
 
 
-# ---- which of them ----
+# ---- dispatch ----
 
 
 def _call(k: Any, query: Array, key: Array, value: Array, options: Options) -> _Call | None:
@@ -100,7 +100,7 @@ def _is_for_cudnn(query: Array, value: Array) -> bool:
 
 
 class _Call:
-    """Attention over these operands: (examples, heads, places, size), and what they are by number."""
+    """Attention over operands (examples, heads, positions, size), which also have ids."""
 
     def __init__(
         self, k: Any, operands: tuple[Array, ...], options: Options, by_cudnn: bool, by_kernel: bool
@@ -110,7 +110,7 @@ class _Call:
         self._arrays = dict(zip((QUERY, KEY, VALUE), map(_four, operands), strict=True))
 
     def forward(self) -> Made | None:
-        """The result; None without a plan of cuDNN's, where no kernel takes the operands."""
+        """The result; None if cuDNN has no plan and no kernel takes the operands."""
         query, key, value = (self._arrays[n] for n in (QUERY, KEY, VALUE))
         out = self._add(OUT, (*query.shape[:3], value.shape[3]))
         statistics = self._arrays[STATISTICS] = cupy.empty((*query.shape[:3], 1), np.float32)
@@ -122,7 +122,7 @@ class _Call:
         return Made(out, statistics, by_cudnn)
 
     def backward(self, grad: Array, made: Made | None) -> tuple[Array, ...] | None:
-        """The gradients, None where there is no result. The forward pass is done anew if what it made is unknown."""
+        """The gradients; None if there is no result. The forward pass is recomputed if its results are unknown."""
         made = made or self.forward()
         if made is None:
             return None
@@ -137,13 +137,13 @@ class _Call:
                 self._k.runner, grad, query, key, value, made.out, made.statistics, results, self._options
             )
         elif not self._has_run(True):
-            # The sums of the weights are of cuDNN's making: a kernel has to make its own.
+            # The log-sum-exp is cuDNN's: a kernel has to compute its own.
             self._by_cudnn = False
             return self.backward(grad, None)
         return tuple(results)
 
     def _add(self, number: int, shape: Shape) -> Array:
-        """New memory for a result, which lies as the queries do."""
+        """A new array for a result, with the queries' memory layout."""
         dtype = self._arrays[QUERY].dtype
         if self._is_sliced_by_head:
             new = cupy.moveaxis(cupy.empty((shape[0], shape[2], shape[1], shape[3]), dtype), 1, 2)
@@ -153,7 +153,7 @@ class _Call:
         return new
 
     def _has_run(self, is_backward: bool) -> bool:
-        """Run cuDNN's plan for what has been added so far; False where it has none."""
+        """Run cuDNN's plan for what has been added so far; False if it has none."""
         k, query, options = self._k, self._arrays[QUERY], self._options
         tensors = tuple((n, x.shape, _steps(x)) for n, x in sorted(self._arrays.items()))
         kind = Attention(
@@ -167,9 +167,9 @@ class _Call:
 
 
 class Attention(NamedTuple):
-    """What a plan is made for: see :class:`backburn_cupy.cudnn.Kind`.
+    """The key of a plan: see :class:`backburn_cupy.cudnn.Kind`.
 
-    Shapes and strides (in elements) are by number; those of the results among them.
+    Shapes and strides (in elements) are by id, including those of the results.
     """
 
     device: int
@@ -204,18 +204,18 @@ class Attention(NamedTuple):
             result.set_dim(shapes[number]).set_stride(strides[number])
 
 
-# ---- how operands lie ----
+# ---- memory layout ----
 
 
 def _is_sliced_by_head(x: Array) -> bool:
-    """Whether the heads of a place lie side by side, as after a projection of all of them at once."""
+    """Whether the heads of a position are adjacent in memory, as after projecting all of them at once."""
     return bool(x.ndim >= 4 and x.shape[-3] > 1 and x.shape[-2] > 1 and x.strides[-3] < x.strides[-2])
 
 
 def _four(x: Array) -> Array:
-    """``x`` with four axes, as it lies if it can be read so, else a copy."""
+    """``x`` with four axes, as a view if its layout is supported, else a copy."""
     four = x.reshape(math.prod(x.shape[:-3]), *(1,) * (3 - x.ndim), *x.shape[-3:])
-    # The stride of an axis of one element says nothing.
+    # The stride of an axis of length 1 is meaningless.
     steps = [s for n, s in zip(four.shape[:3], four.strides[:3], strict=True) if n > 1]
     evenly = all(s > 0 and s % cudnn.ALIGNMENT == 0 for s in steps) and four.data.ptr % cudnn.ALIGNMENT == 0
     rows_whole = four.shape[3] == 1 or four.strides[3] == four.itemsize
@@ -223,7 +223,7 @@ def _four(x: Array) -> Array:
 
 
 def _masks(mask: Array, query: Array, key: Array) -> Array:
-    """A mask with four axes, each of the scores' length; one that is the same along an axis is not copied for it."""
+    """A mask broadcast to the scores' shape, with four axes, without copying it along broadcast axes."""
     scores = (*query.shape[:-1], key.shape[-2])
     shape = (*(1,) * (len(scores) - mask.ndim), *mask.shape)
     outer, inner = shape[:-3], (*(1,) * (3 - len(shape)), *shape[-3:])
@@ -234,6 +234,6 @@ def _masks(mask: Array, query: Array, key: Array) -> Array:
 
 
 def _steps(x: Array) -> Shape:
-    """Strides in elements; those of axes of one element as if the array had no gaps."""
+    """Strides in elements; for axes of length 1, those of a contiguous array."""
     plain = packed(x.shape, False)
     return tuple(s // x.itemsize if n > 1 else p for n, s, p in zip(x.shape, x.strides, plain, strict=True))

@@ -1,4 +1,4 @@
-"""``CupyBackend``: the class, to which the families' functions are attached when the first one is made."""
+"""``CupyBackend``, to which the family modules' functions are attached with the first instance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
 from backburn_cupy.kernels.runner import CupyRunner, Runner
 
-#: The modules whose functions are the operations. They import CuPy, and so are imported with the first backend.
+#: The modules that define the operations. They import CuPy, and so are imported with the first instance.
 FAMILIES = (
     "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "convolve",
     "attend", "decompose", "fft",
@@ -37,14 +37,14 @@ FAMILIES = (
 
 
 class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
-    """Arrays of CuPy on one CUDA device, ``cuda:device``.
+    """CuPy arrays on one CUDA device, ``cuda:device``.
 
-    ``float_dtype`` is that of float tensors that are made without naming one. ``allow_tf32`` lets products of float32
-    matrices round their operands to 10 bits, which makes them several times as fast. With ``deterministic`` equal calls
-    give equal bits: sums over indices, whose order is otherwise left to chance, are then slower.
+    ``float_dtype`` is the default dtype of new float tensors. ``allow_tf32`` lets products of float32 matrices round
+    their operands to 10 bits, which makes them several times faster. ``deterministic`` makes results reproducible bit
+    for bit: sums over indices, whose order otherwise varies, are then slower.
 
-    Work goes to the stream that is CuPy's current one (``with cupy.cuda.Stream(): ...``), and a call returns before it
-    is done. Raises :class:`BackendUnavailableError` where there is no CuPy, no driver or no such device.
+    Work is queued on CuPy's current stream (``with cupy.cuda.Stream(): ...``), and calls return before it is done.
+    Raises :class:`BackendUnavailableError` if there is no CuPy, no driver or no such device.
 
         >>> from backburn_cupy import CupyBackend
         >>> CupyBackend(device=0).spec  # doctest: +SKIP
@@ -82,7 +82,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self.process = os.getpid()
         self._recorded: weakref.WeakSet[Any] = weakref.WeakSet()
         self.faults = importlib.import_module("backburn_cupy.faults").Faults.of(device)
-        #: Where the fused kernels run; None leaves all to CuPy.
+        #: Runs the fused kernels; None leaves everything to CuPy.
         with cupy.cuda.Device(device):
             self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
         self._dtypes = _dtypes_of(cupy)
@@ -104,16 +104,16 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         several = cupy.cuda.runtime.getDeviceCount() > 1
         debug = os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0")
         if several or debug:
-            # What needs more at each call stands on the object, before the class, so that nobody else pays for it.
+            # Slower variants are set on the instance, over the class, so that no other instance pays for them.
             for name in (*OPERATIONS, "synchronize", "memory_stats", "memory_cleanup"):
                 setattr(self, name, _guarded(self, name, getattr(self, name), debug))
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """``__new__`` has done it: the object may be one that exists already."""
+        """Done by ``__new__``, which may return an existing instance."""
 
     @property
     def spec(self) -> str:
-        """``"cupy:0"``, with the options that are not the default."""
+        """``"cupy:0"``, with all non-default options."""
         return self._spec
 
     @property
@@ -123,7 +123,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def float_dtype(self) -> FloatDType:
-        """What the backend was made with."""
+        """The options that the backend was made with."""
         return self._float_dtype
 
     @property
@@ -133,9 +133,9 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The version of each of NVIDIA's libraries that computes here, or why it does not and what does instead.
+        """The version of each NVIDIA library in use, or why it is not and what is used instead.
 
-        Which do is found out once, when this is asked or when the first operation that would use them is called.
+        Determined once, by this property or by the first operation that would use them.
         """
         from backburn_cupy import cublaslt, cudnn
 
@@ -144,7 +144,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @classmethod
     def devices(cls) -> list[str]:
-        """The devices that are there, such as ``["cuda:0"]``; none where CUDA cannot be used."""
+        """The available devices, such as ``["cuda:0"]``; none if CUDA cannot be used."""
         try:
             cupy = detect.load(0)
         except ImportError:
@@ -152,7 +152,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         return [f"cuda:{n}" for n in range(cupy.cuda.runtime.getDeviceCount())]
 
     def synchronize(self) -> None:
-        """Wait until everything asked for has been computed, and raise what the device has found wrong."""
+        """Wait for all queued work, and raise errors found on the device."""
         try:
             self._cupy.cuda.Device(self.number).synchronize()
         except Exception as error:
@@ -162,7 +162,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
     def memory_stats(self) -> Mapping[str, int]:
         """``used`` by arrays, ``held`` by CuPy's pool (those included), ``free`` and ``total`` on the device.
 
-        What recorded steps hold is used.
+        The memory of recorded steps counts as used.
         """
         pool = self._cupy.get_default_memory_pool()
         free, total = self._cupy.cuda.runtime.memGetInfo()
@@ -171,12 +171,12 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         return {"used": used, "held": held, "free": free, "total": total}
 
     def memory_cleanup(self) -> None:
-        """Give the memory that CuPy's pools hold for reuse back to the driver."""
+        """Return the memory that CuPy's pools hold for reuse to the driver."""
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def dtype(self, x: Any, /) -> DType:
-        """The dtype of an array; what is no array is refused."""
+        """The dtype of an array; raises for anything else."""
         if x.__class__ is self._cupy.ndarray:
             known = self._dtypes.get(x.dtype)
             if known is None:
@@ -201,12 +201,12 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         return recorded
 
     def placed(self) -> Any:
-        """A context in which the device is CuPy's current one."""
+        """A context that makes this CuPy's current device."""
         return self._cupy.cuda.Device(self.number)
 
     @contextlib.contextmanager
     def errors(self, name: str) -> Iterator[None]:
-        """A context for work on the device that is no operation: what fails inside is told as of ``name``."""
+        """A context for device work outside of operations: errors inside are reported as of ``name``."""
         try:
             with self.placed():
                 yield
@@ -233,13 +233,13 @@ def _device_number(device: int) -> int:
 
 
 def _dtypes_of(cupy: Any) -> dict[Any, DType]:
-    """Our dtype for each of CuPy's, which are NumPy's."""
+    """CuPy's dtypes, which are NumPy's, mapped to ours."""
     result: dict[Any, DType] = {}
     for dtype in DTYPES.values():
         if dtype.kind != "quantized":
             try:
                 result[cupy.dtype(dtype.dtype)] = dtype
-            except DTypeError:  # bfloat16 needs a package that is not there
+            except DTypeError:  # bfloat16 without ml_dtypes
                 continue
     return result
 
@@ -261,7 +261,7 @@ def method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded(k: CupyBackend, name: str, function: Callable[..., Any], debug: bool) -> Callable[..., Any]:
-    """``function`` on the device of ``k``, where there are several; in debugging, done and checked when it returns."""
+    """``function`` on ``k``'s device, if there are several; in debugging, synchronized and checked on return."""
     from backburn_cupy.failures import mixture
 
     @functools.wraps(function)
@@ -279,11 +279,11 @@ def _guarded(k: CupyBackend, name: str, function: Callable[..., Any], debug: boo
 
 @functools.cache
 def attach_families() -> None:
-    """Attach the operations, which need CuPy; done once."""
+    """Attach the operations, which need CuPy, once."""
     for family in FAMILIES:
         module = importlib.import_module(f"backburn_cupy.{family}")
         for name, function in vars(module).items():
-            # A helper that a module imports from elsewhere may happen to have an operation's name.
+            # An imported helper may happen to have an operation's name.
             if name in OPERATIONS and getattr(function, "__module__", "") == module.__name__:
                 setattr(CupyBackend, name, method(name, function))
     attach(CupyBackend, method)

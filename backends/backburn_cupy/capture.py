@@ -1,8 +1,8 @@
 """Recording a step as a CUDA graph, with memory of its own.
 
-What a recorded step makes lies in a pool that nothing else uses and that lives as long as the graph: what the step
-frees while it is recorded may be used again by the step, and by nobody else. What it reads from elsewhere, a table or a
-model that is not of the state, is kept as long. Nothing is computed meanwhile.
+A recorded step allocates from a pool of its own that lives as long as the graph: what the step frees while it is
+recorded may be reused by the step, and by nothing else. Memory that it reads from elsewhere, such as a table or a model
+that is not part of the state, is kept alive as long. Nothing is computed during recording.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from backburn_cupy.kernels.runner import packed
 
 Array = Any
 
-#: How many replays may be under way before the host waits to write the numbers of one more.
+#: How many replays may be in flight before the host waits to write the numbers of the next.
 AHEAD = 8
 
 
@@ -39,20 +39,20 @@ class Recorded:
     def __init__(self, k: Any, program: Program, state: Sequence[Array], inputs: Sequence[Array]) -> None:
         _check_plain(*state, *inputs)
         self._k = k
-        gc.collect()  # what nobody needs any more makes room, and is not found while the step is recorded
+        gc.collect()  # free garbage now, so that none is collected while the step is recorded
         give_back()
         with k.errors("capture"):
             self._numbers = Numbers(k)
             self._pool = cupy.cuda.MemoryPool(allocated)
             self._pool.set_limit(size=0)  # at one it would give back what the graph uses
-            #: What is not of the pool and is to live as long as the graph, by identity.
+            #: Objects outside the pool to keep alive as long as the graph, by id.
             self._kept: dict[int, Any] = {}
             self._stream = cupy.cuda.Stream(non_blocking=True)
             pending = k.faults.pending
-            k.faults.record()  # made now, it is no part of the recording
+            k.faults.record()  # allocated now, not as part of the recording
             k.faults.pending = pending
-            cupy.cuda.get_current_stream().synchronize()  # what the operands are computed from may be under way
-            cupy.get_default_memory_pool().free_all_blocks()  # what one more pool may need
+            cupy.cuda.get_current_stream().synchronize()  # the operands may still be being computed
+            cupy.get_default_memory_pool().free_all_blocks()  # room for the new pool
             with self._within():
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
@@ -68,31 +68,31 @@ class Recorded:
         self.launches = nodes(self._graph) or len(calls)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # Python or CUDA may have ended before
+        with contextlib.suppress(Exception):  # Python or CUDA may have shut down already
             _FORGOTTEN.append(vars(self).copy())
             vars(self).clear()
             give_back()
 
     @contextlib.contextmanager
     def _within(self) -> Iterator[None]:
-        """Work goes to the recording's stream, and memory comes from its pool."""
+        """A context in which work goes to the recording's stream, and memory comes from its pool."""
         with self._stream, cupy.cuda.using_allocator(self._pool.malloc):
             yield
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
-        """What is launched inside is not done but becomes the graph."""
+        """A context in which launches are not executed but become the graph."""
         faults = self._k.faults
         pending, faults.pending = faults.pending, False
         _UNDER_WAY.append(self)
         try:
             with self._k.errors("capture"):
-                # In the relaxed mode, which is CuPy's default, the pool may grow meanwhile.
+                # In relaxed mode, CuPy's default, the pool may grow during the capture.
                 self._stream.begin_capture()
             try:
                 yield
             except BaseException as error:
-                with contextlib.suppress(Exception):  # what has failed may have ended the recording already
+                with contextlib.suppress(Exception):  # the failure may have ended the capture already
                     self._stream.end_capture()
                 if isinstance(error, Exception) and (found := refusal("a call of the step", error)) is not None:
                     raise found from error
@@ -104,31 +104,31 @@ class Recorded:
             _UNDER_WAY.remove(self)
 
     def keep(self, things: Iterable[Any]) -> None:
-        """Let things live as long as the graph, which uses memory of theirs."""
+        """Keep objects alive as long as the graph, which uses their memory."""
         self._kept |= {id(thing): thing for thing in things}
 
     def _read(self, operands: Iterable[Any]) -> None:
-        """Keep the memory of operands that is not the recording's own: others would use it once it is forgotten."""
+        """Keep operands alive that are not the recording's own, lest their memory be reused."""
         memories = [x.data.mem for x in flat(operands) if isinstance(x, cupy.ndarray)]
         self.keep(memory for memory in memories if getattr(memory, "pool", None) is not self._own)
 
     def _apart(self, out: Sequence[Array]) -> list[Array]:
-        """The outputs, apart from the state that is about to be written over."""
+        """The outputs, separate from the state that is about to be overwritten."""
         of_state = {x.data.mem.ptr for x in self.state}
         return [x.copy() if x.data.mem.ptr in of_state else x for x in out]
 
     def _renew(self, new: Sequence[Array]) -> None:
-        """Copy the new state over the old one, but for what an operation has written there itself."""
+        """Copy the new state over the old one, except what an operation has written in place."""
         changed = [(x, old) for x, old in zip(new, self.state, strict=True) if not _is_same(x, old)]
         of_state = {x.data.mem.ptr for x in self.state}
-        # What lies in the old state's memory is set aside before that is written to.
+        # Values that share the old state's memory are copied before it is overwritten.
         aside = [(x.copy() if x.data.mem.ptr in of_state else x, old) for x, old in changed]
         for x, old in aside:
             old[...] = x
 
     @property
     def held(self) -> int:
-        """The bytes that its pool holds."""
+        """The bytes held by its pool."""
         return int(self._pool.total_bytes())
 
     def set_state(self, place: int, value: Array) -> None:
@@ -145,15 +145,15 @@ class Recorded:
             return [x.copy() for x in self._outputs]
 
 
-#: Held by the thread that records: meanwhile the backend's methods are others, and no memory is given back.
+#: Held by the recording thread: meanwhile the backend's methods are replaced, and no memory is released.
 ONE_AT_A_TIME = threading.RLock()
-#: What has been recorded and nobody needs any more, and the recordings that are being made.
+#: Recordings to be released, and recordings in progress.
 _FORGOTTEN: list[dict[str, Any]] = []
 _UNDER_WAY: list[Recorded] = []
 
 
 def keep(things: Iterable[Any]) -> None:
-    """Let things live as long as what is being recorded, if something is."""
+    """Keep objects alive as long as the current recording, if any."""
     if _UNDER_WAY:
         found = list(things)
         for recorded in _UNDER_WAY:
@@ -161,18 +161,18 @@ def keep(things: Iterable[Any]) -> None:
 
 
 def flat(operands: Iterable[Any]) -> list[Any]:
-    """Operands, those in lists too."""
+    """The operands, including those in lists."""
     return [x for operand in operands for x in (operand if isinstance(operand, (list, tuple)) else (operand,))]
 
 
 def give_back() -> None:
-    """Give the memory of what is forgotten back to the device, unless a recording is made: CUDA may refuse it then."""
+    """Return the memory of released recordings to the device, unless one is in progress: CUDA may refuse it then."""
     while not _UNDER_WAY:
         try:
             members = _FORGOTTEN.pop()
-        except IndexError:  # also where another thread has taken the last
+        except IndexError:  # another thread may have taken the last one
             return
-        # A pool that is forgotten keeps its memory: the arrays go back to it, and then all of it to the device.
+        # A dropped pool would leak its memory: first its arrays are freed into it, then all of it to the device.
         pool = members.pop("_pool", None)
         members.clear()
         if pool is not None:
@@ -180,15 +180,15 @@ def give_back() -> None:
 
 
 _ORDER = threading.Lock()
-#: The stream on which the last replay on each device was asked for.
+#: The stream of the last replay on each device.
 _LAST: dict[int, Any] = {}
 
 
 @contextlib.contextmanager
 def _in_order(device: int) -> Iterator[None]:
-    """Replays on a device come one after the other, whatever threads and streams ask for them.
+    """A context that serializes the replays on a device, across threads and streams.
 
-    All read their numbers from one place, and those of one recording write to one state.
+    All read their numbers from the same memory, and those of one recording write the same state.
     """
     with _ORDER:
         stream = cupy.cuda.get_current_stream()
@@ -202,10 +202,10 @@ def _in_order(device: int) -> Iterator[None]:
 
 
 def allocated(size: int, again: bool = True) -> Any:
-    """New memory of the device for a pool whose free memory a graph may use.
+    """Device memory for a pool whose free memory a graph may use.
 
-    CuPy's pools give all that is free back to the device when CUDA says that there is no more, and ask again. So this
-    one is told so in other words, after the memory that eager operations do not use has been given back.
+    When CUDA is out of memory, CuPy's pools release all free memory and retry. So this pool gets another error, after
+    the free memory of eager operations has been released.
     """
     try:
         return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
@@ -229,7 +229,7 @@ def _is_same(x: Array, y: Array) -> bool:
 
 
 def nodes(graph: Any) -> int:
-    """The number of nodes (kernels, copies, fills) of a graph; 0 where CUDA does not tell."""
+    """The number of nodes (kernels, copies, fills) of a graph; 0 if CUDA does not tell."""
     try:
         return len(set(re.findall(r'"(graph_\d+_node_\d+)"\s*\[', graph.debug_dot_str())))
     except (OSError, RuntimeError):
@@ -237,7 +237,7 @@ def nodes(graph: Any) -> int:
 
 
 class Numbers:
-    """What brings the numbers of a recorded step to the device, from memory that the device can read by itself."""
+    """Transfers the numbers of a recorded step to the device, from pinned memory."""
 
     def __init__(self, k: Any) -> None:
         self._on_device = k.runner.numbers if k.runner is not None else None
@@ -246,7 +246,7 @@ class Numbers:
         self._sent: list[Any] = []
 
     def send(self, numbers: Sequence[float]) -> None:
-        """Write the numbers, by place, for the replay that comes next on the current stream."""
+        """Write the numbers, by position, for the next replay on the current stream."""
         if not numbers or self._on_device is None:
             return
         if self._host is None:
@@ -255,29 +255,29 @@ class Numbers:
             self._sent = [cupy.cuda.Event(disable_timing=True) for _ in range(AHEAD)]
         self._turn = (self._turn + 1) % AHEAD
         row, sent = self._host[self._turn], self._sent[self._turn]
-        sent.synchronize()  # a copy that was asked for long ago, if ever
+        sent.synchronize()  # a copy queued long ago, if at all
         row[:] = packed(numbers)
         self._on_device[: len(numbers)].set(row)
         sent.record()
 
 
-# ---- the operations of a step that is being recorded ----
+# ---- the operations of a step during recording ----
 
 
 @contextlib.contextmanager
 def _watched(k: Any, read: Callable[[Iterable[Any]], None]) -> Iterator[list[str]]:
-    """Give numbers that change from replay to replay to operations of ``k`` as arrays; yields the operations' names.
+    """Pass numbers that change per replay to the operations of ``k`` as arrays; yields the operations' names.
 
-    ``read`` is told their operands.
-    The methods stand on the object, before those of the class, so that nobody pays for it at other times.
+    ``read`` is called with their operands. The methods are set on the instance, over the class, so that nothing is
+    slower at other times.
     """
     calls: list[str] = []
 
     def watching(name: str, function: Any) -> Any:
-        binds = name in LAUNCHERS  # by itself, where it takes the operands
+        binds = name in LAUNCHERS  # the launcher does it, if it takes the operands
 
         def operation(*operands: Any, **options: Any) -> Any:
-            if REPLAY.get() is None:  # of another thread
+            if REPLAY.get() is None:  # called from another thread
                 return function(*operands, **options)
             calls.append(name)
             read(operands)
@@ -300,7 +300,7 @@ def _watched(k: Any, read: Callable[[Iterable[Any]], None]) -> Iterator[list[str
 
 
 def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands with the place on the device of each number that stands beside an array, in that array's dtype."""
+    """The operands, with numbers beside an array replaced by their device elements, in the array's dtype."""
     count = len(OPERATIONS[name].operands)
     like: Any = next((x for x in operands[:count] if isinstance(x, cupy.ndarray) and x.dtype.kind != "b"), None)
 
@@ -309,18 +309,18 @@ def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:
             return x
         place = k.runner.bound(x) if like is not None and k.runner is not None else None
         if place is None or like is None:
-            return float(x) if isinstance(x, float) else int(x)  # CuPy knows no other numbers than Python's own
+            return float(x) if isinstance(x, float) else int(x)  # CuPy takes only Python's own number types
         return converted(place.reshape(()), like.dtype)
 
     return tuple(placed(x) for x in operands[:count]) + operands[count:]
 
 
-#: What CUDA and CuPy say of what they refuse while a stream is recorded.
+#: CUDA's and CuPy's messages for what a stream capture does not allow.
 CAPTURING = re.compile("stream ?capture|capturing", re.IGNORECASE)
 
 
 def refusal(name: str, error: Exception) -> CaptureError | None:
-    """What says that an operation cannot be recorded, if that is what ``error`` says."""
+    """The error for an operation that cannot be recorded, if that is what ``error`` means."""
     words = str(error).partition("\n")[0]
     if isinstance(error, CaptureError) or REPLAY.get() is None or not re.search(CAPTURING, words):
         return None

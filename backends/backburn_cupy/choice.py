@@ -1,4 +1,4 @@
-"""CuPy: choosing between values."""
+"""CuPy: selection by conditions and masks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backburn_cupy.create import NUMBERS, fitted
 
 Array = Any
 
-# CuPy's own makes float32 of bfloat16.
+# CuPy's own turns bfloat16 into float32.
 _where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = condition ? x : y;", "backburn_where")
 
 

@@ -1,6 +1,6 @@
-"""CuPy: convolutions, by cuDNN where it is installed, and else by products (:mod:`backburn_cupy.convolve_columns`).
+"""CuPy: convolutions, by cuDNN if installed, else by matrix products (:mod:`backburn_cupy.convolve_columns`).
 
-Operands that lie with their channels last are computed so, and the result lies so too.
+For operands in channels-last memory layout, the result has it, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backburn_cupy.kernels.windows import Windows
 Array = Any
 Shape = tuple[int, ...]
 
-#: The numbers of operands and result in a graph.
+#: The ids of operands and result in a graph.
 FIRST, SECOND, BIAS, OUT = 1, 2, 3, 4
 
 
@@ -72,10 +72,10 @@ def conv_weight_backward(
 
 
 class Convolution(NamedTuple):
-    """What a plan is made for: see :class:`backburn_cupy.cudnn.Kind`.
+    """The key of a plan: see :class:`backburn_cupy.cudnn.Kind`.
 
     ``which`` is the result: that of the convolution ("forward"), or the gradient for its input or its weight. Shapes
-    are of the first operand, the second and the result; how the groups are follows from them.
+    are of the first operand, the second and the result, and determine the groups.
     """
 
     device: int
@@ -122,10 +122,10 @@ def _by_cudnn(
     k: Any, which: str, first: Array, second: Array, shape: Shape, padding: Pairs, stride: Shape, dilation: Shape,
     bias: Array | None = None,
 ) -> Array | None:  # fmt: skip
-    """The result by cuDNN; None where there is none, or it has no plan."""
+    """The result by cuDNN; None if not installed or without a plan."""
     if cudnn.found().module is None or 0 in (*first.shape, *second.shape, *shape):
         return None
-    if len(shape) == 3:  # cuDNN has no convolution over one axis: over one more, of one place
+    if len(shape) == 3:  # cuDNN has no 1-d convolutions: add an axis of length 1
         first, second = (x.reshape(*x.shape[:2], 1, x.shape[2]) for x in (first, second))
         shape = (*shape[:2], 1, shape[2])
         padding, stride, dilation = ((0, 0), *padding), (1, *stride), (1, *dilation)
@@ -150,11 +150,11 @@ def _by_cudnn(
     return out
 
 
-# ---- how arrays lie ----
+# ---- memory layout ----
 
 
 def packed(shape: Shape, channels_last: bool) -> Shape:
-    """The strides, in elements, of an array without gaps, of which axis 1 is the outermost but one, or the innermost.
+    """The strides, in elements, of a packed array, with channels (axis 1) first or last.
 
     >>> packed((2, 3, 4, 5), False), packed((2, 3, 4, 5), True)
     ((60, 20, 5, 1), (60, 1, 15, 3))
@@ -168,13 +168,13 @@ def packed(shape: Shape, channels_last: bool) -> Shape:
 
 
 def is_packed(x: Array, channels_last: bool) -> bool:
-    """Whether an array lies so; the stride of an axis of one element says nothing."""
+    """Whether an array has these strides; that of an axis of length 1 is irrelevant."""
     steps = packed(x.shape, channels_last)
     return all(n == 1 or s == step * x.itemsize for n, s, step in zip(x.shape, x.strides, steps, strict=True))
 
 
 def laid(x: Array, channels_last: bool) -> Array:
-    """``x`` so that cuDNN can read it: itself, or a copy where it lies otherwise."""
+    """``x`` in a layout that cuDNN reads: itself, or a copy."""
     if is_packed(x, channels_last):
         return aligned(x)
     out = made(x.shape, x.dtype, channels_last)
@@ -183,12 +183,12 @@ def laid(x: Array, channels_last: bool) -> Array:
 
 
 def aligned(x: Array) -> Array:
-    """``x``, or a copy where it begins amid an access."""
+    """``x``, or a copy if it is not aligned."""
     return x if x.data.ptr % cudnn.ALIGNMENT == 0 else x.copy(order="K")
 
 
 def made(shape: Shape, dtype: Any, channels_last: bool) -> Array:
-    """New memory for an array that lies so."""
+    """A new array of that layout."""
     if not channels_last:
         return cupy.empty(shape, dtype)
     return cupy.moveaxis(cupy.empty((shape[0], *shape[2:], shape[1]), dtype), -1, 1)

@@ -1,7 +1,7 @@
-"""CuPy: convolutions where there is no cuDNN: windows become the columns of a matrix, which one product multiplies.
+"""CuPy: convolutions without cuDNN, by im2col: windows become the columns of a matrix for one product.
 
-A group of channels is one product of a stack. Columns of many examples would not fit into memory, so that these are
-worked on some at a time.
+Each group of channels is one product of a stack. The columns of many examples would not fit in memory, so examples are
+processed a few at a time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LIMIT = 1 << 28
 
 
 def takes(k: Any, size: Shape, *operands: Array) -> bool:
-    """Whether windows are worth columns.
+    """Whether im2col pays.
 
-    Those of one element are a stack of matrices already, which the contract's own way multiplies; but in float32.
+    Windows of one element are a stack of matrices already, which the default body multiplies; but in float32.
     """
     worth = math.prod(size) > 1 or is_narrow(operands[0])
     return worth and k.runner is not None and all(x.size for x in operands)
 
 
 def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Windows, groups: int) -> Array:
-    """The products of the weight with all windows of ``x``, plus ``bias``."""
+    """The products of the weight and all windows of ``x``, plus ``bias``."""
     out = cupy.empty((x.shape[0], weight.shape[0], *windows.places), x.dtype)
     by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     for some in _parts(x.shape, windows, x.itemsize):
@@ -46,7 +46,7 @@ def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Window
 
 
 def backward(k: Any, x: Array, weight: Array, bias: Array | None, shape: Shape, windows: Windows, groups: int) -> Array:
-    """What the convolution does to gradients ``x``, of the given shape, plus ``bias``."""
+    """The transposed convolution of ``x``, of the given shape, plus ``bias``."""
     out = cupy.empty(shape, x.dtype)
     by_group = weight.reshape(groups, weight.shape[0] // groups, math.prod(weight.shape[1:]))
     wide = widened_dtype(x)
@@ -69,20 +69,20 @@ def of_weight(k: Any, x: Array, grad: Array, shape: Shape, windows: Windows, gro
 
 
 def _parts(shape: Shape, windows: Windows, itemsize: int) -> Iterator[slice]:
-    """Examples of an array of this shape, so many at a time that their columns take no more than LIMIT."""
+    """Slices of examples whose columns take at most LIMIT bytes."""
     of_one = shape[1] * math.prod(windows.size) * math.prod(windows.places) * itemsize
     step = max(1, LIMIT // of_one)
     return (slice(start, start + step) for start in range(0, shape[0], step))
 
 
 def _channels_first(x: Array, groups: int) -> Array:
-    """``x`` as matrices (groups, channels of each, places of all examples)."""
+    """``x`` as matrices (groups, channels per group, positions of all examples)."""
     moved = cupy.ascontiguousarray(cupy.moveaxis(x, 0, 1))
     return moved.reshape(groups, x.shape[1] // groups, -1)
 
 
 def _examples_first(made: Array, out: Array) -> None:
-    """Write what a product has made, channel by channel, to its place in ``out``."""
+    """Write a product, which has channels first, to its part of ``out``."""
     out[...] = cupy.moveaxis(made.reshape(out.shape[1], out.shape[0], *out.shape[2:]), 0, 1)
 
 

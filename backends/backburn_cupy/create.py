@@ -1,4 +1,4 @@
-"""CuPy: from and to the host, making arrays, and changing their dtype."""
+"""CuPy: host transfers, array creation and dtype conversion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def from_numpy(k: Any, array: Any) -> Array:
-    host = as_dtype(array.dtype).dtype  # refuses what has no dtype here, and is in the machine's byte order
+    host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
     return cupy.array(np.asarray(array, dtype=host), order="C")
 
 
@@ -28,7 +28,7 @@ def to_numpy(k: Any, x: Array, /) -> Any:
 
 
 def to_numpy_many(k: Any, tensors: Any, /) -> tuple[Any, ...]:
-    # Copies are queued one after the other, and waited for once.
+    # Copies are queued together, and awaited once.
     arrays = [k.dequantize(x) if isinstance(x, Quantized) else x for x in tensors]
     results = tuple(x.get(blocking=False) for x in arrays)
     cupy.cuda.get_current_stream().synchronize()
@@ -41,35 +41,35 @@ def cast(k: Any, x: Array, /, dtype: DType) -> Array:
 
 
 def converted(x: Array, dtype: Any) -> Array:
-    """``x`` in a dtype of NumPy's; ``x`` itself where it has it."""
+    """``x`` in a NumPy dtype; ``x`` itself if it has that dtype."""
     if x.dtype == dtype:
         return x
     if dtype.kind == "b":
         return cupy.not_equal(x, 0)
     if is_bfloat16(x.dtype) and dtype != np.float32:
-        x = x.astype(np.float32)  # of which alone bfloat16 knows how to be made and read
+        x = x.astype(np.float32)  # bfloat16 converts only from and to float32
     elif is_bfloat16(dtype) and x.dtype != np.float32:
         x = x.astype(np.float32)
     return x.astype(dtype, copy=False)
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Whether a dtype is bfloat16, which is of no kind that NumPy knows."""
+    """Whether a dtype is bfloat16, which has no kind of NumPy's."""
     return bool(dtype.char == "E")
 
 
-#: From where on a number is infinite in a dtype: half a step beyond the largest that it holds.
+#: The numbers from which on a dtype rounds to infinity: half an ulp beyond its largest value.
 _ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119}
 
 
-#: Python's numbers, which CuPy takes beside arrays; its truth values are no numbers.
+#: The Python numbers that CuPy takes beside arrays; bool is not one of them.
 NUMBERS = (float, int)
 
 
 def fitted(number: float, dtype: Any) -> Any:
-    """A number as a call of CuPy gets it beside arrays of ``dtype``: infinite if beyond, rounded if CuPy would not.
+    """A number for a CuPy call with arrays of ``dtype``: infinite on overflow, rounded if CuPy would not do it.
 
-    CuPy warns of an overflow, and takes bfloat16 beside a float to float32.
+    CuPy warns about overflow, and promotes bfloat16 with a float to float32.
 
         >>> fitted(0.1, np.dtype(np.float32)), fitted(-1e300, np.dtype(np.float32)), fitted(1e300, np.dtype(np.float64))
         (0.1, -inf, 1e+300)
@@ -87,7 +87,7 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
     if value == 0 and str(value)[0] != "-":
         return cupy.zeros(shape, host)
     result = cupy.empty(shape, host)
-    with np.errstate(over="ignore"):  # what a narrow dtype does not hold is an infinity
+    with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
         result.fill(np.asarray(value, np.float64 if dtype.kind == "float" else host).astype(host).item())
     return result
 

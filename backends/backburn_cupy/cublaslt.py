@@ -1,8 +1,7 @@
-"""Products of matrices by cuBLASLt, through ctypes: what CuPy has no binding of, and what a CUDA graph can record.
+"""Matrix products by cuBLASLt, through ctypes: CuPy has no bindings for it, and CUDA graphs can record it.
 
-cuBLASLt is asked once for each kind of product which of its algorithms to take, and from then on is only told to run
-it. It counts by columns. The numbers below are those of ``cublasLt.h``, which no release changes; a test compares them
-with the header where that is installed.
+cuBLASLt selects an algorithm once per kind of product, which is then only run. It is column-major. The constants below
+are those of ``cublasLt.h``, which releases do not change; a test compares them with the header if installed.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-#: Bytes that an algorithm may use beside its operands: what NVIDIA recommends for the largest devices.
+#: Workspace bytes of an algorithm: what NVIDIA recommends for the largest devices.
 WORKSPACE = 32 << 20
-#: The alignment of memory, in bytes, beyond which it makes no difference.
+#: The alignment of memory, in bytes, beyond which more makes no difference.
 ALIGNMENT = 256
 #: That of so many operands, each aligned as far as it matters.
 ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4)}
-#: The versions of CUDA whose interface this is.
+#: The CUDA versions with this interface.
 VERSIONS = (12, 13)
 
 SUCCESS, INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED = 0, 7, 8, 15
-#: What it may answer where it has no algorithm. Which of them, its versions do not agree on.
+#: The statuses for having no algorithm, which vary between versions.
 NONE_KNOWN = (INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED)
 #: cudaDataType_t and cublasComputeType_t.
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
@@ -37,15 +36,15 @@ COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
 BATCH_COUNT, BATCH_STEP = 5, 6
 MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
-#: cublasLtEpilogue_t: nothing more, a number added to each row, or each row of the left operand summed.
+#: cublasLtEpilogue_t: none, a bias per row, or sums of the left operand's rows.
 NOTHING, ADD_BIAS, SUM_LEFT = 1, 4, 256
-#: cublasLtReductionScheme_t, how parts of a sum are added up: in any way, or in the type that is computed in rather
-#: than in that of a 16-bit result.
+#: cublasLtReductionScheme_t, how partial sums are added: in any way, or in the compute type rather than in that of a
+#: 16-bit result.
 ADDED_ANYHOW, ADDED_WIDE = 7, 2
 
 
 class Heuristic(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t: an algorithm, and what it needs."""
+    """cublasLtMatmulHeuristicResult_t: an algorithm and its requirements."""
 
     _fields_ = (
         ("algorithm", ctypes.c_uint64 * 8), ("workspace", ctypes.c_size_t), ("state", ctypes.c_int),
@@ -78,7 +77,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def library() -> Any:
-    """The library, or None where none of CuPy's version of CUDA is installed, or its interface is not known here."""
+    """The library for CuPy's CUDA version; None if not installed or if its interface is unknown."""
     wanted = cupy.cuda.runtime.runtimeGetVersion() // 1000
     for found in _candidates(wanted) if wanted in VERSIONS else ():
         if hasattr(found, "cublasLtGetVersion"):
@@ -92,12 +91,12 @@ def library() -> Any:
 
 
 def _candidates(version: int) -> Iterator[Any]:
-    """The library as CuPy finds those that it uses, and as the system does."""
+    """The library, found as CuPy finds its own, or by the system."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         yield ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
-    except (ImportError, OSError, RuntimeError):  # which is also what its own errors are
+    except (ImportError, OSError, RuntimeError):  # also the class of CuPy's own errors
         pass
     for name in (f"libcublasLt.so.{version}", f"cublasLt64_{version}.dll"):
         with contextlib.suppress(OSError):
@@ -105,7 +104,7 @@ def _candidates(version: int) -> Iterator[Any]:
 
 
 def words() -> str:
-    """The library's version; where there is none, what that means."""
+    """The library's version; if there is none, what that means."""
     found = library()
     if found is None:
         return "missing: CuPy's cuBLAS does the products, and no step with one is recorded"
@@ -127,7 +126,7 @@ def handle(device: int) -> int:
 
 
 def _made(name: str, *arguments: Any) -> int:
-    """What a function makes and puts in the place that is its first argument."""
+    """The object that a function creates and stores through its first argument."""
     made = _P()
     call(name, ctypes.addressof(made), *arguments)
     assert made.value is not None
@@ -141,12 +140,12 @@ def _set(name: str, of: int, attribute: int, value: Any) -> None:
 # ---- products ----
 
 
-#: The rows and columns of a product, the length of its sums, and how many products there are.
+#: The rows and columns of a product, the length of its sums, and the batch size.
 Sizes = tuple[int, int, int, int]
 
 
 class Layout(NamedTuple):
-    """How an operand lies by columns, or several, ``step`` elements apart; ``transposed`` if it is to be taken so."""
+    """The column-major layout of an operand, or a batch ``step`` elements apart; may be ``transposed``."""
 
     leading: int
     step: int
@@ -154,7 +153,7 @@ class Layout(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What an algorithm is chosen by: all of a product but where its operands are."""
+    """The key of an algorithm: all of a product except its operands' addresses."""
 
     device: int
     rows: int
@@ -174,11 +173,11 @@ def multiply(
     device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, tf32: bool,
     result: str, epilogue: int = NOTHING,
 ) -> bool:  # fmt: skip
-    """``out = left @ right``, all by columns; False if it cannot be.
+    """``out = left @ right``, all column-major; False if not supported.
 
-    ``places`` are the addresses of the operands, of ``out``, and for any ``epilogue`` that of the numbers that it adds
-    to the rows or sums up, one for each row. ``out`` lies without gaps, and is of the dtype ``result``, as are these
-    numbers. The work goes to the current stream.
+    ``places`` are the addresses of the operands, of ``out``, and for an ``epilogue`` that of its biases or sums, one
+    per row. ``out`` is contiguous and of the dtype ``result``, as are these numbers. The work is queued on the current
+    stream.
     """
     if library() is None:
         return False
@@ -189,7 +188,7 @@ def multiply(
 
 
 def compute_type(dtype: str, tf32: bool) -> int:
-    """What products of a dtype are computed in: never in fewer than 32 bits."""
+    """The type to compute products of a dtype in, of at least 32 bits."""
     if dtype == "float64":
         return COMPUTE_DOUBLE
     return COMPUTE_FLOAT_BY_TF32 if tf32 and dtype == "float32" else COMPUTE_FLOAT
@@ -205,14 +204,14 @@ def alignment(address: int) -> int:
 
 
 class Plan:
-    """The descriptors of a kind of product, and the algorithm for it."""
+    """The descriptors and the algorithm of a kind of product."""
 
     def __init__(self, kind: Kind) -> None:
         self._destroy: list[tuple[Any, int]] = []
         self._handle = handle(kind.device)
         self._lock = threading.Lock()
         wide = kind.compute == COMPUTE_DOUBLE
-        # The factors 1 and 0, which are read when a product is asked for.
+        # The factors 1 and 0, which are read when a product is queued.
         self._factors = np.array([1, 0], np.float64 if wide else np.float32)
         self._one = self._factors.ctypes.data
         self._zero = self._one + self._factors.itemsize
@@ -221,7 +220,7 @@ class Plan:
             _set("MatmulDesc", self._what, attribute, _I(matrix.transposed))
         if kind.epilogue != NOTHING:
             _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(kind.epilogue))
-            # Of which, here, only the alignment is looked at.
+            # Only their alignment matters here.
             _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
         self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
         self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
@@ -238,7 +237,7 @@ class Plan:
         self, kind: Kind, rows: int, columns: int, leading: int, step: int, transposed: bool = False,
         dtype: str | None = None,
     ) -> int:  # fmt: skip
-        """The descriptor of a matrix that is (rows, columns) after it is transposed."""
+        """The descriptor of a matrix of (rows, columns) after transposition."""
         lies = (columns, rows) if transposed else (rows, columns)
         made = self._kept("MatrixLayout", TYPES[dtype or kind.dtype], *lies, leading)
         if kind.batch > 1:
@@ -247,7 +246,7 @@ class Plan:
         return made
 
     def _choose(self, kind: Kind) -> Heuristic | None:
-        """What cuBLASLt takes for the best algorithm; None where it has none."""
+        """The best algorithm by cuBLASLt's heuristic; None if it has none."""
         wishes = _made("cublasLtMatmulPreferenceCreate")
         try:
             a, b, d = kind.alignments[:3]
@@ -271,7 +270,7 @@ class Plan:
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 
     def run(self, left: int, right: int, out: int, numbers: int | None = None) -> bool:
-        """Multiply what lies at these addresses; False if cuBLASLt has no algorithm for it.
+        """Multiply the operands at these addresses; False if cuBLASLt has no algorithm.
 
         ``numbers`` are the epilogue's.
         """
@@ -279,7 +278,7 @@ class Plan:
         if best is None:
             return False
         size = best.workspace
-        # From CuPy's pool, which gives memory of a stream to what comes later on the same stream only.
+        # From CuPy's pool, which reuses memory only for later work on the same stream.
         workspace = cupy.empty((size,), np.uint8) if size else None
         arguments = (
             self._handle, self._what, self._one, left, self._left, right, self._right, self._zero, out, self._out, out,
@@ -289,7 +288,7 @@ class Plan:
         if numbers is None:
             call("cublasLtMatmul", *arguments)
         else:
-            with self._lock:  # no other thread may put its own in between
+            with self._lock:  # no other thread may interleave its own
                 _set("MatmulDesc", self._what, BIAS_POINTER, _P(numbers))
                 call("cublasLtMatmul", *arguments)
         return True
@@ -299,5 +298,5 @@ class Plan:
             destroy(made)
 
 
-#: The plan of a kind of product; the least used are forgotten.
+#: The plan of a kind of product, in an LRU cache.
 plan = functools.lru_cache(maxsize=4096)(Plan)

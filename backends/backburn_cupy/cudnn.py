@@ -1,8 +1,8 @@
 """Convolutions and attention by cuDNN, through its Python frontend: NVIDIA's package ``nvidia-cudnn-frontend``.
 
-What is asked for is described as a graph, from which cuDNN makes a plan: once for each kind of call, which is then only
-told where its operands are. Nothing here is needed: where the package or cuDNN is missing, or cuDNN has no plan, the
-operations are computed by products (:func:`found` and :data:`REFUSED` tell).
+Work is described as a graph, from which cuDNN makes a plan once per kind of call; later calls only pass the addresses
+of operands. All of it is optional: if the package or cuDNN is missing, or cuDNN has no plan, the operations are
+computed by products (see :func:`found` and :data:`REFUSED`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from backburn_cupy import cublaslt
 from backburn_cupy.detect import first_line
 
-#: The oldest cuDNN whose plans are asked for here, as it numbers its versions.
+#: The oldest cuDNN supported, by its own version number.
 OLDEST = 91000
-#: The most bytes that a plan may use beside its operands.
+#: The most workspace bytes of a plan.
 WORKSPACE = 1 << 30
-#: The bytes at whose multiples cuDNN takes operands to begin.
+#: The alignment in bytes that cuDNN requires of operands.
 ALIGNMENT = 16
-#: Its library, as the frontend has loaded it.
+#: cuDNN's library, as loaded by the frontend.
 LIBRARY = "cudnn64_9.dll" if sys.platform == "win32" else "libcudnn.so.9"
 INSTALL = "pip install 'backburn[cudnn{version}]'"
 
-#: What cuDNN calls the dtypes.
+#: cuDNN's names of the dtypes.
 TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
-#: Transforms of the operands: they lose digits, and spread an infinity over its neighbours as NaN.
+#: Transform algorithms: they lose precision, and spread an infinity to its neighbours as NaN.
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")
 
 Shape = tuple[int, ...]
@@ -47,7 +47,7 @@ class CUDNNError(RuntimeError):
 
 
 class Found(NamedTuple):
-    """The frontend's module, or None, and in words what there is."""
+    """The frontend's module, or None, and a description."""
 
     module: Any
     words: str
@@ -70,14 +70,14 @@ def found() -> Found:
     made_for = _cuda_of_library()
     if made_for not in (None, version):
         return Found(None, f"cuDNN is for CUDA {made_for}, and CuPy for CUDA {version}: {install}")
-    if cublaslt.library() is None:  # cuDNN would end the process when it does not find it
+    if cublaslt.library() is None:  # cuDNN aborts the process if it does not find it
         return Found(None, "cuDNN needs cuBLASLt, which is missing")
     frontend = getattr(module, "__version__", "of an unknown version")
     return Found(module, f"{number // 10000}.{number // 100 % 100}.{number % 100}, frontend {frontend}")
 
 
 def _cuda_of_library() -> int | None:
-    """The version of CUDA that the cuDNN that is loaded was made for; None where it does not tell."""
+    """The CUDA version that the loaded cuDNN was built for; None if unknown."""
     try:
         library = ctypes.CDLL(LIBRARY)
         ask = library.cudnnGetCudartVersion
@@ -91,7 +91,7 @@ _of_thread = threading.local()
 
 
 def handle(device: int) -> int:
-    """The handle of a device for this thread, since no two may use one at a time."""
+    """This thread's handle for a device, since threads must not share one."""
     handles: dict[int, int] = vars(_of_thread).setdefault("handles", {})
     if device not in handles:
         with cupy.cuda.Device(device):
@@ -100,7 +100,7 @@ def handle(device: int) -> int:
 
 
 def target(device: int) -> Mapping[str, Any]:
-    """What tells a graph on which device it is to run."""
+    """The properties that tell a graph which device to run on."""
     return {"handle": handle(device)}
 
 
@@ -108,7 +108,7 @@ def target(device: int) -> Mapping[str, Any]:
 
 
 class Kind(Protocol):
-    """What a plan is made for: all of a call but where its operands are. It is hashable."""
+    """The key of a plan, hashable: all of a call except its operands' addresses."""
 
     @property
     def device(self) -> int: ...
@@ -123,15 +123,15 @@ class Kind(Protocol):
     def deterministic(self) -> bool: ...
 
     def describe(self, graph: Any) -> None:
-        """Put the operations into a graph; operands and results are known by number."""
+        """Add the operations to a graph; operands and results have ids."""
 
 
-#: What cuDNN has no plan for, and what it says of it.
+#: The kinds that cuDNN has no plan for, with its messages.
 REFUSED: dict[Kind, str] = {}
 
 
 def described(kind: Kind, where: Mapping[str, Any]) -> Any:
-    """The graph of ``kind``: complete, and checked by cuDNN as far as that is possible without a plan."""
+    """The graph of ``kind``, complete, and validated by cuDNN as far as possible without a plan."""
     module = found().module
     compute = module.data_type.DOUBLE if kind.dtype == "float64" else module.data_type.FLOAT
     graph = module.pygraph(
@@ -144,12 +144,12 @@ def described(kind: Kind, where: Mapping[str, Any]) -> Any:
 
 
 def type_of(dtype: str) -> Any:
-    """A dtype as cuDNN has it."""
+    """A dtype as cuDNN's type."""
     return getattr(found().module.data_type, TYPES[dtype])
 
 
 def unwanted(kind: Kind) -> list[str]:
-    """What no algorithm may do: add up in 16 bits, or round operands of float32 unless that is allowed."""
+    """What algorithms must not do: accumulate in 16 bits, or round float32 operands unless allowed."""
     notes = ["REDUCED_PRECISION_REDUCTION", *TRANSFORMS]
     if kind.dtype in ("float32", "float64") and not kind.tf32:
         notes += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"]
@@ -157,7 +157,7 @@ def unwanted(kind: Kind) -> list[str]:
 
 
 class Plan:
-    """A graph that runs, or the knowledge that there is none."""
+    """A graph ready to run, or the fact that there is none."""
 
     def __init__(self, kind: Kind) -> None:
         module = found().module
@@ -181,11 +181,11 @@ class Plan:
             raise CUDNNError(f"cuDNN makes no plan: {first_line(error)}") from error
 
     def run(self, addresses: Mapping[int, int]) -> bool:
-        """Compute on what lies at these addresses, by number, on the current stream; False if there is no plan."""
+        """Run on operands at these addresses, by id, on the current stream; False if there is no plan."""
         if self._graph is None:
             return False
         module, own = found().module, handle(self._device)
-        # From CuPy's pool, which gives memory of a stream to what comes later on the same stream only.
+        # From CuPy's pool, which reuses memory only for later work on the same stream.
         workspace = cupy.empty((self.workspace,), np.uint8) if self.workspace else None
         module.set_stream(handle=own, stream=cupy.cuda.get_current_stream().ptr)
         try:
@@ -198,5 +198,5 @@ class Plan:
         return True
 
 
-#: The plan of a kind of call; the least used are forgotten.
+#: The plan of a kind of call, in an LRU cache.
 plan = functools.lru_cache(maxsize=4096)(Plan)

@@ -1,7 +1,7 @@
-"""CuPy: decompositions of matrices, by cuSOLVER in 32 and 64 bits.
+"""CuPy: matrix decompositions, by cuSOLVER in 32 and 64 bits.
 
-cuSOLVER reports a matrix without a result on the device, where a kernel sees it and writes it down, without waiting:
-see :mod:`backburn_cupy.faults`.
+cuSOLVER reports a matrix without a result on the device, where a kernel records it without synchronizing: see
+:mod:`backburn_cupy.faults`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Array = Any
 
 
 def _is_finite(*arrays: Array) -> Array:
-    """Whether all elements are, as one truth value of the device."""
+    """Whether all elements are finite, as one bool on the device."""
     return cupy.all(cupy.stack([cupy.all(cupy.isfinite(x)) for x in arrays]))
 
 
 def _found(k: Any, operation: str, given: tuple[Array, ...], results: tuple[Array, ...]) -> None:
-    """Have the device report results that are not finite of operands that are."""
+    """Have the device report non-finite results of finite operands."""
     k.faults.report(operation, cupy.logical_and(_is_finite(*given), cupy.logical_not(_is_finite(*results))))
 
 
 def _shape(operation: str, *operands: Array) -> Any:
-    """What the shape rule of an operation says."""
+    """The shapes by an operation's shape rule."""
     rule = OPERATIONS[operation].shape
     assert rule is not None
     return rule(*(x.shape for x in operands))
@@ -42,7 +42,7 @@ def _narrowed(x: Array, results: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(converted(result, x.dtype) for result in results)
 
 
-#: CUBLAS_FILL_MODE_UPPER. cuSOLVER counts by columns: its upper triangle is the lower one by rows.
+#: CUBLAS_FILL_MODE_UPPER. cuSOLVER is column-major: its upper triangle is the row-major lower one.
 UPPER = 1
 
 
@@ -53,7 +53,7 @@ def cusolver() -> Any:
 
 
 def cholesky(k: Any, x: Array, /) -> Array:
-    # CuPy keeps what cuSOLVER reports to itself, and the factor of a matrix that has none may be finite.
+    # CuPy hides cuSOLVER's report, and a matrix without a factor may still yield finite numbers.
     factor = contract.symmetric(k, widened(x)).copy(order="C")
     if not x.size:
         return converted(factor, x.dtype)
@@ -101,7 +101,7 @@ def eigh(k: Any, x: Array, /) -> tuple[Array, ...]:
 
 def solve(k: Any, x: Array, y: Array, /) -> Array:
     shape = _shape("solve", x, y)
-    # What has one axis less than the matrices would be taken for vectors, and leading axes do not broadcast.
+    # With one axis fewer than the matrices it would be taken for vectors, and leading axes do not broadcast.
     leading = shape[:-2]
     matrices = cupy.broadcast_to(widened(x), (*leading, *x.shape[-2:]))
     right = cupy.broadcast_to(widened(y), (*leading, *shape[-2:]))

@@ -1,6 +1,6 @@
-"""Whether CuPy and a CUDA device can be used here, found out from the cheapest question to the dearest.
+"""Detecting CuPy and CUDA devices, with the cheapest checks first.
 
-Nothing is asked before a backend is made, and CUDA is not initialised before the driver is known to be there: a process
+Nothing is checked before a backend is made, and CUDA is not initialised before the driver is known to exist: a process
 that has initialised CUDA cannot be forked.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from backburn.base.errors import BackendUnavailableError
 
-#: The distributions that hold a package ``cupy``. No two of them can be installed at once: their files overlap.
+#: The distributions of ``cupy``, of which only one can be installed: their files overlap.
 DISTRIBUTIONS = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy-rocm-7-0", "cupy-rocm-5-0")
-#: The oldest CuPy whose Python numbers are weak, and which knows bfloat16.
+#: The oldest CuPy with weak Python scalars and bfloat16.
 OLDEST = (14, 0)
 INSTALL = "pip install 'backburn[cuda12]' (or 'backburn[cuda13]' where nvidia-smi names CUDA 13)"
 HIDDEN = "See nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it"
@@ -25,18 +25,18 @@ LIBRARIES = "The CUDA libraries are installed with: pip install '{distribution}[
 
 
 def unavailable(found: str, advice: str, cause: BaseException | None = None) -> NoReturn:
-    """Raise what says that there is no CUDA here, why, and what to do."""
+    """Raise the error for missing CUDA, with the reason and what to do."""
     said = f" ({type(cause).__name__}: {first_line(cause)})" if cause is not None else ""
     raise BackendUnavailableError(f"backend 'cupy': {found}{said}. {advice}") from None
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, which of a compiler's may have hundreds."""
+    """The first line of an error's message; a compiler's may have hundreds."""
     return str(error).strip().partition("\n")[0]
 
 
 def installed() -> dict[str, str]:
-    """The distributions of CuPy that are installed, with their versions."""
+    """The installed distributions of CuPy, with their versions."""
     found = {}
     for name in DISTRIBUTIONS:
         try:
@@ -84,7 +84,7 @@ def load(device: int) -> Any:
 
 
 def imported(distribution: str) -> Any:
-    """The module ``cupy``, imported; bfloat16 is known to it only if ``ml_dtypes`` was imported before."""
+    """The module ``cupy``, imported; it supports bfloat16 only if ``ml_dtypes`` was imported before."""
     if importlib.util.find_spec("ml_dtypes") is not None:
         importlib.import_module("ml_dtypes")
     try:
@@ -108,7 +108,7 @@ def imported(distribution: str) -> Any:
 
 
 def wanted_numpy(distribution: str) -> str:
-    """What a distribution of CuPy asks of NumPy, as in ``numpy<2.6,>=2.0``."""
+    """A CuPy distribution's requirement on NumPy, as in ``numpy<2.6,>=2.0``."""
     try:
         wants = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
@@ -117,7 +117,7 @@ def wanted_numpy(distribution: str) -> str:
 
 
 def devices(cupy: Any, distribution: str) -> int:
-    """How many devices there are; at least one."""
+    """The number of devices, at least one."""
     runtime = cupy.cuda.runtime
     try:
         count: int = runtime.getDeviceCount()
@@ -129,7 +129,7 @@ def devices(cupy: Any, distribution: str) -> int:
 
 
 def why_none(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
-    """Raise what explains that the devices cannot be counted."""
+    """Raise the error that explains why devices cannot be counted."""
     text = str(cause)
     if "InitializationError" in text:
         unavailable(
@@ -157,16 +157,16 @@ def why_none(runtime: Any, distribution: str, cause: BaseException) -> NoReturn:
 
 
 def cuda_version(ask: Any) -> str:
-    """A version such as ``12.4`` from a function that answers 12040; empty where there is none."""
+    """A version such as ``12.4`` from a function that returns 12040; empty if it fails."""
     try:
         number = int(ask())
-    except Exception:  # the question itself needs what is missing
+    except Exception:  # the query itself needs what is missing
         return ""
     return f"{number // 1000:02d}.{number % 1000 // 10}" if number else ""
 
 
 def check_compiler(distribution: str) -> None:
-    """Refuse an installation without NVRTC, which compiles every kernel of CuPy when it is first called."""
+    """Raise if NVRTC is missing, which compiles every CuPy kernel on its first call."""
     try:
         importlib.import_module("cupy_backends.cuda.libs.nvrtc").getVersion()
     except Exception as cause:

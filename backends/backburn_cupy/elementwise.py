@@ -1,7 +1,7 @@
-"""CuPy: operations on each element: arithmetic, functions, comparisons, logic and bits.
+"""CuPy: element-wise operations: arithmetic, functions, comparisons, logic and bits.
 
-Most are CuPy's ufuncs as they are, once a float beside an array fits its dtype: results without dimensions are arrays,
-and nothing warns. Where their values or dtypes differ from the contract's, a kernel of ours stands in.
+Most are CuPy's ufuncs, with a float beside an array first fitted to its dtype: 0-d results are arrays, and nothing
+warns. Where their values or dtypes differ from the contract's, our own kernel replaces them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = Any
 
 
 def unary(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of one array as an operation."""
+    """A unary function as an operation."""
 
     def operation(k: Any, x: Array, /) -> Array:
         return function(x)
@@ -26,7 +26,7 @@ def unary(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def binary(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of two operands, one of which may be a Python number, as an operation."""
+    """A binary function as an operation; one operand may be a Python number."""
 
     def operation(k: Any, x: Array, y: Array, /) -> Array:
         if y.__class__ in NUMBERS:
@@ -39,7 +39,7 @@ def binary(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def of_two(name: str, body: str) -> Callable[[Array, Array], Array]:
-    """A kernel of two operands of one dtype, either of which may be a Python number."""
+    """A kernel for two operands of one dtype, either of which may be a Python number."""
     kernel = cupy.ElementwiseKernel("T x, T y", "T z", body, f"backburn_{name}")
 
     def function(x: Array, y: Array) -> Array:
@@ -62,7 +62,7 @@ minimum = binary(cupy.minimum)
 square = unary(cupy.square)
 reciprocal = unary(cupy.reciprocal)
 
-# CuPy's remainder of floats is x - floor(x / y) * y, which is NaN for an infinite y, and wrong where x / y is rounded.
+# CuPy's float remainder is x - floor(x / y) * y, which is NaN for infinite y, and wrong if x / y is rounded.
 _C = "typedef {wide} C; const C a = static_cast<C>(x), b = static_cast<C>(y); "
 _REMAINDER = """
   C rest = fmod(a, b);
@@ -92,7 +92,7 @@ _ENDS = {"remainder": (_REMAINDER, "rest"), "floor_divide": (_QUOTIENT, "whole")
 
 
 def _of_floats(name: str) -> Callable[[Array, Array], Array]:
-    """A remainder or quotient of floats as NumPy has it; 16-bit ones are computed in float."""
+    """A float remainder or quotient as in NumPy; 16-bit ones are computed in float."""
     steps, result = _ENDS[name]
     kernels = {
         wide: of_two(f"{name}_{wide}", f"{_C.format(wide=wide)}{steps} z = static_cast<T>({result});")
@@ -118,7 +118,7 @@ def _divided(name: str, of_integers: Callable[..., Array]) -> Callable[..., Arra
 
 floor_divide = _divided("floor_divide", cupy.floor_divide)
 remainder = _divided("remainder", cupy.remainder)
-# CuPy's takes integers through double, which holds 53 bits of them; -1 is kept from the least integer of a signed type.
+# CuPy's converts integers to double, of 53 bits; -1 is excluded since the smallest integer % -1 overflows.
 _FMOD = """
 bool minus_one = T(-1) < T(0) && y == T(-1);
 z = y == T(0) || minus_one ? T(0) : static_cast<T>(x % y);
@@ -180,7 +180,7 @@ isfinite = unary(cupy.isfinite)
 signbit = unary(cupy.signbit)
 copysign = binary(cupy.copysign)
 
-# CuPy's of float16 is NaN from an infinity on.
+# CuPy's for float16 gives NaN when starting from infinity.
 _NEXT_HALF = """
 const float from = static_cast<float>(x), to = static_cast<float>(y);
 z = from - from == 0.0f || from != from || to != to ? next : from == to ? x : static_cast<T>(copysignf(65504.0f, from));

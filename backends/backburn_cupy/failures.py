@@ -1,4 +1,4 @@
-"""What CuPy and CUDA raise, in backburn's words: the operation, the state of the memory, and what to do."""
+"""CuPy's and CUDA's errors as backburn's: with the operation, the memory state, and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.base.errors import (
 from backburn_cupy.capture import flat, refusal
 from backburn_cupy.detect import DISTRIBUTIONS, LIBRARIES, first_line, installed
 
-#: The exceptions of CUDA's libraries: their classes are found by name, since importing them may fail.
+#: The exceptions of CUDA's libraries, looked up by name, since importing them may fail.
 OF_LIBRARIES = (
     "CUDARuntimeError",
     "CUDADriverError",
@@ -31,7 +31,7 @@ OF_LIBRARIES = (
 
 
 def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device: int, process: int) -> Exception:
-    """The error of ours for ``error`` in operation ``name``, or ``error`` itself where it says all there is to say.
+    """Our error for ``error`` in operation ``name``, or ``error`` itself if there is nothing to add.
 
     ``process`` is the one in which the backend was made.
     """
@@ -64,7 +64,7 @@ def translated(name: str, operands: tuple[Any, ...], error: Exception, *, device
 
 
 def mixture(operands: tuple[Any, ...], device: int) -> str | None:
-    """What is wrong with operands that are not all on ``device``, or None."""
+    """A message if the operands are not all on ``device``, or None."""
     for x in flat(operands):
         if isinstance(x, (np.ndarray, np.generic)):
             return (
@@ -85,7 +85,7 @@ def memory(device: int) -> str:
     try:
         free, total = cupy.cuda.runtime.memGetInfo()
         of_device = f"Of {gigabytes(total)} on the device {gigabytes(free)} are free; "
-    except Exception:  # the question may fail like the operation did
+    except Exception:  # the query may fail like the operation did
         of_device = ""
     return (
         f"{of_device}arrays of this process take {gigabytes(used)}, and {gigabytes(held - used)} more are held for "

@@ -1,8 +1,8 @@
-"""Errors that only the device sees: an index out of range, a matrix without a result.
+"""Errors found on the device: an index out of range, a matrix without a result.
 
-An operation that would wait for the device in order to raise would make every step wait. So the kernel that finds a
-fault writes it down, the first of them, and the host looks when it next waits for the device anyway: in ``to_numpy``,
-in ``synchronize``, and when a result's shape depends on data. With ``BACKBURN_CUPY_DEBUG=1`` the host looks at once.
+Raising at once would mean synchronizing in every operation. So kernels record the first fault, and the host checks when
+it next synchronizes anyway: in ``to_numpy``, in ``synchronize``, and when a result's shape depends on data. With
+``BACKBURN_CUPY_DEBUG=1`` the host checks after every operation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from backburn.base.errors import BackburnError, LinearAlgebraError, OutOfRangeError, SingularMatrixError
 
-#: What a kernel writes: the number of the fault, and for an index, where it pointed and the length of the axis.
+#: What a kernel records: the fault's code, and for an index, its value and the length of the axis.
 FIELDS = 3
 
-#: What the numbers mean: the operation and the error. The fused kernels know no operation and write 1.
+#: The codes: the operation and the error. The fused kernels do not know the operation, and record 1.
 KINDS: tuple[tuple[str, type[BackburnError], str], ...] = (
     ("", BackburnError, ""),
     ("an operation", OutOfRangeError, ""),
@@ -33,7 +33,7 @@ KINDS: tuple[tuple[str, type[BackburnError], str], ...] = (
 )
 NUMBER = {name: number for number, (name, _, _) in enumerate(KINDS) if name}
 
-#: What kernels need to report a fault; ``fault`` is the device's record.
+#: The preamble for kernels that report a fault; ``fault`` is the device's record.
 REPORT = """
 __device__ inline void report(long long* fault, long long kind, long long index, long long length) {
   if (atomicCAS(reinterpret_cast<unsigned long long*>(fault), 0ull, static_cast<unsigned long long>(kind)) == 0ull) {
@@ -53,7 +53,7 @@ _report_where = cupy.ElementwiseKernel(
 
 
 class Faults:
-    """The record of one device."""
+    """The fault record of one device."""
 
     _of_device: ClassVar[dict[int, Faults]] = {}
 
@@ -63,22 +63,22 @@ class Faults:
 
     @classmethod
     def of(cls, device: int) -> Faults:
-        """The record of a device, which all its backends share."""
+        """The fault record of a device, shared by its backends."""
         return cls._of_device.setdefault(device, cls())
 
     def record(self) -> Any:
-        """The array that kernels write to; to be asked for by each call that may find a fault."""
+        """The array that kernels write to; requested by each call that may find a fault."""
         if self._record is None:
             self._record = cupy.zeros((FIELDS,), np.int64)
         self.pending = True
         return self._record
 
     def report(self, operation: str, is_fault: Any) -> None:
-        """Write a fault of ``operation`` down where an array of truth values is true."""
+        """Record a fault of ``operation`` if any element of a bool array is true."""
         _report_where(is_fault, NUMBER[operation], self.record())
 
     def check(self) -> None:
-        """Raise the first fault since the last look, if there is one; waits for the device where there may be."""
+        """Raise the first fault since the last check, if any; synchronizes if there may be one."""
         if not self.pending:
             return
         kind, index, length = self._record.get().tolist()

@@ -16,12 +16,12 @@ from backburn_cupy.reduce import widened
 
 Array = Any
 
-#: cufftType of a transform, by the dtype that is transformed.
+#: The cufftType of a transform, by input dtype.
 TYPES = {"f": 0x2A, "d": 0x6A, "F": 0x2C, "D": 0x6C}
 
 
 def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
-    if not x.size:  # of which cuFFT makes no plan
+    if not x.size:  # cuFFT has no plan for it
         if not x.shape[axis]:
             raise ValueError("a Fourier transform of no elements")
         nothing = cupy.zeros((*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :]), x.dtype)
@@ -33,7 +33,7 @@ def rfft(k: Any, x: Array, /, axis: int) -> tuple[Array, Array]:
 def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
     rule = OPERATIONS["irfft"].shape
     assert rule is not None
-    rule(real.shape, imag.shape, length=length, axis=axis)  # CuPy would cut, or fill up with zeros
+    rule(real.shape, imag.shape, length=length, axis=axis)  # CuPy would truncate or zero-pad
     if not real.size:
         return cupy.zeros((*real.shape[:axis], length, *real.shape[axis + 1 :]), real.dtype)
     numbers = cupy.empty(real.shape, "D" if real.dtype.itemsize == 8 else "F")
@@ -43,9 +43,9 @@ def irfft(k: Any, real: Array, imag: Array, /, length: int, axis: int) -> Array:
 
 
 def _planned(transform: Callable[..., Array], x: Array, *length: int, axis: int) -> Array:
-    """A transform by CuPy, which makes a plan for each kind and keeps those used last, for each thread.
+    """A transform by CuPy, which keeps a per-thread LRU cache of plans.
 
-    A graph needs the memory that plans own; and to make one while a step is recorded may end the process.
+    A graph needs its plans' memory kept alive; and creating a plan during recording may abort the process.
     """
     if REPLAY.get() is not None:
         size = x.shape[axis]

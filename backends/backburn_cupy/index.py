@@ -1,7 +1,7 @@
-"""CuPy: reading and writing by position.
+"""CuPy: indexing, gather and scatter.
 
-CuPy wraps an index out of range and reads or writes another place. The kernels here skip it and report it: see
-:mod:`backburn_cupy.faults`. They see a tensor as (before, length, after), with the axis of the indices in the middle.
+CuPy wraps an index out of range and accesses another element. The kernels here skip and report it: see
+:mod:`backburn_cupy.faults`. They see a tensor as (before, length, after), with the indexed axis in the middle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 def _check(operation: str, *operands: Any, **attributes: Any) -> None:
-    """Ask the shape rule of an operation, where CuPy or a kernel would take more than it allows."""
+    """Apply an operation's shape rule, where CuPy or a kernel would accept more."""
     rule = OPERATIONS[operation].shape
     assert rule is not None
     rule(*(getattr(x, "shape", None) for x in operands), **attributes)
@@ -46,13 +46,13 @@ def slice_assign(k: Any, x: Array, value: Any, /, key: Any) -> Array:
 
 def nonzero(k: Any, x: Array, /) -> Array:
     found = cupy.argwhere(x) if x.ndim else cupy.argwhere(x.reshape(1))[:, :0]
-    k.faults.check()  # the number of elements was waited for
+    k.faults.check()  # computing the number of elements has synchronized
     return found
 
 
 # ---- the kernels ----
 
-#: Where an element is: ``i`` runs over the indices in row-major order. Divisions of 32 bits are several times as fast.
+#: An element's position: ``i`` runs over the indices in row-major order. 32-bit divisions are several times faster.
 _WHERE = """
   typedef {number} N;
   const N inner = static_cast<N>(after), column = static_cast<N>(i) % inner;
@@ -88,7 +88,7 @@ def _kernel(name: str, operands: str, results: str, inside: str, outside: str, l
 def _launch(
     k: Any, operation: str, kernel: tuple[str, str, str, str, str], index: Array, operand: Any, length: int, out: Array
 ) -> None:
-    """Run ``kernel`` over ``index``, which has the shape (before, count, after)."""
+    """Run ``kernel`` over ``index``, of shape (before, count, after)."""
     if index.size:
         _, count, after = index.shape
         function = _kernel(*kernel, index.size >= 1 << 31)
@@ -108,7 +108,7 @@ def _contiguous(x: Array) -> Array:
 
 
 def _spread(indices: Array, shape: Shape, axis: int) -> Array:
-    """Indices (of any shape) along ``axis``, the same for all elements of an entry, as (before, count, after)."""
+    """Indices (of any shape) of entries along ``axis``, broadcast to (before, count, after)."""
     before, _, after = _three(shape, axis)
     return cupy.broadcast_to(indices.reshape(1, -1, 1), (before, indices.size, after))
 
@@ -148,11 +148,11 @@ def index_add(k: Any, x: Array, indices: Array, values: Any, /, axis: int) -> Ar
 
 
 def _values(values: Any, index: Array, dtype: Any) -> Array:
-    """What is to be written, in the shape of ``index``; one number is written everywhere."""
+    """The values to write, in the shape of ``index``; a scalar is broadcast."""
     if isinstance(values, cupy.ndarray):
         return converted(values, dtype).reshape(index.shape)
     number = cupy.empty((), dtype)
-    number.fill(np.asarray(fitted(values, dtype)).astype(dtype).item())  # an array from the host could not be recorded
+    number.fill(np.asarray(fitted(values, dtype)).astype(dtype).item())  # a host array could not be recorded
     return cupy.broadcast_to(number, index.shape)
 
 
@@ -169,14 +169,14 @@ def _added(k: Any, operation: str, x: Array, index: Array, values: Any, axis: in
 
 
 def _sum_dtype(x: Array) -> np.dtype[Any]:
-    """The dtype to add up in: what the device adds to memory in one step, at least as wide as that of ``x``."""
+    """The dtype to accumulate in: one with atomic additions, at least as wide as that of ``x``."""
     if x.dtype.kind in "iu":
         return np.dtype(f"{x.dtype.kind}{8 if x.dtype.itemsize == 8 else 4}")
     return np.dtype(np.float32) if is_narrow(x) else x.dtype
 
 
 def _places(k: Any, operation: str, index: Array, length: int) -> Array:
-    """For every index the number of the element that it names, -1 for one out of range."""
+    """The flat position for each index, -1 for one out of range."""
     out = cupy.empty(index.shape, np.int64)
     _launch(k, operation, _PLACE, index, 0, length, out)
     return out.reshape(-1)
@@ -194,7 +194,7 @@ _write = cupy.ElementwiseKernel(
 
 
 def _assigned(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
-    """``x`` with values put at ``index``: of several for one place the last, whichever thread comes last."""
+    """``x`` with values put at ``index``; the last of duplicates wins, whatever the order of threads."""
     out = x.copy(order="C")
     if index.size:
         places = _places(k, operation, index, x.shape[axis])
@@ -204,7 +204,7 @@ def _assigned(k: Any, operation: str, x: Array, index: Array, values: Any, axis:
     return out
 
 
-# ---- several values for one place, in their order ----
+# ---- ordered reductions of duplicates ----
 
 _COMBINE = {
     "add": "total += value",
@@ -212,7 +212,7 @@ _COMBINE = {
     "min": "total = total != total || total <= value ? total : value",
     "max": "total = total != total || total >= value ? total : value",
 }
-#: The first of those for a place goes through all of them: in the order of the indices, whatever the threads do.
+#: The thread of a position's first value processes all of them, in the order of the indices.
 _RUN = """
   if (place >= 0 && (i == 0 || places[i - 1] != place)) {{
     T total = out[place];
@@ -235,7 +235,7 @@ _runs = {
 
 
 def _combine(k: Any, operation: str, mode: str, out: Array, index: Array, values: Array, axis: int) -> None:
-    """Combine each element of ``out`` with the values for it, in place."""
+    """Combine each element of ``out`` with its values, in place."""
     if index.size:
         places = _places(k, operation, index, out.shape[axis])
         order = cupy.argsort(places, 0, "stable").astype(np.int64, copy=False)

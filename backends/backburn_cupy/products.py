@@ -1,8 +1,8 @@
-"""CuPy: products of matrices and vectors, by cuBLASLt, or where that is missing, by cuBLAS.
+"""CuPy: matrix and vector products, by cuBLASLt, or cuBLAS if that is missing.
 
 CuPy's ``matmul`` computes stacks of float16 matrices in float32, fails for stacks of bfloat16, and copies transposed
-operands. Here every float product is made in its own dtype, added up in float32 (float64 in float64), on operands as
-they lie: transposed, sliced, or broadcast over a stack. What of this asks the libraries is :func:`gemm` alone.
+operands. Here every float product has its own dtype, accumulates in float32 (float64 in float64), and reads transposed,
+sliced or broadcast operands in place. Only :func:`gemm` calls the libraries.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from backburn_cupy.cublaslt import Layout, Sizes
 Array = Any
 Shape = tuple[int, ...]
 
-#: cuBLAS's number for leaving the algorithm to it.
+#: cuBLAS's constant for its default algorithm.
 DEFAULT_ALGORITHM = -1
 
-#: Stacks whose axes do not lie evenly in memory are gone through by so many calls at most; beyond, they are copied.
+#: The most calls for a stack whose axes are not evenly strided; with more, it is copied.
 CALLS = 64
 
-# The factors 1 and 0, which cuBLAS takes by reference: they have to live as long as the process.
+# The factors 1 and 0, which cuBLAS takes by reference: they must live as long as the process.
 _FACTORS: dict[bool, Any] = {False: np.array([1, 0], np.float32), True: np.array([1, 0], np.float64)}
 _ADDRESSES = {wide: (array.ctypes.data, array.ctypes.data + array.itemsize) for wide, array in _FACTORS.items()}
 
@@ -79,7 +79,7 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
 def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = None) -> Array:
     """The product of float matrices of at least two axes; ``bias`` is added to each row.
 
-    ``dtype`` is that of the result: of 16-bit operands it may be float32.
+    ``dtype`` is the result's: for 16-bit operands it may be float32.
     """
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
@@ -106,12 +106,12 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
     return out
 
 
-# ---- how operands lie ----
+# ---- memory layout ----
 
 
 @functools.lru_cache(maxsize=4096)
 def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
-    """How the matrices of the last two axes lie, in an even stack, or None where cuBLAS cannot read them so.
+    """The layout of an evenly strided stack of matrices (the last two axes); None if cuBLAS cannot read it.
 
     >>> layout((2, 3), (12, 4), 4), layout((3, 2), (4, 12), 4), layout((2, 2), (12, 8), 4)
     (Layout(leading=3, step=0, transposed=False), Layout(leading=3, step=0, transposed=True), None)
@@ -121,7 +121,7 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     if by_row % itemsize or by_column % itemsize:
         return None
     by_row, by_column = by_row // itemsize, by_column // itemsize
-    # The stride of an axis of one element says nothing.
+    # The stride of an axis of length 1 is meaningless.
     step = next((s // itemsize for n, s in zip(shape[-3::-1], strides[-3::-1], strict=True) if n != 1), 0)
     if columns == 1 or by_column == 1:
         leading = by_row if rows > 1 else max(columns, 1)
@@ -136,12 +136,12 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
 
 @functools.cache
 def _name(dtype: Any) -> str:
-    """The name of a dtype, which NumPy puts together each time."""
+    """The name of a dtype, cached, since NumPy builds it each time."""
     return str(dtype.name)
 
 
 def _usable(x: Array) -> Array:
-    """``x``, copied where cuBLAS cannot read its matrices as they lie."""
+    """``x``, copied if cuBLAS cannot read its matrices' layout."""
     return x if layout(x.shape, x.strides, x.itemsize) else cupy.ascontiguousarray(x)
 
 
@@ -150,12 +150,12 @@ def _with_even_stack(x: Array) -> Array:
 
 
 def _even_axes(stack: Shape, x: Array, y: Array) -> int:
-    """The first axis from which on the stacks of both operands lie evenly, one matrix after the other."""
+    """The first axis from which on both operands' stacks are evenly strided."""
     return max(_even(stack, x.strides[:-2]), _even(stack, y.strides[:-2]))
 
 
 def _even(stack: Shape, strides: Shape) -> int:
-    """The first axis from which on one stride leads through the axes of a stack.
+    """The first axis from which on a single stride covers the axes of a stack.
 
     >>> _even((2, 3, 4), (96, 32, 8)), _even((2, 3, 4), (96, 8, 24)), _even((2, 3, 4), (0, 0, 0)), _even((2, 1), (8, 4))
     (0, 2, 0, 0)
@@ -194,7 +194,7 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
 
 
 def gemm_with_sums(k: Any, x: Array, y: Array, out: Array, sums: Array) -> bool:
-    """``out[...] = x @ y`` and ``sums[...] = y.sum(0)`` in one; False where that cannot be."""
+    """``out[...] = x @ y`` and ``sums[...] = y.sum(0)`` in one; False if not supported."""
     left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
     assert left is not None
     assert right is not None
@@ -213,7 +213,7 @@ def cublas() -> Any:
 def _by_cublas(
     places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, allow_tf32: bool, result: str
 ) -> None:
-    """The product by columns through CuPy, which no graph can record."""
+    """The column-major product through CuPy, which graphs cannot record."""
     kind, compute, made = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32), cublaslt.TYPES[result]
     one, zero = _ADDRESSES[dtype == "float64"]
     handle = cupy.cuda.device.get_cublas_handle()

@@ -1,4 +1,4 @@
-"""CuPy: reductions. 16-bit floats are added and multiplied up in float32."""
+"""CuPy: reductions. 16-bit floats are accumulated in float32."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def is_narrow(x: Array) -> bool:
 
 
 def widened_dtype(x: Array) -> Any:
-    """The dtype of sums of 16-bit floats, float32, or that of others."""
+    """The dtype to sum in: float32 for 16-bit floats, else that of ``x``."""
     return np.dtype(np.float32) if is_narrow(x) else x.dtype
 
 
 def widened(x: Array) -> Array:
-    """``x`` itself, or 16-bit floats in float32."""
+    """``x``, with 16-bit floats as float32."""
     return x.astype(np.float32) if is_narrow(x) else x
 
 
 def _combined(function: Callable[..., Array], x: Array, axis: Axes, keepdims: bool) -> Array:
     if not axis:
         return x
-    # CuPy converts as it reads: nothing of the size of x is made.
+    # CuPy converts while reading: nothing of the size of x is allocated.
     result = function(x, axis, np.float32 if is_narrow(x) else x.dtype, None, keepdims)
     return converted(result, x.dtype)
 
@@ -59,7 +59,7 @@ def all(k: Any, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     return cupy.all(x, axis, None, keepdims) if axis else x
 
 
-# CuPy's way through CUB begins with the least finite number: the maximum of minus infinities alone would be that.
+# CuPy's CUB reductions start with the smallest finite number, and return it if all elements are minus infinity.
 _PREAMBLE = """
 template <typename T> struct Chosen {
   T value;
@@ -79,7 +79,7 @@ template <typename T> __device__ Chosen<T> smaller(const Chosen<T>& a, const Cho
 
 
 def _extremum(choose: str) -> Callable[[Array, Axes, bool], Array]:
-    # For CUB, CuPy puts other names in the place of x and y, wherever these letters stand in the expressions.
+    # For CUB, CuPy substitutes other names for x and y, wherever these letters occur in the expressions.
     kernel = cupy.ReductionKernel(
         "T x", "T y", "Chosen<T>(x)", f"{choose}(a, b)", "y = a.value", None, f"backburn_{choose}", "Chosen<T>",
         preamble=_PREAMBLE,
@@ -93,7 +93,7 @@ def _extremum(choose: str) -> Callable[[Array, Axes, bool], Array]:
 
 
 def _nothing(x: Array, axis: Axes, keepdims: bool) -> Array:
-    """What a reduction leaves of ``x`` where it is over no axis, or of no elements."""
+    """The result of a reduction over no axes, or of no elements."""
     return x if not axis else cupy.empty(extremum(x.shape, axis=axis, keepdims=keepdims), x.dtype)
 
 
@@ -123,7 +123,7 @@ def _place(function: Callable[..., Array], x: Array, axis: int, keepdims: bool) 
     return function(x, axis, np.int64, None, keepdims)
 
 
-# The bits of a float are in the order of its values but for negative ones, which run backwards.
+# The bits of floats are ordered like their values, except that negative ones are reversed.
 _order32, _order64 = (
     cupy.ElementwiseKernel(
         "T x, bool falling, bool nan_first",
@@ -149,7 +149,7 @@ _order32, _order64 = (
 
 
 def order(x: Array, falling: bool = False, nan_first: bool = False) -> Array:
-    """Integers in the order of ``x``, or against it: equal where values are, and the largest or least for every NaN."""
+    """Integers ordered like ``x``, or reversed: equal for equal values, the largest or smallest for NaN."""
     if x.dtype.kind in "iu":
         return cupy.invert(x) if falling else x
     if x.dtype.kind == "b":

@@ -1,4 +1,4 @@
-"""CuPy: running sums and products. 16-bit floats go through float32."""
+"""CuPy: cumulative sums and products. 16-bit floats are computed in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CuPy: operations on the shape. Results are views wherever there is one."""
+"""CuPy: shape operations. Results are views where possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def permute_dims(k: Any, x: Array, /, axes: Shape) -> Array:
     return x.transpose(axes) if axes else x
 
 
-#: More arrays than these CuPy joins by a table of their addresses, which it brings from the host.
+#: CuPy joins more arrays than this by a table of addresses, which it copies from the host.
 BY_THEMSELVES = 8
 
 

@@ -1,4 +1,4 @@
-"""CuPy: order. Floats are sorted as integers, stably, with NaN last; radix sorting of these is the fastest there is."""
+"""CuPy: sorting. Floats are sorted as integers, stably, with NaN last, for which radix sort is fastest."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ Array = Any
 def argsort(k: Any, x: Array, /, axis: int, descending: bool = False) -> Array:
     if not x.size:
         return cupy.empty(x.shape, np.int64)
-    # 16-bit and narrower integers are widened: Thrust has a radix sort for every width, and CuPy a kernel for fewer.
+    # 16-bit and narrower integers are widened: Thrust has a radix sort for all widths, but CuPy does not expose all.
     return cupy.argsort(order(x, falling=descending), axis, "stable").astype(np.int64, copy=False)

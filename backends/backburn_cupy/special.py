@@ -1,6 +1,6 @@
-"""CuPy: special functions, by those of CUDA's math library; 16-bit floats are computed in float.
+"""CuPy: special functions, by CUDA's math library; 16-bit floats are computed in float.
 
-CuPy's own return float64 for float16 and know no bfloat16.
+CuPy's own return float64 for float16 and do not support bfloat16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Array = Any
 
 
 def special(name: str, of_float: str, of_double: str) -> Callable[..., Array]:
-    """The operation that ``of_float`` or ``of_double`` computes of ``a``."""
+    """An operation computed by the expression ``of_float`` or ``of_double`` of ``a``."""
     kernels = {
         wide: cupy.ElementwiseKernel(
             "T x",
@@ -41,5 +41,5 @@ i0 = special("i0", "cyl_bessel_i0f(a)", "cyl_bessel_i0(a)")
 i1 = special("i1", "cyl_bessel_i1f(a)", "cyl_bessel_i1(a)")
 sinc = special("sinc", f"a == 0.0f ? 1.0f : sinpif(a) / ({_PI}f * a)", f"a == 0.0 ? 1.0 : sinpi(a) / ({_PI} * a)")
 rsqrt = special("rsqrt", "rsqrtf(a)", "rsqrt(a)")
-# CUDA's float logarithm is off by up to two units in the last place, also at powers of 10, where the contract is exact.
+# CUDA's float logarithm is off by up to 2 ulp, even at powers of 10, where the contract is exact.
 log10 = special("log10", "static_cast<float>(log10(static_cast<double>(a)))", "log10(a)")

@@ -1,10 +1,9 @@
-"""``python -m benchmarks.gpu``: every check and measure that needs a GPU, into one JSON and one Markdown file.
+"""``python -m benchmarks.gpu``: all checks and benchmarks that need a GPU, into one JSON and one Markdown file.
 
-Every part runs in a process of its own, with a time limit, so that one that fails leaves the others alone; what it has
-found before it was stopped is kept. The files are written after each part. Where commands may not take long,
-``--limit`` ends in time, and ``--resume`` goes on where the last command with the same ``--out`` was. Without a GPU it
-says why not and ends with status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to try the
-program itself.
+Each part runs in its own process, with a time limit, so that a failing part does not affect the others; what it found
+before being stopped is kept. The files are written after each part. If commands may not run long, ``--limit`` stops in
+time, and ``--resume`` continues the last command with the same ``--out``. Without a GPU it says why and exits with
+status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to try the program itself.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "t
 
 
 def from_checkout() -> None:
-    """Let this process and its children find backburn in the checkout, where it is not installed."""
+    """Let this process and its children find backburn in the checkout, if not installed."""
     if importlib.util.find_spec("backburn") is None or importlib.util.find_spec("backburn_cupy") is None:
         folders = [str(ROOT / "src"), str(ROOT / "backends")]
         sys.path[:0] = folders
@@ -41,7 +40,7 @@ def from_checkout() -> None:
 
 
 def main() -> int:
-    """Run the parts, one after the other, and write what they found."""
+    """Run the parts one after the other, and write their results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--backend", default="cupy", help="the backend to run on (cupy)")
     parser.add_argument("--small", action="store_true", help="shrink everything, to try the program itself")
@@ -66,7 +65,7 @@ def main() -> int:
         return 2
     given.out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"about": _about(options), "parts": _found_before(given.out) if given.resume else {}}
-    # What has been stopped before comes last: it may be stopped again.
+    # Parts stopped before come last: they may be stopped again.
     lacking = [n for n in names if not report["parts"].get(n, {}).get("complete")]
     for name in sorted(lacking, key=report["parts"].__contains__):
         left = given.timeout
@@ -90,7 +89,7 @@ def _say(found: dict[str, Any]) -> None:
 
 
 def _found_before(folder: Path) -> dict[str, Any]:
-    """The parts of the report that a folder holds."""
+    """The parts of the report in a folder."""
     path = folder / "gpu.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))["parts"]) if path.exists() else {}
 
@@ -106,12 +105,12 @@ def _why_not(options: Options) -> str | None:
 
 
 def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
-    """One part in a process of its own."""
+    """Run one part in its own process."""
     command = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--backend", options.backend]
     command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
     started, status = time.perf_counter(), 1
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-        # In a group, to be stopped with all that it starts; in a session of its own it would outlive one that is ended.
+        # In a process group, to be stopped with its children; in a new session it would outlive the current one.
         child = subprocess.Popen(command, stdout=said, stderr=errors, cwd=ROOT, process_group=0)
         try:
             status, problem = child.wait(timeout), ""
@@ -129,7 +128,7 @@ def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
 
 
 def _stop(child: subprocess.Popen[Any]) -> None:
-    """End a process, and those that it has started."""
+    """Stop a process and its children."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -143,7 +142,7 @@ def _text(file: Any) -> str:
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
-    """What a part has said; None for a line of something else, or one that was cut off."""
+    """What a part has reported; None for other lines, or a truncated one."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -152,7 +151,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _about(options: Options) -> dict[str, Any]:
-    """What ran where."""
+    """The versions and the machine."""
     import backburn as bb
 
     backend: Any = bb.load_backend(options.backend)
@@ -172,7 +171,7 @@ def _about(options: Options) -> dict[str, Any]:
 
 def _write(report: dict[str, Any], folder: Path) -> None:
     for name, text in (("gpu.json", json.dumps(report, indent=2) + "\n"), ("gpu.md", markdown(report))):
-        # Whole or not at all: the command may be killed meanwhile.
+        # Atomically: the command may be killed meanwhile.
         part = folder / f"{name}.part"
         part.write_text(text, encoding="utf-8")
         part.replace(folder / name)

@@ -1,4 +1,4 @@
-"""The two frameworks that are compared: a step of training a model, and how to wait for it."""
+"""The two frameworks compared: a training step of a model, and how to synchronize."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = Callable[[], Any]
 
 
 class OurFunctions:
-    """The functions of models, of backburn."""
+    """The models' functions in backburn."""
 
     def __init__(self) -> None:
         import backburn as bb
@@ -37,7 +37,7 @@ class OurFunctions:
 
 
 def our_step(model: Model, backend: str, captured: bool) -> tuple[Step, Callable[[], None], Any]:
-    """A step of training on a backend, how to wait for it, and the captured step (None without capture)."""
+    """A training step on a backend, its synchronization, and the captured step (None without capture)."""
     import backburn as bb
     from backburn import optim
 
@@ -75,7 +75,7 @@ def our_step(model: Model, backend: str, captured: bool) -> tuple[Step, Callable
 
 
 class TorchFunctions:
-    """The functions of models, of PyTorch."""
+    """The models' functions in PyTorch."""
 
     def __init__(self) -> None:
         import torch
@@ -96,11 +96,11 @@ class TorchFunctions:
 
 
 def torch_step(model: Model, device: str, mode: str | None) -> tuple[Step, Callable[[], None]]:
-    """A step of training in PyTorch, eager or compiled in a mode, and how to wait for it."""
+    """A training step in PyTorch, eager or compiled in a mode, and its synchronization."""
     import torch
 
     f, dtype = TorchFunctions(), getattr(torch, model.dtype)
-    # Products of float32 in full precision, as ours are; for convolutions PyTorch's default is otherwise.
+    # float32 products in full precision, like ours; for convolutions PyTorch's default is TF32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def tensor(array: Any) -> Any:

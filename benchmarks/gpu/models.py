@@ -1,7 +1,7 @@
 """Three models, each written once over the functions of a framework: a small network, a GPT, a ResNet.
 
-A model is a function of a namespace of functions, its parameters and a batch, and returns the loss. Parameters begin
-as the same float32 arrays in every framework.
+A model is a function of a namespace of functions, its parameters and a batch, and returns the loss. Initial parameters
+are the same float32 arrays in every framework.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arrays = Any
 
 @dataclass(frozen=True)
 class Model:
-    """A model and its training: ``loss(f, parameters, *batch)``, the arrays to begin with, and the optimizer."""
+    """A model and its training: ``loss(f, parameters, *batch)``, the initial arrays, and the optimizer."""
 
     loss: Callable[..., Any]
     parameters: Arrays
@@ -29,7 +29,7 @@ class Model:
 
 
 class Random:
-    """Arrays to begin with."""
+    """Initial arrays."""
 
     def __init__(self) -> None:
         self._rng = np.random.default_rng(0)
@@ -41,7 +41,7 @@ class Random:
         return self._rng.integers(0, high, shape)
 
 
-# ---- a small network: Python and launches are what costs ----
+# ---- a small network: Python and launch overhead dominate ----
 
 
 def mlp(small: bool = False) -> Model:

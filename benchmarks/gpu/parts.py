@@ -1,6 +1,6 @@
 """The parts of a run: functions of its :class:`Options` that return plain data, with ``problems``.
 
-A part also says what it has found so far, so that one that is stopped has not run for nothing.
+A part also reports intermediate results, so that one that is stopped has not run for nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured: a backend by its expression, at full size or ``small`` (to try the program itself)."""
+    """What to measure: a backend by its spec, at full size or ``small`` (to try the program itself)."""
 
     backend: str = "cupy"
     small: bool = False
@@ -37,12 +37,12 @@ class Options:
 
     @property
     def training(self) -> str:
-        """The backend that differentiates."""
+        """The backend under ``autodiff``."""
         return f"autodiff({self.backend})"
 
     @property
     def torch_device(self) -> str | None:
-        """Where PyTorch runs: beside the backend; None where it cannot."""
+        """PyTorch's device, that of the backend; None if it cannot run there."""
         if importlib.util.find_spec("torch") is None:
             return None
         import torch
@@ -50,7 +50,7 @@ class Options:
         return "cuda" if torch.cuda.is_available() else ("cpu" if self.small else None)
 
 
-# ---- right ----
+# ---- correctness ----
 
 
 def conformance(options: Options, say: Say) -> Result:
@@ -59,12 +59,12 @@ def conformance(options: Options, say: Say) -> Result:
 
 
 def gradients(options: Options, say: Say) -> Result:
-    """The same, differentiated."""
+    """The same, under ``autodiff``."""
     return _conforms(options.training, options.small, say)
 
 
 def second_gradients(options: Options, say: Say) -> Result:
-    """The same, differentiated twice: the first samples of each operation."""
+    """The same, under ``autodiff`` twice: the first samples of each operation."""
     return _conforms(f"autodiff({options.training})", True, say)
 
 
@@ -90,12 +90,12 @@ def _conforms(spec: str, quick: bool, say: Say) -> Result:
 
 
 def _jobs() -> int:
-    """Processes that share the device: most of a check's time is the compiler's, and Python's."""
+    """Processes that share the device: a check spends most of its time in the compiler and in Python."""
     return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 def parity(options: Options, say: Say) -> Result:
-    """Ten steps of each small model, and random numbers, beside NumPy's."""
+    """Ten steps of each small model, and random numbers, compared with NumPy's."""
     import numpy as np
 
     import backburn as bb
@@ -121,7 +121,7 @@ def parity(options: Options, say: Say) -> Result:
 
 
 def digits(options: Options, say: Say) -> Result:
-    """The training of the README's first command, on the backend."""
+    """The training run of the README's first command, on the backend."""
     needed = ("pydantic", "tqdm", "matplotlib", "safetensors")
     lacking = [name for name in needed if importlib.util.find_spec(name) is None]
     if lacking:
@@ -138,7 +138,7 @@ def digits(options: Options, say: Say) -> Result:
 
 
 def recording(options: Options, say: Say) -> Result:
-    """Whether whole steps are recorded; a recording fails at any hidden synchronisation or transfer, and says where."""
+    """Whether whole steps can be recorded; recording fails at a hidden synchronisation or transfer, and says where."""
     found: Result = {"problems": []}
     for name, make in MODELS.items():
         step, synchronize, captured = our_step(make(options.small), options.training, True)
@@ -176,11 +176,11 @@ def leaks(options: Options, say: Say) -> Result:
     return found
 
 
-# ---- fast ----
+# ---- speed ----
 
 
 def timed(step: Step, synchronize: Callable[[], None], seconds: float) -> float:
-    """The time of a step, of as many as fill some seconds."""
+    """The time per step, over as many steps as fill some seconds."""
     synchronize()
     count, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -192,9 +192,9 @@ def timed(step: Step, synchronize: Callable[[], None], seconds: float) -> float:
 
 
 def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Options, problems: list[str]) -> Result:
-    """The median time of each variant over the rounds, in each of which all run one after the other.
+    """The median time of each variant over the rounds, in each of which all run in turn.
 
-    One that fails is left out, and told among ``problems``.
+    A variant that fails is left out, and reported in ``problems``.
     """
     variants = {name: v for name, v in variants.items() if _settled(name, *v, problems)}
     seconds = 0.02 if options.small else 0.3
@@ -206,19 +206,19 @@ def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Opti
 
 
 def _settled(name: str, step: Step, synchronize: Callable[[], None], problems: list[str]) -> bool:
-    """Whether the first steps, which compile, record and settle, go well."""
+    """Whether the warm-up steps, which compile and record, succeed."""
     try:
         for _ in range(5):
             step()
         synchronize()
-    except Exception as error:  # one that cannot run must not take the others along
+    except Exception as error:  # one that cannot run must not stop the others
         problems.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
         return False
     return True
 
 
 def speed(options: Options, say: Say) -> Result:
-    """A training step of each model: ours as it is and replayed, PyTorch eager and compiled, in turns."""
+    """A training step of each model: ours eager and replayed, PyTorch eager and compiled, in turn."""
     found: Result = {"problems": []}
     for name, make in MODELS.items():
         model = make(options.small)
@@ -249,7 +249,7 @@ def speed(options: Options, say: Say) -> Result:
 
 
 def kernels(options: Options, say: Say) -> Result:
-    """Single operations: bandwidth beside that of PyTorch's copy, and a large product beside PyTorch's."""
+    """Single operations: bandwidth compared with PyTorch's copy, and a large product with PyTorch's."""
     import numpy as np
 
     import backburn as bb
@@ -291,7 +291,7 @@ def kernels(options: Options, say: Say) -> Result:
     return found
 
 
-#: Those that tell most come first.
+#: The most informative ones first.
 PARTS: dict[str, Callable[[Options, Say], Result]] = {
     "parity": parity, "recording": recording, "leaks": leaks, "kernels": kernels, "speed": speed, "digits": digits,
     "conformance": conformance, "gradients": gradients, "second_gradients": second_gradients,

@@ -1,10 +1,10 @@
-"""A run as a page: what ran where, the ratios beside their bars, and every problem."""
+"""A run as a page: the versions and machine, the ratios with their targets, and all problems."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Model, our variant, peer, and the most that we may take of the peer's time.
+#: Model, our variant, peer, and the largest acceptable ratio of times.
 BARS = [
     ("mlp", "replayed", "torch eager", 0.3),
     ("mlp", "replayed", "torch compiled", 1.0),

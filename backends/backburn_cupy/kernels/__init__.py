@@ -1,6 +1,6 @@
-"""Kernels of our own in CUDA C++, and what launches them.
+"""Our own kernels in CUDA C++, and their launchers.
 
-``source/*.cu`` are the kernels, ``geometry`` the numbers of threads, the modules named as the families of the contract
-the launchers. A launcher has the signature of its operation after a :class:`~backburn_cupy.kernels.runner.Runner`,
-takes and returns arrays, and never waits for the device.
+``source/*.cu`` are the kernels, ``geometry`` has the launch dimensions, and the modules named like the contract's
+families have the launchers. A launcher takes a :class:`~backburn_cupy.kernels.runner.Runner`, then its operation's
+arguments, takes and returns arrays, and never synchronizes.
 """

@@ -1,4 +1,4 @@
-"""Giving a backend the fused kernels."""
+"""Attaching the fused kernels to a backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backburn_cupy.kernels import activate, index, normalize, optimize, pool, ra
 #: The modules whose functions are operations of the contract, with a runner as their first argument.
 FAMILIES = (softmax, normalize, activate, index, optimize, random, scan, pool)
 
-#: The launcher of each operation that has one. It returns NotImplemented for operands that its kernels do not take.
+#: The launcher of each operation that has one. It returns NotImplemented for unsupported operands.
 LAUNCHERS: dict[str, Callable[..., Any]] = {
     name: function
     for module in FAMILIES
@@ -22,9 +22,9 @@ LAUNCHERS: dict[str, Callable[..., Any]] = {
 
 
 def preferred(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The operation ``plain(k, ...)``, or its launcher where there is one and it takes the operands.
+    """The operation ``plain(k, ...)``, preceded by its launcher if there is one.
 
-    ``k.runner`` tells where kernels run; where it is None none does.
+    Without a ``k.runner`` no kernels run.
     """
     launcher = LAUNCHERS.get(name)
     if launcher is None:
@@ -39,6 +39,6 @@ def preferred(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lambda _, function: function) -> None:
-    """Put the launchers before the operations that the class ``backend`` has; ``method`` makes methods of functions."""
+    """Put the launchers before the operations of the class ``backend``; ``method`` turns functions into methods."""
     for name in LAUNCHERS:
         setattr(backend, name, method(name, preferred(name, getattr(backend, name))))

@@ -1,6 +1,6 @@
 """Launchers: attention of 16-bit floats, and its gradient, without scores in memory.
 
-Operands have four axes: (examples, heads, places, size). Not operations of the contract: :mod:`backburn_cupy.attend`
+Operands have four axes: (examples, heads, positions, size). Not operations of the contract: :mod:`backburn_cupy.attend`
 chooses between these, cuDNN, and products.
 """
 
@@ -18,22 +18,22 @@ from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
-#: The sizes of heads that kernels are made for: a smaller one is filled up with zeros.
+#: The head sizes with kernels; smaller heads are zero-padded.
 SIZES = (32, 64, 128)
 
-#: The elements that are read at once, which the size of a head must be a multiple of; the rows of a block; its threads.
+#: The elements of an access, of which a head's size must be a multiple; the rows of a block; its threads.
 CHUNK, ROWS, THREADS = 8, 64, 128
 
-#: The first architecture that has the instructions: Ampere.
+#: The first architecture with the instructions: Ampere.
 CAPABILITY = 80
 
-#: The structure ``Attention`` of attention.cu: ten stacks of an address and four steps, two addresses, seven numbers.
+#: The structure ``Attention`` of attention.cu: ten stacks of an address and four strides, two addresses, seven numbers.
 _FORM = struct.Struct("<59q2d")
 _TYPE = np.dtype([("attention", np.uint8, _FORM.size)])
 
 
 def takes(on: Runner, query: Array, value: Array) -> bool:
-    """Whether there are kernels for heads of these sizes. No axis of an operand may be empty."""
+    """Whether there are kernels for these head sizes. Operands must not be empty."""
     sizes = (query.shape[-1], value.shape[-1])
     return (
         on.capability >= CAPABILITY
@@ -43,7 +43,7 @@ def takes(on: Runner, query: Array, value: Array) -> bool:
 
 
 class Options(NamedTuple):
-    """What becomes of scores: masks have the four axes of the scores, each in full, or are None."""
+    """Options of attention; masks have the full shape of the scores, with four axes, or are None."""
 
     mask: Array | None
     keep: Array | None
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 def attend(on: Runner, query: Array, key: Array, value: Array, out: Array, logarithms: Array, options: Options) -> None:
-    """Write the result of attention, and the logarithms (to base 2) of its weights' sums, float32."""
+    """Write the result of attention, and the log-sum-exp of its scores (to base 2), in float32."""
     _launch(on, "attend", query.shape[2], (query, key, value, out, *4 * [None]), logarithms, None, options)
 
 
@@ -71,7 +71,7 @@ def _launch(
     on: Runner, kernel: str, rows: int, stacks: tuple[Array, ...], logarithms: Array, products: Array | None,
     options: Options,
 ) -> None:  # fmt: skip
-    """Launch a kernel over so many rows of each head."""
+    """Launch a kernel over ``rows`` rows of each head."""
     query, _, value = stacks[:3]
     examples, heads, queries, size = query.shape
     keys, width = value.shape[2:]
@@ -88,7 +88,7 @@ def _launch(
 
 
 def _lies(on: Runner, stack: Array | None) -> tuple[int, ...]:
-    """The address of a stack and its steps in elements."""
+    """The address of a stack and its strides in elements."""
     if stack is None:
         return (0, 0, 0, 0, 0)
     return (on.address(stack), *(s // stack.itemsize for s in stack.strides))

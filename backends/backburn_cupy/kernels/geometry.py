@@ -1,14 +1,14 @@
-"""How many threads in how many blocks a kernel gets, and which of its variants: numbers in, numbers out."""
+"""Launch dimensions and variants of kernels, as functions of plain numbers."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import NamedTuple
 
-#: The most blocks of a grid's first axis, and the threads of a warp.
+#: The most blocks along a grid's first axis, and the threads of a warp.
 MOST_BLOCKS, WARP = 2**31 - 1, 32
 
-#: Threads of a block whose threads work on their own.
+#: Threads per block of kernels whose threads are independent.
 THREADS = 256
 
 #: Bytes of the widest access.
@@ -23,10 +23,10 @@ class Launch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How rows are worked on.
+    """How rows are processed.
 
-    ``lanes`` threads for each (0: a block), of which each keeps up to ``items`` elements (0: none, the row is read once
-    for each pass).
+    ``lanes`` threads per row (0: a block) each keep up to ``items`` elements in registers (0: the row is reread in each
+    pass).
     """
 
     lanes: int
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     block: int
 
 
-#: The variants of a kernel that works on rows, (lanes, items), those for the shortest rows first.
+#: The variants of a row kernel, (lanes, items), shortest rows first.
 ROW_VARIANTS = ((4, 8), (32, 8), (32, 32), (0, 8), (0, 16), (0, 0))
 
 
@@ -51,20 +51,19 @@ def pack(itemsize: int) -> int:
 
 @lru_cache(4096)
 def rows(count: int, length: int, itemsize: int, processors: int, address: int = 1) -> Rows:
-    """For ``count`` rows of ``length`` elements from ``address`` on, on a device with so many multiprocessors.
+    """For ``count`` rows of ``length`` elements from ``address`` on, on a device with ``processors`` multiprocessors.
 
-    A row of up to 1,024 elements is kept by a warp or less, one of up to 16,384 (8,192 of 64 bits) by a block, and
-    longer ones are read again from the second-level cache. Few rows of middling length are given to blocks, so that
-    more threads work.
+    A row of up to 1,024 elements is held by at most a warp, one of up to 16,384 (8,192 of 64 bits) by a block; longer
+    ones are reread from the L2 cache. A few rows of medium length are given to blocks, to occupy more threads.
     """
     aligned = address % WIDEST == 0 and length * itemsize % WIDEST == 0
-    span = length if aligned else length + pack(itemsize) - 1  # the row may begin in the midst of an access
+    span = length if aligned else length + pack(itemsize) - 1  # the row may be unaligned
     for lanes, items in ROW_VARIANTS[:3]:
         if span <= lanes * items and (items == 8 or count >= 8 * processors):
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    # Of 16-bit elements eight are one access, which is little to have under way; two for each thread of a longer row.
+    # Eight 16-bit elements are one access, too few to have in flight: longer rows use two per thread.
     for lanes, items in ROW_VARIANTS[4 if itemsize == 2 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
         if block <= most_threads(itemsize):
@@ -73,25 +72,25 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
 
 
 def most_threads(itemsize: int) -> int:
-    """The threads of the largest block that works on a row: fewer where each needs more registers."""
+    """The most threads of a block that processes a row: fewer if each needs more registers."""
     return 512 if itemsize == 8 else 1024
 
 
 def elements(count: int, each: int) -> Launch:
-    """For ``count`` elements of which a thread takes ``each`` at a time; the kernel goes on where the grid ends."""
+    """For ``count`` elements, ``each`` per thread at a time, in a grid-stride loop."""
     return Launch(max(1, min(ceil_div(count, THREADS * each), MOST_BLOCKS)), THREADS)
 
 
-#: The variants of a kernel that sums columns as well, and so needs more registers.
+#: The variants of a row kernel that also sums columns, and so needs more registers.
 SUM_VARIANTS = ((4, 8), (32, 8), (0, 8), (0, 0))
 
 
 @lru_cache(4096)
 def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> Rows:
-    """Like :func:`rows`, for rows whose columns are summed as well.
+    """Like :func:`rows`, for kernels that also sum columns.
 
-    Rows begin with an access. Each block leaves a row of sums, so that there are no more blocks than run at a time, and
-    each has some rows.
+    Packs start with the row. Each block writes a row of sums, so there are no more blocks than run concurrently, and
+    each has several rows.
     """
     span = ceil_div(length, pack(itemsize)) * pack(itemsize)
     lanes, items = next(
@@ -104,20 +103,20 @@ def rows_with_sums(count: int, length: int, itemsize: int, processors: int) -> R
 
 
 def planes(outer: int, channels: int, processors: int) -> int:
-    """In how many parts the planes of each channel are summed: enough to occupy the device, at most one per plane."""
+    """In how many parts a channel's planes are summed: enough to occupy the device, at most one per plane."""
     return max(1, min(outer, ceil_div(8 * processors, channels)))
 
 
 def columns(outer: int, channels: int, itemsize: int, processors: int) -> tuple[int, int]:
-    """How many tiles of 32 accesses the channels form, and in how many parts of 8 rows at a time each is worked on."""
+    """The number of tiles of 32 packs across the channels, and of parts of each, which take 8 rows at a time."""
     tiles = ceil_div(channels, WARP * pack(itemsize))
     return tiles, max(1, min(ceil_div(outer, 8), ceil_div(8 * processors, tiles)))
 
 
-#: How many tensors a step is launched over: what fits into 4 KB of parameters, and into the 32 KB of CUDA 12.1 and on.
+#: Tensors per launch of a step: what fits in 4 KB of kernel parameters, and in the 32 KB of CUDA 12.1 and later.
 TABLES = (48, 400)
 
-#: Accesses that a thread makes to each tensor of a step.
+#: Packs per tensor and thread in a step.
 STEP_PACKS = 4
 
 

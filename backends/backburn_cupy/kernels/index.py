@@ -11,7 +11,7 @@ from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
-#: The rows of a block where a warp has one, and the rows of a sum_runs block.
+#: The rows of a block with a warp per row, and those of a sum_runs block.
 ROWS, CHUNK = 8, 32
 
 
@@ -38,7 +38,7 @@ def take_backward(on: Runner, grad: Array, indices: Array, /, length: int, axis:
 
 
 def _as_they_come(on: Runner, grad: Array, indices: Array, length: int, shape: tuple[int, ...]) -> Array:
-    """Sums by atomic additions, whose last bits depend on their order."""
+    """Sums by atomic additions, which are nondeterministic in the last bits."""
     sums = on.xp.zeros(shape, "float64" if grad.dtype.itemsize == 8 else "float32")
     grid = min(geometry.ceil_div(indices.size, ROWS), geometry.MOST_BLOCKS)
     sizes = (indices.size, math.prod(shape[1:]), length)
@@ -47,7 +47,7 @@ def _as_they_come(on: Runner, grad: Array, indices: Array, length: int, shape: t
 
 
 def _in_order(on: Runner, grad: Array, indices: Array, length: int, shape: tuple[int, ...]) -> Array:
-    """Sums over sorted indices: equal calls give equal bits."""
+    """Deterministic sums, over sorted indices."""
     count, width, type_ = indices.size, math.prod(shape[1:]), c_type(grad)
     keys = on.xp.empty((count,), "int64")
     on.run("index", "wrap_indices", *geometry.elements(count, 1), indices, keys, count, length, on.fault)

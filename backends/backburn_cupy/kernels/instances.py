@@ -1,15 +1,15 @@
-"""Every instance of every kernel that a launcher may ask for: what the tests compile and run."""
+"""Every kernel instance that a launcher may request, for the tests to compile and run."""
 
 from __future__ import annotations
 
 from backburn_cupy.kernels.attention import SIZES
 from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 
-# The template parameters that follow the dtype, by family and kernel; none for a kernel that is no template.
+# The template parameters after the dtype, by family and kernel; none for a kernel that is not a template.
 _ROWS, _SUMS = (tuple(f"{lanes}, {items}" for lanes, items in v) for v in (ROW_VARIANTS, SUM_VARIANTS))
 _NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true", "false")) for vs in (_ROWS, _SUMS))
 _ALONE = ("",)
-# What is remembered of 16-bit parameters, the first of these, may be float32.
+# The state of 16-bit parameters, the first of these, may be float32.
 _TABLES = tuple(f"{state}, {size}" for state in ("{}", "float") for size in TABLES)
 _HEADS = tuple(f"{size}, {masked}" for size in SIZES for masked in ("true", "false"))
 _NO_DTYPE: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from backburn_cupy.kernels.sources import c_type
 Array = Any
 Axes = tuple[int, ...]
 
-#: The rows of coefficients of a batch norm, as in batch_norm.cu.
+#: The coefficients per channel of a batch norm, as in batch_norm.cu.
 COEFFICIENTS = 5
 
 
@@ -71,7 +71,7 @@ def _norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: Axes, 
 
 
 def _are_rows(shape: tuple[int, ...], axis: Axes, *parameters: Array | None) -> bool:
-    """Whether ``axis`` are the last axes, and each of ``parameters`` is one row."""
+    """Whether ``axis`` are the trailing axes, and each of ``parameters`` is one row."""
     first = len(shape) - len(axis)
     row = shape[first:]
     return axis == tuple(range(first, len(shape))) and all(
@@ -90,7 +90,7 @@ def _variant(kernel: str, x: Array, plan: geometry.Rows, centred: bool) -> str:
 
 
 def _computed(x: Array) -> str:
-    """The dtype in which sums of ``x`` are made."""
+    """The dtype in which ``x`` is summed."""
     return "float64" if x.dtype.itemsize == 8 else "float32"
 
 
@@ -141,7 +141,7 @@ def _are_channels(x: Array, axis: int, parameters: tuple[Array | None, ...]) -> 
 
 
 def _channel_of(x: Array, scale: Array, axis: Axes) -> int | None:
-    """The one axis that ``axis`` leaves out, if ``scale`` has a value for each entry along it and no more."""
+    """The one axis not in ``axis``, if ``scale`` has one value per entry along it."""
     if len(axis) != x.ndim - 1 or scale.ndim != x.ndim:
         return None
     left = [i for i in range(x.ndim) if i not in axis]
@@ -150,7 +150,7 @@ def _channel_of(x: Array, scale: Array, axis: Axes) -> int | None:
 
 
 class _Batch:
-    """``x`` as (outer, channels, inner), and what is launched over it."""
+    """``x`` as (outer, channels, inner), and the launches over it."""
 
     def __init__(self, on: Runner, x: Array, axis: int) -> None:
         self.on, self.x = on, on.xp.ascontiguousarray(x)
@@ -163,7 +163,7 @@ class _Batch:
         return None if parameter is None else self.on.xp.ascontiguousarray(parameter)
 
     def per_channel(self, kernel: str, *arguments: Any) -> None:
-        """A kernel of a thread per channel."""
+        """Launch a kernel with one thread per channel."""
         self.on.run("batch_norm", f"{kernel}<{self.type}>", *geometry.elements(self.channels, 1), *arguments)
 
     def moments(
@@ -196,7 +196,7 @@ class _Batch:
         return partial, parts
 
     def applied(self, grad: Array | None, coefficients: Array) -> Array:
-        """``x`` (and ``grad``) by the coefficients of each channel."""
+        """Apply each channel's coefficients to ``x`` (and ``grad``)."""
         out = self.on.xp.empty(self.x.shape, self.x.dtype)
         operands = (self.x, grad, coefficients, out)
         if self.inner == 1:

@@ -1,6 +1,6 @@
-"""Launchers: steps of optimizers, of one tensor or of many in one launch.
+"""Launchers: optimizer steps, for one tensor or many in one launch.
 
-Beyond the contract they take parameters and gradients of 16 bits beside float32 for what is remembered of them.
+Beyond the contract they take 16-bit parameters and gradients with float32 optimizer state.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ def sgd_steps(
 
 
 def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
-    """Where a new value goes: into the old one if that is donated and lies in order, else into new memory."""
+    """The array for a new value: the old one if it is donated and contiguous, else a new one."""
     return given if donate and given is contiguous else on.xp.empty(given.shape, given.dtype)
 
 
 def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays) -> None:
-    """Refuse tensors that are not alike; what is remembered of a parameter of 16 bits may all be of float32."""
+    """Raise for tensors that do not match; the state of a 16-bit parameter may be float32."""
     for others in (grads, *states):
         if len(others) != len(params):
             raise ShapeError(f"{operation}s: {len(params)} parameters with {len(others)} other tensors")
@@ -148,7 +148,7 @@ def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays)
 def _launch(
     on: Runner, kernel: str, states: Arrays, lists: list[list[Array | None]], *arguments: Any
 ) -> None:  # fmt: skip
-    """Launch a step over the tensors of each dtype (and that of ``states``), as many at a time as a table holds."""
+    """Launch a step per dtype of the tensors and of ``states``, with as many tensors at a time as a table holds."""
     limit = geometry.table(on.large_parameters)
     of_types: dict[str, list[int]] = {}
     for i, (param, state) in enumerate(zip(lists[0], states, strict=True)):

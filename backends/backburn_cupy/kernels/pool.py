@@ -69,7 +69,7 @@ def _windows(
 
 
 def _run(on: Runner, kernel: str, count: int, *arguments: Any, after: tuple[Pairs, bool] | None = None) -> None:
-    """Launch a kernel over ``count`` elements of its result; ``after`` is what means are divided by."""
+    """Launch a kernel over ``count`` elements of its result; ``after`` determines the divisors of means."""
     more: list[int] = []
     if after is not None:
         padding, counted = after

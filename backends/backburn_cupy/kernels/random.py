@@ -1,4 +1,4 @@
-"""Launchers: random numbers, bit for bit those of :mod:`backburn.backend.random`."""
+"""Launchers: random numbers, bit-identical to :mod:`backburn.backend.random`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backburn_cupy.kernels.sources import C_TYPES, c_type
 Array = Any
 Shape = tuple[int, ...]
 
-#: The words that a thread makes at a time.
+#: Words per thread at a time.
 BLOCK = 8
 
 
@@ -45,10 +45,10 @@ def _filled(on: Runner, kernel: str, key: int, offset: int, out: Array, *more: i
 
 
 def _launch(on: Runner, kernel: str, key: int, offset: int, words: int, *arguments: Any) -> None:
-    """Launch a kernel that reads so many words of a stream from ``offset`` on."""
+    """Launch a kernel that uses ``words`` words of a stream from ``offset`` on."""
     check_stream(key, offset)
     if words:
         moving = on.bound(offset)
         stream = (np.uint64(key % 2**64), np.uint64(key >> 64), np.uint64(0 if moving is not None else offset), moving)
-        # One block more for the words before the first.
+        # One more block for the words skipped before the offset.
         on.run("random", kernel, *geometry.elements(words + BLOCK, BLOCK), *stream, *arguments)

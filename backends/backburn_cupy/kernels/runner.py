@@ -1,7 +1,6 @@
-"""Compiling kernels and launching them.
+"""Compiling and launching kernels.
 
-The launchers ask no more of a runner than what :class:`Runner` says: the tests have one that runs the same sources on
-the processor.
+Launchers need only what :class:`Runner` declares: the tests have a runner that executes the same sources on the CPU.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from backburn_cupy.kernels.sources import OPTIONS, source
 
 Array = Any
 
-#: The most numbers of one recorded step that change from replay to replay; the step is not recorded if it has more.
+#: The most numbers of a recorded step that may change per replay; a step with more is not recorded.
 NUMBERS = 1 << 16
 
 
 def packed(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """The bits of each number: of an int as an integer modulo ``2**64``, of any other as a float64."""
+    """The bits of each number: an int modulo ``2**64``, any other as float64."""
     result = np.zeros(len(numbers), np.uint64)
     for i, number in enumerate(numbers):
         result[i] = number % 2**64 if isinstance(number, int) else np.float64(number).view(np.uint64)
@@ -38,41 +37,41 @@ class Runner(Protocol):
     """The multiprocessors of the device."""
 
     capability: int
-    """The architecture of the device: 90 for sm_90."""
+    """The device's architecture: 90 for sm_90."""
 
     large_parameters: bool
-    """Whether a kernel's parameters may take 32 KB rather than 4: from CUDA 12.1 on."""
+    """Whether kernel parameters may take 32 KB instead of 4, as from CUDA 12.1 on."""
 
     deterministic: bool
-    """Whether equal calls must give equal bits, also where that takes longer."""
+    """Whether results must be reproducible bit for bit, even if slower."""
 
     @property
     def fault(self) -> Array:
-        """Three int64 on the device, for an index out of range: 1 where there was one, which, and its axis' length."""
+        """Three int64 on the device, for an out-of-range index: 1 if there was one, the index, and the axis' length."""
 
     def address(self, x: Array) -> int:
-        """Where the first element of an array lies on the device."""
+        """The device address of an array's first element."""
         ...
 
     def bound(self, number: float) -> Array | None:
-        """The one element on the device that ``number`` stands in at each replay of the step that is being recorded.
+        """The element on the device that holds ``number`` at each replay of the step being recorded.
 
-        It is a float64 or an int64; None for a number that does not change.
+        A float64 or an int64; None for a number that does not change.
         """
         ...
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch an instance of ``family``'s kernels, such as ``softmax<float, 32, 8>``.
 
-        An argument is an array, None (no array), an int or a float, each of eight bytes for the kernel, or a NumPy
-        array of one structure, which is passed by value.
+        An argument is an array, None (a null pointer), an int or a float, each eight bytes for the kernel, or a NumPy
+        array of one structure, passed by value.
         """
 
 
 class CupyRunner:
     """Kernels on a CUDA device.
 
-    They are compiled by NVRTC when first needed, kept by CuPy's cache on disk, and launched on the current stream.
+    They are compiled by NVRTC when first needed, cached on disk by CuPy, and launched on the current stream.
     ``faults`` is the device's :class:`~backburn_cupy.faults.Faults`.
     """
 
@@ -84,18 +83,18 @@ class CupyRunner:
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
         self.capability = int(cupy.cuda.Device(device).compute_capability)  # of which CuPy knows no attributes
         self._faults = faults
-        # Made now: what is made while a step is recorded belongs to the recording.
+        # Allocated now: memory allocated while a step is recorded belongs to the recording.
         #: The numbers of recorded steps, by place.
         self.numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
 
     @property
     def fault(self) -> Array:
-        """The record of the device."""
+        """The device's record."""
         return self._faults.record()
 
     def address(self, x: Array) -> int:
-        """Where the first element of an array lies."""
+        """The address of an array's first element."""
         return int(x.data.ptr)
 
     def bound(self, number: float) -> Array | None:

@@ -13,7 +13,7 @@ from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 
-#: Threads of a block, of which each has a line.
+#: Threads per block, one line each.
 BLOCK = 128
 
 
@@ -27,7 +27,7 @@ def ssm_scan(
         return on.xp.empty(shape, x.dtype)
     operands: list[Array] = [None if o is None else on.xp.broadcast_to(o, shape) for o in (a, of_b, x)]
     state = (*shape[:axis], *shape[axis + 1 :])
-    # Neighbouring threads are to read neighbouring elements: time goes first unless enough comes after it.
+    # For coalesced reads, time goes first unless the axes after it are long enough.
     to = axis if math.prod(shape[axis + 1 :]) >= geometry.WARP else 0
     operands = [None if o is None else on.xp.ascontiguousarray(on.xp.moveaxis(o, axis, to)) for o in operands]
     first = None if h0 is None else on.xp.ascontiguousarray(on.xp.broadcast_to(h0, state))

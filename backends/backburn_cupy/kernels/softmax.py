@@ -1,4 +1,4 @@
-"""Launchers: softmax and cross entropy, which work on rows."""
+"""Launchers: softmax and cross-entropy over rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def label_cross_entropy(on: Runner, x: Array, labels: Array, /, axis: int) -> Ar
     labelled(x.shape, labels.shape, axis=axis)
     out = on.xp.empty(labels.shape, x.dtype)
     if out.size and not x.shape[axis]:
-        return NotImplemented  # there is no class that a label could name
+        return NotImplemented  # no label can be valid
     _rows(on, "loss", "label_cross_entropy", _lines(on, x, axis), _int64(on, labels), out, fault=True)
     return out
 
@@ -73,12 +73,12 @@ def _along(on: Runner, kernel: str, axis: int, *operands: Array) -> Array:
 
 
 def _lines(on: Runner, x: Array, axis: int) -> Array:
-    """``x`` with ``axis`` last, one line after the other; a copy where they do not lie so."""
+    """``x`` with ``axis`` last, contiguous; a copy if necessary."""
     return on.xp.ascontiguousarray(x if axis == x.ndim - 1 else on.xp.moveaxis(x, axis, -1))
 
 
 def _back(on: Runner, out: Array, axis: int) -> Array:
-    """``out``, made with ``axis`` last, with its axes where they belong."""
+    """``out``, which has ``axis`` last, with that axis moved back."""
     return out if axis == out.ndim - 1 else on.xp.moveaxis(out, -1, axis)
 
 
@@ -95,7 +95,7 @@ def _same(operation: str, first: Array, *others: Array) -> None:
 def _rows(
     on: Runner, family: str, kernel: str, *arguments: Array, like: Array | None = None, fault: bool = False
 ) -> None:
-    """Launch ``kernel(*arguments, rows, length[, fault])`` over the rows of ``like``, of the first if not given."""
+    """Launch ``kernel(*arguments, rows, length[, fault])`` over the rows of ``like``, by default the first argument."""
     lines = arguments[0] if like is None else like
     length, count = lines.shape[-1], math.prod(lines.shape[:-1])
     if not count:

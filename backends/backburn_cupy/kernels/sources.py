@@ -1,4 +1,4 @@
-"""The CUDA sources, as the compiler gets them: one text each, so that nothing has to be found at run time."""
+"""The CUDA sources as passed to the compiler, with headers inlined, so that it needs no include paths."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "source"
 
-#: The files that hold kernels.
+#: The files with kernels.
 FAMILIES = tuple(sorted(path.stem for path in FOLDER.glob("*.cu")))
 
-#: How every source is compiled: by CuPy, which adds the device's architecture, and by the tests.
+#: Options for every source, for CuPy, which adds the device's architecture, and for the tests.
 OPTIONS = ("-std=c++17",)
 
-#: What a dtype is called in the sources.
+#: The dtypes' names in the sources.
 C_TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16"}
 
-# NumPy makes a dtype's name anew each time; its character is there. "E" is bfloat16 of ml_dtypes.
+# NumPy builds a dtype's name on each access; its character is ready-made. "E" is bfloat16 of ml_dtypes.
 _OF_CHARACTER = {"f": "float", "d": "double", "e": "float16", "E": "bfloat16"}
 
 
 def c_type(x: Any) -> str:
-    """What the elements of a float array are called in the sources."""
+    """The name of a float array's dtype in the sources."""
     return _OF_CHARACTER[x.dtype.char]
 
 
@@ -32,7 +32,7 @@ _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
 @cache
 def source(*families: str) -> str:
-    """The text of each ``family.cu`` with the headers of the folder in place of their names, each once."""
+    """The text of each ``family.cu``, with every header inlined once."""
     seen: set[str] = set()
     return "".join(_expanded(f"{family}.cu", seen) for family in families)
 

@@ -1,4 +1,4 @@
-"""Windows over the last axes of an array, as the kernels get them."""
+"""Windows over the last axes of an array, as passed to kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPE = np.dtype([("windows", np.uint8, _FORM.size)])
 
 
 class Windows(NamedTuple):
-    """How windows lie on the last one to three axes: the size of one, how many there are, and where."""
+    """Windows over the last one to three axes: their size, number and positions."""
 
     size: Shape
     places: Shape
@@ -28,7 +28,7 @@ class Windows(NamedTuple):
 
 
 def table(x: Array, windows: Windows) -> Array:
-    """The structure for windows on ``x`` (examples, channels, ...), as it lies."""
+    """The structure for windows on ``x`` (examples, channels, ...), with its strides."""
     more = 5 - x.ndim
     steps = [s // x.itemsize for s in x.strides]
     numbers = [*steps[:2], *[0] * more, *steps[2:]]

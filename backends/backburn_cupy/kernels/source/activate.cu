@@ -1,5 +1,5 @@
-// GELU and SiLU, their gradients, and those of ReLU, sigmoid and tanh, element by element; two accesses of 16 bytes per
-// operand are under way in each thread.
+// Element-wise GELU and SiLU, their gradients, and those of ReLU, sigmoid and tanh; each thread has two 16-byte
+// accesses per operand in flight.
 #include "common.cuh"
 
 constexpr int PACKS_EACH = 2;
@@ -27,9 +27,9 @@ __device__ inline void map(const T* first, const T* second, T* out, index_t coun
   }
 }
 
-// 2 sqrt(2 / pi) and 0.044715 times it: the tanh form is x sigmoid(LINEAR x + CUBIC x^3). Beyond FLAT it is flat.
+// 2 sqrt(2 / pi) and 0.044715 times it: tanh GELU is x sigmoid(LINEAR x + CUBIC x^3). Linear beyond FLAT.
 constexpr double LINEAR = 1.5957691216057308, CUBIC = LINEAR * 0.044715, FLAT = 32;
-// The root of 1/2, and the normal density at 0. Below -ZERO the exact form is 0, and infinity times 0 would be NaN.
+// sqrt(1/2), and the normal density at 0. Below -ZERO exact GELU is 0; clamping avoids infinity times 0.
 constexpr double ROOT_HALF = 0.7071067811865476, DENSITY = 0.3989422804014327, ZERO = 40;
 
 template <class T> __global__ void __launch_bounds__(256) gelu(const T* x, T* out, index_t count) {
@@ -60,7 +60,7 @@ template <class T>
 __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T* x, T* out, index_t count) {
   typedef compute<T> C;
   map(grad, x, out, count, [](C g, C v) {
-    v = v > C(FLAT) ? C(FLAT) : v < -C(FLAT) ? -C(FLAT) : v;  // beyond, powers overflow, and infinity times 0 is NaN
+    v = v > C(FLAT) ? C(FLAT) : v < -C(FLAT) ? -C(FLAT) : v;  // beyond, exp overflows, and infinity times 0 is NaN
     C gate = C(1) / (C(1) + exp(-v * (v * v * C(CUBIC) + C(LINEAR))));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });

@@ -1,31 +1,31 @@
-// Attention of 16-bit floats, and its gradient, on tensor cores: scores are made tile by tile and never written.
+// Attention of 16-bit floats, and its gradient, on tensor cores: scores are computed tile by tile and never stored.
 //
-// A warp has 16 rows of queries (or of keys), whose sums stay in its registers, while the block goes through the other
-// side tile by tile; one tile is on its way to shared memory while the one before is worked on. After Dao,
-// FlashAttention-2, 2023. The gradient is made in two kernels, one for queries and one for keys and values: no sum is
-// split among blocks, so that equal calls give equal bits. Powers are of 2, their exponents multiplied by log2(e).
+// A warp has 16 rows of queries (or of keys), with accumulators in registers, while the block iterates over tiles of
+// the other side, prefetching the next tile to shared memory. After Dao, FlashAttention-2, 2023. The gradient takes two
+// kernels, one for queries and one for keys and values: no sum is split among blocks, so results are deterministic.
+// Exponentials are powers of 2, with exponents multiplied by log2(e).
 #include "tensor_cores.cuh"
 
-constexpr int ATTENTION_WARPS = 4, ATTENTION_ROWS = 16 * ATTENTION_WARPS;  // of a block
+constexpr int ATTENTION_WARPS = 4, ATTENTION_ROWS = 16 * ATTENTION_WARPS;  // per block
 constexpr float LOG2E = 1.4426950408889634f;
 
-// Matrices in two axes: steps in elements. The columns of operands lie side by side; 0 is no operand.
+// Matrices over two batch axes; strides in elements. Operands have contiguous columns; a null address is no operand.
 struct Stack { word_t at; index_t example, head, row, column; };
 
 struct Attention {
   Stack query, key, value, out, grad, of_query, of_key, of_value, mask, keep;
-  // Floats of each query: the logarithm of the sum of its powers; the product of its result and the gradient of that.
+  // A float per query: its log-sum-exp; the product of its result and the result's gradient.
   word_t logarithms, products;
   index_t heads, queries, keys, size, width, causal, mask_is_bool;
-  double scale, kept;  // `kept` is what a weight that is not dropped is multiplied by
+  double scale, kept;  // `kept` multiplies weights that are not dropped
 };
 
-// The part of a block: some rows of one matrix of the stack.
+// A block's part: rows of one matrix of the stack.
 struct Part {
   index_t example, head, first;
   __device__ Part(const Attention& a, index_t rows, bool last_first) {
     index_t tiles = (rows + ATTENTION_ROWS - 1) / ATTENTION_ROWS, tile = blockIdx.x % tiles, matrix = blockIdx.x / tiles;
-    // With `causal` the last queries have most to do, and begin.
+    // With `causal` the last queries have the most work, and start first.
     first = (last_first ? tiles - 1 - tile : tile) * ATTENTION_ROWS;
     head = matrix % a.heads, example = matrix / a.heads;
   }
@@ -37,8 +37,8 @@ struct Part {
   }
 };
 
-// What scores become before their power: scaled, masked, to base 2; and which weights are dropped. Without MASKED there
-// is neither a mask nor what is dropped.
+// Scaling (to base 2) and masking of scores before their exponential, and dropout of weights. Without MASKED there is
+// neither a mask nor dropout.
 template <class T, bool MASKED> struct Masks {
   const Attention& a;
   const T* added = nullptr;
@@ -50,7 +50,7 @@ template <class T, bool MASKED> struct Masks {
     if (a.mask.at && !a.mask_is_bool) added = part.of<const T>(a.mask);
     if (a.keep.at) keep = part.of<const bool>(a.keep);
   }
-  // Whether some pairs of a tile are none: beyond the ends, or of a query and a key after it.
+  // Whether a tile has invalid pairs: out of bounds, or of a query and a later key.
   __device__ bool cut(index_t first_query, index_t end_query, index_t end_key) const {
     return end_query > a.queries || end_key > a.keys || (a.causal && end_key - 1 > first_query);
   }
@@ -68,7 +68,7 @@ template <class T, bool MASKED> struct Masks {
   }
 };
 
-// f(the pair of columns and the element of a fragment of this thread, its row in the block's rows, its column)
+// f(fragment and element index of this thread, the row among the block's rows, the column)
 template <int COLUMNS, class F> __device__ inline void for_fragments(F f) {
   int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
@@ -77,13 +77,13 @@ template <int COLUMNS, class F> __device__ inline void for_fragments(F f) {
     for (int i = 0; i < 4; ++i) f(n, i, row + i / 2 * 8, n * 8 + lane % 4 * 2 + i % 2);
 }
 
-// What the four threads of a row have, together.
+// Reduces over the four threads of a row.
 template <class F> __device__ inline float of_row(float value, F combine) {
   value = combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return combine(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-// The fragments of this warp's rows among the block's, by way of its tiles.
+// Loads this warp's rows of the block's as fragments, through the tiles.
 template <class T, int SIZE>
 __device__ inline void load_rows(
     unsigned (&a)[SIZE / 16][4], T* tiles, const T* from, const Stack& s, const Part& part, index_t rows, index_t size) {
@@ -94,7 +94,7 @@ __device__ inline void load_rows(
   __syncthreads();
 }
 
-// Two matrices of as many rows, read tile by tile: two tiles of each, since the next are copied ahead.
+// Two matrices with the same number of rows, read in tiles, double-buffered.
 template <class T, int SIZE, int COUNT> struct Pipeline {
   T* tiles;
   const T *first, *second;
@@ -106,7 +106,7 @@ template <class T, int SIZE, int COUNT> struct Pipeline {
     load_tile<T, SIZE, COUNT>(tile(1, turn), second, second_step, row, rows, second_size);
     end_group();
   }
-  // f(the row where both tiles begin, that of the first, that of the second)
+  // f(the tiles' first row, the first matrix's tile, the second's)
   template <class F> __device__ void run(index_t start, index_t end, F f) const {
     if (start < end) load(start, 0);
     for (int turn = 0; start < end; start += COUNT, ++turn) {
@@ -123,7 +123,7 @@ template <class T, int SIZE, int COUNT> struct Pipeline {
   }
 };
 
-// The rows of a tile: as many as four tiles have room for in 48 KB, and sums in registers.
+// The rows of a tile: as many as fit four tiles in 48 KB, and their sums in registers.
 template <int SIZE> constexpr int KEYS = SIZE > 64 ? 32 : 64;
 template <int SIZE> constexpr int QUERIES = SIZE > 64 ? 16 : 32;
 
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend(const __grid_cons
   for (int i = 0; i < 2; ++i) {
     float all = of_row(sum[i], Sum()), inverse = all == 0 ? 0 : 1 / all;
     index_t row = part.first + of_warp + lane / 4 + 8 * i;
-    // Of a query that attends to nothing every power is 0, also as the gradient makes it anew.
+    // For a query that attends to nothing, infinity makes all weights 0 in the backward pass as well.
     if (lane % 4 == 0 && row < a.queries)
       part.of_queries(a, a.logarithms)[row] = all == 0 ? infinity(0.0f) : top[i] + log2f(all);
 #pragma unroll
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_queries(
                       part.first + of_warp, a.queries, a.size);
 }
 
-// After attend_backward_queries, which leaves `products`.
+// Runs after attend_backward_queries, which writes `products`.
 template <class T, int SIZE, bool MASKED>
 __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_keys(const __grid_constant__ Attention a) {
   constexpr int COUNT = QUERIES<SIZE>;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(32 * ATTENTION_WARPS) attend_backward_keys(con
   pairs.run(a.causal ? part.first / COUNT * COUNT : 0, a.queries, [&](index_t first, T* queries, T* grads) {
     float scores[COUNT / 8][4] = {}, weights[COUNT / 8][4] = {};
     multiply_by_rows<T, SIZE, COUNT>(scores, key, queries);
-    multiply_by_rows<T, SIZE, COUNT>(weights, value, grads);  // their gradients, at first
+    multiply_by_rows<T, SIZE, COUNT>(weights, value, grads);  // first their gradients
     bool cut = masks.cut(first, first + COUNT, part.first + of_warp + 16);
     for_fragments<COUNT>([&](int n, int i, int row, int column) {
       index_t q = first + column, k = part.first + row;

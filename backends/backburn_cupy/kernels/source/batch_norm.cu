@@ -1,7 +1,7 @@
 // Batch norm of x as (outer, channels, inner): sums per channel in two stages, then one pass that applies them.
 //
-// Where inner is 1 the channels lie side by side and a thread has a pack of them ("columns"); else a block has planes of
-// one channel ("planes"). Per channel there are five coefficients, COEFFICIENTS rows of `channels`.
+// If inner is 1 the channels are contiguous and a thread has a pack of them ("columns"); otherwise a block has planes
+// of one channel ("planes"). Each channel has five coefficients, COEFFICIENTS rows of `channels`.
 #include "common.cuh"
 
 enum { CENTRE, SLOPE, OFFSET, WEIGHT, INVERSE, COEFFICIENTS };
@@ -13,8 +13,8 @@ __device__ inline void divide(index_t n, index_t d, index_t& quotient, index_t& 
     quotient = n / d, rest = n % d;
 }
 
-// The mean of a channel's first elements, near enough to its mean that sums of squares about it are exact; 0 where it is
-// not finite. A thread per channel.
+// The mean of a channel's first elements, close enough to its mean that sums of squares about it do not cancel; 0 if
+// not finite. One thread per channel.
 template <class T>
 __global__ void pilot(const T* x, compute<T>* centre, index_t outer, index_t channels, index_t inner) {
   typedef compute<T> C;
@@ -28,7 +28,7 @@ __global__ void pilot(const T* x, compute<T>* centre, index_t outer, index_t cha
   centre[channel] = mean - mean == C(0) ? mean : C(0);
 }
 
-// partial[part][0 or 1][channel] = the sums of a and of a * (x - centre), where a is grad, or x - centre without one.
+// partial[part][0 or 1][channel] = the sums of a and of a * (x - centre), where a is grad, or x - centre without it.
 template <class T>
 __global__ void __launch_bounds__(256)
 sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
@@ -36,7 +36,7 @@ sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* part
   typedef compute<T> C;
   constexpr int P = PACK<T>;
   index_t channel = blockIdx.x % channels, part = blockIdx.x / channels;
-  index_t packs = (inner + 2 * P - 2) / P;  // of a plane that may begin amid an access
+  index_t packs = (inner + 2 * P - 2) / P;  // of a plane that may be unaligned
   C middle = centre[channel], first = 0, second = 0;
   index_t skip = (int)blockDim.x / packs, rest = (int)blockDim.x % packs;
   index_t n = threadIdx.x / packs * parts + part, pack = threadIdx.x % packs;
@@ -61,7 +61,7 @@ sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* part
   }
 }
 
-// The same for columns: blocks of 32 packs by 8 rows, `tiles` of them side by side.
+// The same for columns: blocks of 32 packs by 8 rows, `tiles` of them across the channels.
 template <class T>
 __global__ void __launch_bounds__(256)
 sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
@@ -108,8 +108,8 @@ template <class C> __device__ inline C sum_parts(const C* partial, index_t parts
   return sum;
 }
 
-// Mean, variance and coefficients of the forward pass from sums about a pilot; a thread per channel. The results mean and
-// variance, scale and bias may be null.
+// Mean, variance and forward coefficients from sums about a pilot; one thread per channel. mean_out, variance_out,
+// scale and bias may be null.
 template <class T>
 __global__ void finish_moments(const compute<T>* partial, const compute<T>* centre, const T* scale, const T* bias,
                                compute<T>* coefficients, T* mean_out, T* variance_out, index_t parts, index_t channels,
@@ -131,7 +131,7 @@ __global__ void finish_moments(const compute<T>* partial, const compute<T>* cent
   if (variance_out) narrow(variance, variance_out[channel]);
 }
 
-// Coefficients from statistics that are given, as in inference.
+// Coefficients from given statistics, as in inference.
 template <class T>
 __global__ void given_moments(const T* mean, const T* variance, const T* scale, const T* bias, compute<T>* coefficients,
                               index_t channels, double eps) {
@@ -144,7 +144,7 @@ __global__ void given_moments(const T* mean, const T* variance, const T* scale, 
   coefficients[OFFSET * channels + channel] = bias ? widen(bias[channel]) : C(0);
 }
 
-// Coefficients of the backward pass in place of those of the forward pass, and the gradient for the scale.
+// Overwrites the forward coefficients with the backward ones; also the gradient for the scale.
 template <class T>
 __global__ void finish_products(const compute<T>* partial, compute<T>* coefficients, T* of_scale, index_t parts,
                                 index_t channels, index_t count) {
@@ -158,7 +158,7 @@ __global__ void finish_products(const compute<T>* partial, compute<T>* coefficie
   narrow(product * inverse, of_scale[channel]);
 }
 
-// out = (x - centre) * slope + offset, and grad * weight more if there is a gradient.
+// out = (x - centre) * slope + offset, plus grad * weight if there is a gradient.
 template <class T>
 __global__ void __launch_bounds__(256)
 apply_planes(const T* x, const T* grad, const compute<T>* coefficients, T* out, index_t planes, index_t channels,

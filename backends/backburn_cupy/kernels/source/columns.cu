@@ -1,8 +1,8 @@
-// What convolutions multiply: the windows of an array as columns of a matrix, and columns added back to their places.
+// For convolutions as products: the windows of an array as columns of a matrix (im2col), and their sums (col2im).
 #include "windows.cuh"
 
-// The row (channel, element of the window) has that element of every window: of all places of all examples. It is the
-// work of `blocks` blocks; a thread writes one access.
+// Row (channel, element of the window) has that element of every window, over all positions and examples. Each row
+// takes `blocks` blocks; a thread writes one pack.
 template <class T>
 __global__ void __launch_bounds__(256) columns(const T* x, T* out, const __grid_constant__ Windows w, index_t blocks) {
   constexpr int P = PACK<T>;
@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(256) columns(const T* x, T* out, const __grid_
   int per_example = w.places[0] * w.places[1] * w.places[2], rest = row % (w.window[0] * w.window[1] * w.window[2]);
   index_t length = w.examples * per_example;
   if (first >= length) return;
-  int at[3], offset[3];  // the place of the window, and of the element from there on
+  int at[3], offset[3];  // the position of the window, and the element's offset from it
 #pragma unroll
   for (int a = 2; a >= 0; --a) {
     offset[a] = rest % w.window[a] * w.dilation[a] - w.before[a];
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(256) columns(const T* x, T* out, const __grid_
   write(out + row * length, first, length, values);
 }
 
-// The sum of all elements of windows that lie on each element of a contiguous array.
+// For each element of a contiguous array, the sum of the window elements at its position.
 template <class T>
 __global__ void __launch_bounds__(256)
 add_columns(const compute<T>* columns, T* out, const __grid_constant__ Windows w, index_t count) {

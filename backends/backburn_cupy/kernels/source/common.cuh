@@ -1,13 +1,13 @@
-// What all kernels share: the 16-bit floats, 16-byte accesses, reductions over a group of threads, rows of a matrix.
+// Shared by all kernels: 16-bit floats, 16-byte accesses, reductions over a group of threads, rows of a matrix.
 //
-// Every parameter of a kernel has eight bytes (a pointer, a long long or a double), so that launching needs no table of
-// types. Nothing is included: a source compiles with NVRTC alone, and with g++ behind tests/cuda/emulation.h.
+// Every kernel parameter has eight bytes (a pointer, a long long or a double), so that a launch needs no table of
+// types. No system headers: a source compiles with NVRTC alone, and with g++ after tests/cuda/emulation.h.
 #pragma once
 
 typedef long long index_t;
 typedef unsigned long long word_t;
 
-// ---- floats: 16-bit ones are read and written only, and computed in float ----
+// ---- floats: 16-bit ones are for storage only, and computed in float ----
 
 template <class T> struct Computed { typedef float type; };
 template <> struct Computed<double> { typedef double type; };
@@ -30,7 +30,7 @@ __device__ inline void narrow(float x, bfloat16& y) {
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
-// In so many words, since the compiler may take a store of eight converted halves apart.
+// Explicitly, since the compiler may split a store of eight converted halves.
 __device__ inline void write_whole(void* p, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
@@ -40,15 +40,15 @@ __device__ inline double widen(double x) { return x; }
 __device__ inline void narrow(float x, float& y) { y = x; }
 __device__ inline void narrow(double x, double& y) { y = x; }
 
-// ---- packs: the elements of 16 bytes, read or written at once where they lie so ----
+// ---- packs: elements of 16 bytes, accessed at once if aligned ----
 
 template <class T> constexpr int PACK = 16 / sizeof(T);
-// Of a type that the compiler moves in one instruction, which it does not do for a structure of small elements.
+// uint4 is moved in one instruction, which a struct of small elements is not.
 template <class T> union Pack { uint4 whole; T at[PACK<T>]; __device__ Pack() {} };
 
 template <class T> __device__ inline bool is_aligned(const T* p) { return ((word_t)p & 15) == 0; }
 
-// Elements start to start + PACK of a line of `length`; those beyond its ends are left alone.
+// Elements start to start + PACK of a line of `length`, skipping those out of bounds.
 template <class T> __device__ inline void read(const T* line, index_t start, index_t length, compute<T>* values) {
   if (start >= 0 && start + PACK<T> <= length && is_aligned(line + start)) {
     CHECK_ALIGNED(line + start, 16);
@@ -77,10 +77,10 @@ template <class T> __device__ inline void write(T* line, index_t start, index_t 
   }
 }
 
-// ---- reductions over a group: LANES neighbours of a warp, or, where LANES is 0, the block ----
+// ---- reductions over a group: LANES neighbours of a warp, or the block if LANES is 0 ----
 
 struct Sum { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
-// Of a NaN and a number the NaN, as in numpy.maximum.
+// Propagates NaN, like numpy.maximum.
 struct Max { template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; } };
 
 template <int LANES, class C, class F> __device__ inline C combined(C value, F combine, C none) {
@@ -104,21 +104,21 @@ template <int LANES, class C> __device__ inline C largest(C value) {
   return combined<LANES>(value, Max(), -infinity(C(0)));
 }
 
-// ---- rows: each is the work of one group; a thread keeps up to ITEMS elements of it, or, where that is 0, reads the
-// row once more for every pass ----
+// ---- rows: one per group; a thread keeps up to ITEMS of its elements in registers, or rereads it in every pass if
+// ITEMS is 0 ----
 
-// The most threads of a block: fewer where each needs more registers.
+// The most threads per block: fewer if each needs more registers.
 template <class T, int LANES> constexpr int THREADS = LANES ? 256 : sizeof(T) == 8 ? 512 : 1024;
 
 template <int LANES> struct Group {
-  int lane, size, row, rows;  // the thread in its group and their number, the group in its block and their number
+  int lane, size, row, rows;  // thread index and count in the group, group index and count in the block
   __device__ Group() {
     size = LANES ? LANES : blockDim.x;
     lane = threadIdx.x % size, row = threadIdx.x / size, rows = blockDim.x / size;
   }
 };
 
-// The rows that the groups of this block work on; every thread makes the same number of turns, some without a row.
+// The rows of this block's groups; every thread runs the same number of iterations, some without a row.
 #define FOR_ROWS(group, row, count) \
   for (index_t first_row_ = (index_t)blockIdx.x * (group).rows, row; \
        (row = first_row_ + (group).row, first_row_ < (count)); first_row_ += (index_t)gridDim.x * (group).rows)
@@ -131,8 +131,8 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
   C held[PACKS][OPERANDS][PACK<T>];
   index_t first, step, length;
 
-  // Packs are aligned in the first operand (`shifted`), or begin with the row: then a thread has the same columns in
-  // every row. A row that does not exist has no elements.
+  // Packs are aligned in the first operand (`shifted`), or start with the row, so that a thread has the same columns in
+  // every row. A row out of bounds has no elements.
   __device__ Row(const Group<LANES>& group, index_t row, index_t rows, index_t length_, bool shifted, const T* x,
                  const T* y = nullptr) {
     length = row < rows ? length_ : 0;
@@ -152,7 +152,7 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
     for (int o = 0; o < OPERANDS; ++o) read(operand[o], start, length, values[o]);
   }
 
-  // f(the thread's values of each operand in one pack, the element where the pack starts, the number of the pack)
+  // f(the thread's values of each operand in a pack, the pack's first element, the pack's index)
   template <class F> __device__ void packs(F f) {
     if constexpr (HELD) {
 #pragma unroll
@@ -166,7 +166,7 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
     }
   }
 
-  // f(the value of the first operand, that of the last, the element)
+  // f(first operand's value, last operand's value, element index)
   template <class F> __device__ void each(F f) {
     packs([&](C (&values)[OPERANDS][PACK<T>], index_t start, int) {
       if (start >= 0 && start + PACK<T> <= length) {
@@ -180,7 +180,7 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
     });
   }
 
-  // out = f(the value of the first operand, that of the last, the element)
+  // out = f(first operand's value, last operand's value, element index)
   template <class F> __device__ void store(T* out, F f) {
     packs([&](C (&values)[OPERANDS][PACK<T>], index_t start, int) {
       C results[PACK<T>];

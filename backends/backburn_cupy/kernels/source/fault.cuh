@@ -1,4 +1,4 @@
-// The first index out of range that a kernel met; the host looks when it waits for the device anyway.
+// The first out-of-range index found by a kernel; the host checks when it synchronizes anyway.
 #pragma once
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-// Rows of a table by index, and the sums that are their gradient. An index out of range is reported and left out.
+// Rows of a table by index, and the sums of their gradient. An index out of range is reported and skipped.
 #include "common.cuh"
 #include "fault.cuh"
 
@@ -8,7 +8,7 @@ __device__ inline index_t wrapped(index_t index, index_t length, Fault* fault) {
   return -1;
 }
 
-// Every index in 0 to length - 1; one out of range becomes `length`, which sorts behind all others.
+// Indices wrapped to 0 to length - 1; one out of range becomes `length`, which sorts last.
 __global__ void __launch_bounds__(256)
 wrap_indices(const index_t* indices, index_t* out, index_t count, index_t length, Fault* fault) {
   for (index_t i = blockIdx.x * (index_t)blockDim.x + threadIdx.x; i < count; i += (index_t)gridDim.x * blockDim.x) {
@@ -17,7 +17,7 @@ wrap_indices(const index_t* indices, index_t* out, index_t count, index_t length
   }
 }
 
-// A warp per row, eight rows in a block. The bits are copied as they are.
+// A warp per row, eight rows per block. Bits are copied unchanged.
 template <class T> __global__ void __launch_bounds__(256)
 take_rows(const T* table, const index_t* indices, T* out, index_t count, index_t width, index_t length, Fault* fault) {
   constexpr int P = PACK<T>;
@@ -35,7 +35,7 @@ take_rows(const T* table, const index_t* indices, T* out, index_t count, index_t
   }
 }
 
-// sums[index] += grad's row, in whatever order the rows come.
+// sums[index] += grad's row, in no fixed order.
 template <class T> __global__ void __launch_bounds__(256)
 add_rows(const T* grad, const index_t* indices, compute<T>* sums, index_t count, index_t width, index_t length,
          Fault* fault) {
@@ -46,8 +46,8 @@ add_rows(const T* grad, const index_t* indices, compute<T>* sums, index_t count,
   }
 }
 
-// The same in a fixed order. `keys` are sorted, `order` tells where each was. A block has a chunk of CHUNK rows and a
-// tile of columns; what runs on from the chunk before, or into the next, is kept apart: heads and tails.
+// The same in a fixed order. `keys` are sorted indices, `order` their original positions. A block has a chunk of CHUNK
+// rows and a tile of columns; runs continued from the previous chunk, or into the next, go to heads and tails.
 constexpr int CHUNK = 32;
 
 template <class T> __global__ void __launch_bounds__(256)
@@ -75,7 +75,7 @@ sum_runs(const T* grad, const index_t* order, const index_t* keys, T* out, compu
   }
 }
 
-// A run over several chunks: the tail of its first, and the heads of those that follow.
+// A run over several chunks: the tail of its first chunk, and the heads of the next ones.
 template <class T> __global__ void __launch_bounds__(256)
 join_runs(const index_t* keys, T* out, const compute<T>* heads, const compute<T>* tails, index_t count, index_t width,
           index_t length, index_t tiles) {
@@ -84,7 +84,7 @@ join_runs(const index_t* keys, T* out, const compute<T>* heads, const compute<T>
   index_t begin = chunk * CHUNK, end = begin + CHUNK;
   if (column >= width || end >= count) return;
   index_t key = keys[end - 1];
-  // It begins in this chunk and goes on in the next.
+  // Only for a run that starts in this chunk and continues in the next.
   if (keys[end] != key || key >= length || (begin > 0 && keys[begin - 1] == key)) return;
   C sum = tails[chunk * width + column];
   for (++chunk; chunk * CHUNK < count && keys[chunk * CHUNK] == key; ++chunk) sum += heads[chunk * width + column];

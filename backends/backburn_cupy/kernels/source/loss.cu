@@ -1,8 +1,8 @@
-// Log-softmax and cross entropy in one: a row of logits is read once, its softmax is never written forwards.
+// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax.
 #include "common.cuh"
 #include "fault.cuh"
 
-// The row's largest element and the sum of the powers of all less it.
+// The row's maximum, and the sum of exponentials shifted by it.
 template <class C, int LANES, class L> __device__ inline void powers(L& line, C& top, C& sum) {
   top = -infinity(C(0)), sum = 0;
   line.each([&](C v, C, index_t) { top = Max()(top, v); });
@@ -24,7 +24,7 @@ label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, ind
       index_t label = labels[row];
       bool known = label >= 0 && label < length;
       if (!known) report(fault, label, length);
-      // A label that names no class makes NaN here and raises when the host looks next.
+      // A label out of range gives NaN here, and raises when the host next checks.
       C picked = known ? widen(x[row * length + label]) - top : infinity(C(0)) - infinity(C(0));
       narrow(log(sum) - picked, out[row]);
     }

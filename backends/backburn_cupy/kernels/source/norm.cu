@@ -1,4 +1,4 @@
-// Layer norm and RMS norm along the rows of a matrix, and their gradients: one read of each operand, one write.
+// Layer norm and RMS norm over the rows of a matrix, and their gradients: one read of each operand, one write.
 #include "common.cuh"
 
 // (x - mean) / sqrt(variance + eps) * scale + bias, without the mean unless CENTRED; scale and bias may be null.
@@ -31,8 +31,8 @@ norm(const T* x, const T* scale, const T* bias, T* out, index_t rows, index_t le
   }
 }
 
-// The gradients for x, and for the scale a row of partial sums for each block, to be added by column_sum. A thread has
-// the same columns in every row, so that it sums its share of the scale's gradient in registers.
+// The gradient for x, and for the scale a row of partial sums per block, to be added by column_sum. A thread has the
+// same columns in every row, and so accumulates its share of the scale's gradient in registers.
 template <class T, int LANES, int ITEMS, bool CENTRED>
 __global__ void __launch_bounds__(ITEMS ? THREADS<T, LANES> : 512)
 norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* partial, index_t rows, index_t length,
@@ -96,7 +96,7 @@ norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* par
           index_t column = ((index_t)group.lane + p * group.size) * P + j;
           if (column < length) sums[column] = of_scale[p][j];
         }
-    } else {  // the groups of the block, one after the other, so that equal calls agree
+    } else {  // one group of the block after the other, for reproducible sums
       __shared__ C of_block[LANES * Line::PACKS * P];
       for (int turn = 0; turn < group.rows; ++turn) {
         if (group.row == turn)
@@ -114,7 +114,7 @@ norm_backward(const T* grad, const T* x, const T* scale, T* out, compute<T>* par
   }
 }
 
-// out[column] = the sum of a matrix's column; blocks of 32 columns by 32 rows.
+// out[column] = the sum of a matrix column; blocks of 32 columns by 32 rows.
 template <class T>
 __global__ void __launch_bounds__(1024) column_sum(const compute<T>* x, T* out, index_t rows, index_t length) {
   typedef compute<T> C;

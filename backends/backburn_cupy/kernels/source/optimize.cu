@@ -1,11 +1,11 @@
-// Steps of optimizers over many tensors in one launch. The table of their addresses is a parameter, so that nothing is
-// copied to the device beforehand; blocks are dealt out by element. 16-bit floats are computed in float; what is
-// remembered of them (S) may be float as well.
+// Optimizer steps over many tensors in one launch. The table of their addresses is a kernel parameter, so that nothing
+// is copied to the device beforehand; blocks are assigned by element. 16-bit floats are computed in float; their
+// optimizer state (S) may be float as well.
 #include "common.cuh"
 
-constexpr int STEP_PACKS = 4;  // of each tensor, by each thread of a block
+constexpr int STEP_PACKS = 4;  // per tensor and thread
 
-// The addresses of LISTS arrays for each of up to COUNT tensors, their sizes, and the first block of each.
+// For up to COUNT tensors: their sizes, first blocks, and the addresses of LISTS arrays each.
 template <int COUNT, int LISTS> struct Tensors {
   index_t count;
   index_t size[COUNT], first_block[COUNT];
@@ -14,7 +14,7 @@ template <int COUNT, int LISTS> struct Tensors {
 
 template <class T> __device__ inline T* pointer(word_t address) { return reinterpret_cast<T*>(address); }
 
-// The elements that are one access of T, of which an access of S may hold fewer.
+// The elements of a pack of T; a pack of S may hold fewer.
 template <class T, class S> __device__ inline void read_as(const S* line, index_t start, index_t length, compute<S>* to) {
 #pragma unroll
   for (int j = 0; j < PACK<T>; j += PACK<S>) read(line, start + j, length, to + j);
@@ -25,10 +25,10 @@ __device__ inline void write_as(S* line, index_t start, index_t length, const co
   for (int j = 0; j < PACK<T>; j += PACK<S>) write(line, start + j, length, from + j);
 }
 
-// f(tensor, start) for each pack of elements of this thread.
+// f(tensor, start, size) for each pack of this thread.
 template <class T, int COUNT, int LISTS, class F>
 __device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
-  int tensor = 0, after = tensors.count;  // the last one whose first block is not beyond this one
+  int tensor = 0, after = tensors.count;  // the last tensor whose first block is at most this one
   while (after - tensor > 1) {
     int middle = (tensor + after) / 2;
     (tensors.first_block[middle] <= blockIdx.x ? tensor : after) = middle;
@@ -41,8 +41,8 @@ __device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
   }
 }
 
-// Lists: param, grad, m, v; the new param, m and v. The numbers that change from step to step are given, or, where the
-// step is replayed, made from the number of the step and lr on the device; either may be null.
+// Lists: param, grad, m, v; the new param, m and v. The numbers that change per step are arguments, or for a replayed
+// step computed from the step count and lr on the device; either may be null.
 template <class T, class S, int COUNT>
 __global__ void __launch_bounds__(256)
 adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at, const index_t* step_at, double lr_,
@@ -80,8 +80,7 @@ adam_step(const __grid_constant__ Tensors<COUNT, 7> tensors, const double* lr_at
   });
 }
 
-// Lists: param, grad, velocity; the new param and velocity. Either velocity may be absent, and so may
-// lr on the device.
+// Lists: param, grad, velocity; the new param and velocity. Either velocity, and lr on the device, may be null.
 template <class T, class S, int COUNT>
 __global__ void __launch_bounds__(256)
 sgd_step(const __grid_constant__ Tensors<COUNT, 5> tensors, const double* lr_at, double lr_, double momentum_,

@@ -1,7 +1,7 @@
-// Pooling: each window's largest element, or its mean. A thread has one result, and reads its window.
+// Max and average pooling. A thread computes one result from its window.
 #include "windows.cuh"
 
-// The numbers along the last three axes of element `i` of a contiguous array; the rest is the number of the matrix.
+// The indices along the last three axes of element `i` of a contiguous array; returns the index of the matrix.
 __device__ inline index_t places_of(index_t i, const index_t (&lengths)[3], int (&at)[3]) {
 #pragma unroll
   for (int a = 2; a >= 0; --a) {
@@ -11,7 +11,7 @@ __device__ inline index_t places_of(index_t i, const index_t (&lengths)[3], int 
   return i;
 }
 
-// f(the number of an element within its matrix, the element) for those of a window that exist, in their order
+// f(index within the matrix, value) for each window element inside the array, in order
 template <class T, class F>
 __device__ inline void each_in_window(const T* x, const Windows& w, index_t matrix, const int (&window)[3], F f) {
   x += matrix / w.channels * w.example + matrix % w.channels * w.channel;
@@ -33,7 +33,7 @@ __device__ inline void each_in_window(const T* x, const Windows& w, index_t matr
       }
 }
 
-// Of equal ones the first, and the first NaN before all.
+// Ties go to the first element; the first NaN wins over all.
 template <class T>
 __global__ void __launch_bounds__(256)
 max_pool(const T* x, T* out, index_t* index, const __grid_constant__ Windows w, index_t count) {
@@ -49,8 +49,8 @@ max_pool(const T* x, T* out, index_t* index, const __grid_constant__ Windows w, 
   }
 }
 
-// By how many elements the sum of a window is divided: those that exist, or lie in the padding too, if `padded`. Of the
-// padding behind, `after` counts, and not what a last window has beyond.
+// The divisor of a window's sum: its elements inside the array, or with `padded` in the padding too, of which only
+// `after` counts at the end, not what the last window has beyond.
 struct After { index_t at[3], padded; };
 __device__ inline double divisor(const Windows& w, const After& after, const int (&window)[3]) {
   double product = 1;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(256) avg_pool(
   }
 }
 
-// Each element of `out`, which is contiguous, gets its part of every window that it is in. The dilation is 1.
+// Each element of `out`, which is contiguous, sums its share of every window that covers it. The dilation is 1.
 template <class T>
 __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* grad, T* out, const __grid_constant__ Windows w, index_t count, index_t after0, index_t after1,

@@ -1,6 +1,6 @@
 // Random numbers of the contract's stream: Philox4x64-10 (Salmon, Moraes, Dror and Shaw, SC 2011), a block of eight
-// 32-bit words per thread. What `advance` points to (null: nothing) is added to the offset, so that the replay of a
-// recorded step draws other numbers.
+// 32-bit words per thread. `*advance` (if not null) is added to the offset, so that each replay of a recorded step
+// draws other numbers.
 #include "common.cuh"
 
 struct Words { unsigned at[8]; };
@@ -21,7 +21,7 @@ __device__ inline Words philox(word_t block, word_t low, word_t high) {
   return words;
 }
 
-// f(words, the element of the first of them, which may be below 0) for each block of the words from `offset` on.
+// f(words, the first word's element, which may be negative) for each block of words from `offset` on.
 template <class F>
 __device__ inline void for_blocks(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
   if (advance) offset += *advance;
@@ -31,7 +31,7 @@ __device__ inline void for_blocks(word_t low, word_t high, word_t offset, const 
     f(philox(offset / 8 + i, low, high), i * 8 - skipped);
 }
 
-// f(element, its 64 bits), of two words each; where the offset is odd the last pair of a block ends in the next.
+// f(element, its 64 bits), of two words each; if the offset is odd, a block's last pair ends in the next block.
 template <class F>
 __device__ inline void for_pairs(word_t low, word_t high, word_t offset, const word_t* advance, index_t count, F f) {
   if (advance) offset += *advance;
@@ -58,7 +58,7 @@ random_bits(word_t low, word_t high, word_t offset, const word_t* advance, index
   });
 }
 
-// Eight truth values of one byte, the first the lowest, from element `start` on.
+// Writes eight bools, one per byte of `truths` from the lowest, from element `start` on.
 __device__ inline void write_truths(bool* out, index_t start, index_t count, word_t truths) {
   if (start >= 0 && start + 8 <= count && ((word_t)(out + start) & 7) == 0) {
     CHECK_ALIGNED(out + start, 8);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(256) bernoulli(word_t low, word_t high, word_t
   });
 }
 
-// Elements of x times `scale` where a word is below `threshold`, else 0, and where that is.
+// x times `scale` where a word is below `threshold`, else 0; also that mask.
 template <class T> __global__ void __launch_bounds__(256)
 dropout(word_t low, word_t high, word_t offset, const word_t* advance, const T* x, T* out, bool* keep, index_t count,
         word_t threshold, double scale) {

@@ -1,10 +1,10 @@
-// Linear recurrences h[t] = a[t] h[t-1] + b[t] x[t] over (outer, time, inner): a thread has a line and runs through time,
-// the loads of several steps under way at once. Neighbouring threads read neighbouring elements.
+// Linear recurrences h[t] = a[t] h[t-1] + b[t] x[t] over (outer, time, inner): a thread scans one line, with the loads
+// of several steps in flight. Accesses are coalesced.
 #include "common.cuh"
 
 constexpr int AHEAD = 8;
 
-// b may be null: `factor` is then all of it. h0 may be null: 0.
+// If b is null, `factor` takes its place; if h0 is null, 0.
 template <class T> __global__ void __launch_bounds__(128)
 ssm_scan(const T* a, const T* b, const T* x, const T* h0, T* out, index_t outer, index_t time, index_t inner,
          double factor, index_t reverse) {
@@ -26,7 +26,7 @@ ssm_scan(const T* a, const T* b, const T* x, const T* h0, T* out, index_t outer,
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i)
       if (t + i < time) {
-        // Without a first state there is nothing to decay, even by a factor that is not finite.
+        // Without h0 nothing decays, even by a factor that is not finite.
         state = t + i == 0 && !h0 ? fed[i] : decay[i] * state + fed[i];
         narrow(state, out[first + (t + i) * step]);
       }

@@ -1,5 +1,5 @@
-// Softmax, log-softmax and their gradients along the rows of a matrix: one read and one write of each element where a
-// row fits into the registers of its group.
+// Softmax, log-softmax and their gradients over the rows of a matrix: one read and one write of each element if a row
+// fits in its group's registers.
 #include "common.cuh"
 
 template <class T, int LANES, int ITEMS>

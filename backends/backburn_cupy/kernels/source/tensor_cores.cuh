@@ -1,7 +1,7 @@
-// Tensor cores of sm_80 and newer, in PTX: products of 16 x 16 and 16 x 8 matrices of 16-bit floats, added up in float,
-// by a warp; and how their operands come to shared memory and to registers.
+// Tensor cores of sm_80 and newer, in PTX: warp-wide products of 16 x 16 and 16 x 8 matrices of 16-bit floats,
+// accumulated in float; and loading their operands to shared memory and registers.
 //
-// "Fragments" are the elements of a matrix that a thread holds, two in 32 bits. With g = lane / 4 and t = lane % 4:
+// "Fragments" are a thread's elements of a matrix, two per 32 bits. With g = lane / 4 and t = lane % 4:
 // of the left one (16 x 16), rows g and g + 8 at columns 2t, 2t + 1, then the same rows at columns 2t + 8, 2t + 9;
 // of the right one (16 x 8), rows 2t, 2t + 1, then 2t + 8, 2t + 9, at column g;
 // of the product (16 x 8), row g at columns 2t, 2t + 1, then row g + 8. (PTX ISA, mma.m16n8k16.)
@@ -32,8 +32,8 @@ __device__ inline unsigned packed(float low, float high, bfloat16) {
 
 __device__ inline unsigned in_shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
-// Four matrices of 8 x 8: lane i tells where row i % 8 of matrix i / 8 is. Each lane gets of each matrix row g at columns
-// 2t and 2t + 1, or, transposed, rows 2t and 2t + 1 at column g.
+// Four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8. Of each matrix, a lane gets row g at
+// columns 2t and 2t + 1, or if transposed, rows 2t and 2t + 1 at column g.
 #define LOAD_MATRICES(FUNCTION, HOW) \
   __device__ inline void FUNCTION(unsigned (&r)[4], const void* row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" HOW ".shared.b16 {%0, %1, %2, %3}, [%4];" \
@@ -42,13 +42,13 @@ __device__ inline unsigned in_shared(const void* p) { return (unsigned)__cvta_ge
 LOAD_MATRICES(load_matrices, "")
 LOAD_MATRICES(load_transposed, ".trans")
 
-// Copies of 16 bytes to shared memory, or of zeros there, that nobody waits for; they are awaited in groups.
+// Asynchronous 16-byte copies (or zero fills) to shared memory, awaited in groups.
 __device__ inline void copy_ahead(void* to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(in_shared(to)), "l"(from), "r"(exists ? 16 : 0)
                : "memory");
 }
 __device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All groups of this thread but the last LEFT are there.
+// Waits for all copy groups of this thread but the last LEFT.
 template <int LEFT> __device__ inline void await_groups() {
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
@@ -57,11 +57,11 @@ template <int LEFT> __device__ inline void await_groups() {
 template <class T> __device__ inline float low(unsigned pair) { T x; x.bits = pair & 0xffff; return widen(x); }
 template <class T> __device__ inline float high(unsigned pair) { T x; x.bits = pair >> 16; return widen(x); }
 
-// ---- tiles: rows of SIZE elements in shared memory, eight more apart, so that eight rows lie in different banks ----
+// ---- tiles: rows of SIZE elements in shared memory, padded by eight so that eight rows use different banks ----
 
 template <int SIZE> constexpr int STRIDE = SIZE + 8;
 
-// Begin to copy COUNT rows to a tile, from row `first` of `rows` rows of `size` elements on; zeros stand for the others.
+// Starts copying COUNT rows to a tile, from row `first` of `rows` rows of `size` elements, padding with zeros.
 template <class T, int SIZE, int COUNT>
 __device__ inline void load_tile(T* tile, const T* from, index_t step, index_t first, index_t rows, index_t size) {
   constexpr int CHUNKS = SIZE / 8;
@@ -73,7 +73,7 @@ __device__ inline void load_tile(T* tile, const T* from, index_t step, index_t f
   }
 }
 
-// The fragments of 16 rows of a tile as left operands.
+// Loads 16 rows of a tile as left operand fragments.
 template <class T, int SIZE> __device__ inline void load_fragments(unsigned (&a)[SIZE / 16][4], const T* tile) {
   int lane = threadIdx.x % 32;
 #pragma unroll
@@ -95,7 +95,7 @@ __device__ inline void multiply_by_rows(float (&c)[COUNT / 8][4], const unsigned
     }
 }
 
-// c += a @ tile; a is given as the product that it is, of COUNT columns, and rounded here
+// c += a @ tile; a is a product of COUNT columns, rounded to T here
 template <class T, int SIZE, int COUNT>
 __device__ inline void multiply_by_tile(float (&c)[SIZE / 8][4], const float (&a)[COUNT / 8][4], const T* tile) {
   int lane = threadIdx.x % 32;
@@ -114,7 +114,7 @@ __device__ inline void multiply_by_tile(float (&c)[SIZE / 8][4], const float (&a
   }
 }
 
-// Write the 16 rows of a product, from row `first` of `rows` rows of `size` elements on, by way of a tile of this warp.
+// Writes the 16 rows of a product to row `first` and on of `rows` rows of `size` elements, through this warp's tile.
 template <class T, int SIZE>
 __device__ inline void store_rows(
     const float (&c)[SIZE / 8][4], T* tile, T* to, index_t step, index_t first, index_t rows, index_t size) {
