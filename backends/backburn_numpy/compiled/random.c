@@ -1,9 +1,9 @@
-/* Random numbers: the words of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011), and numbers made of them, as the
- * contract defines both. */
+/* Random numbers: the words of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011), and distributions of them, as
+ * defined by the contract. */
 #define SMALL_CODE
 #include "kernels.h"
 
-/* The words that are made at a time. */
+/* Words generated at a time. */
 #define WORDS 512
 
 INLINE uint64_t high_product(uint64_t x, uint64_t y, uint64_t *low) {
@@ -19,10 +19,10 @@ INLINE uint64_t high_product(uint64_t x, uint64_t y, uint64_t *low) {
 #endif
 }
 
-/* How many blocks are made side by side: the steps of one wait for each other. */
+/* Blocks interleaved, since the rounds of one depend on each other. */
 #define SIDE 4
 
-/* The eight words of each of SIDE blocks, the low half of a number before its high half. */
+/* The eight words of each of SIDE blocks, the low half of each number first. */
 INLINE void blocks_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *restrict words) {
     uint64_t a[SIDE], b[SIDE] = {0}, c[SIDE] = {0}, d[SIDE] = {0};
     for (int j = 0; j < SIDE; j++) a[j] = counter + (uint64_t)j;
@@ -36,11 +36,12 @@ INLINE void blocks_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *
     }
     for (int j = 0; j < SIDE; j++, words += 8) {
         const uint64_t numbers[4] = {a[j], b[j], c[j], d[j]};
-        for (int i = 0; i < 4; i++) words[2 * i] = (uint32_t)numbers[i], words[2 * i + 1] = (uint32_t)(numbers[i] >> 32);
+        for (int i = 0; i < 4; i++)
+            words[2 * i] = (uint32_t)numbers[i], words[2 * i + 1] = (uint32_t)(numbers[i] >> 32);
     }
 }
 
-/* Up to WORDS words from `offset` on; returns where in `room` they begin. */
+/* Up to WORDS words from offset on; returns where they start in room. */
 static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t count, uint32_t *room) {
     const int64_t skipped = (int64_t)(offset % 8);
     for (int64_t i = 0; i < skipped + count; i += 8 * SIDE)
@@ -48,11 +49,11 @@ static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t co
     return room + skipped;
 }
 
-/* The elements of `out`, a pack of words after the other; w are the words of this pack, n its elements. */
+/* Fills out in packs of WORDS; w are the words of a pack, n its number of elements. */
 #define DRAW(name, type, ...)                                                                                          \
     KERNEL void backburn_##name(type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,     \
                                 int64_t count) {                                                                       \
-        uint32_t room[WORDS + 8 * SIDE + 8];                                                                                     \
+        uint32_t room[WORDS + 8 * SIDE + 8];                                                                           \
         (void)option;                                                                                                  \
         for (; count > 0; out += WORDS, offset += WORDS, count -= WORDS) {                                             \
             const int64_t n = count < WORDS ? count : WORDS;                                                           \
@@ -65,7 +66,7 @@ DRAW(random_words, uint32_t, memcpy(out, w, sizeof *out * (size_t)n);)
 DRAW(random_below, unsigned char, LOOP for (int64_t i = 0; i < n; i++) out[i] = (int64_t)w[i] < option;)
 DRAW(random_uniform, float, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
 
-/* log(u) for a normal number u, by the polynomial of Cephes (Moshier). */
+/* log(u) for a normal (not subnormal) u, with the polynomial of Cephes (Moshier). */
 INLINE float log_of(float u) {
     const int32_t bits = to_bits(u), half = to_bits(0.707106781f);
     const int32_t exponent = (bits - half) >> 23;
@@ -82,8 +83,8 @@ INLINE float log_of(float u) {
     return ((p * z) * square - 2.12194440e-4f * e - 0.5f * square + z) + 0.693359375f * e;
 }
 
-/* Pairs of normal numbers by Box and Muller: r cos t and r sin t. The angle, below 2 pi, is reduced to -pi / 4 to pi / 4
- * by multiples of pi / 2 in three parts; sine and cosine are the polynomials of Cephes. */
+/* Pairs of normal variates by Box-Muller: r cos t and r sin t. The angle, below 2 pi, is reduced to -pi / 4 to pi / 4
+ * by multiples of pi / 2 in three parts; sine and cosine are Cephes' polynomials. */
 INLINE void pair_of(uint32_t first, uint32_t second, float *even, float *odd) {
     const float u = (float)((double)first + 1.0) * 0x1p-32f, t = (float)second * 1.4629180792671596e-9f;
     const float radius = sqrtf(-2.0f * log_of(u));
