@@ -21,7 +21,7 @@ import numpy as np
 WORKSPACE = 32 << 20
 #: The alignment of memory, in bytes, beyond which more makes no difference.
 ALIGNMENT = 256
-#: That of so many operands, each aligned as far as it matters.
+#: The alignments of several operands, each up to that limit.
 ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4)}
 #: The CUDA versions with this interface.
 VERSIONS = (12, 13)

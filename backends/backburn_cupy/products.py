@@ -180,7 +180,7 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
     left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
     assert left is not None
     assert right is not None
-    # By columns the product is y.T @ x.T, and a matrix that lies by rows is its own transpose.
+    # In column-major order the product is y.T @ x.T, and a row-major matrix is its transpose.
     sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
     places = (y.data.ptr, x.data.ptr, out.data.ptr)
     options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))

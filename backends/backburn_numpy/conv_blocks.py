@@ -13,13 +13,13 @@ Block = tuple[slice, slice]
 
 #: Elements of the columns of a block, which fit the L2 cache with their operands,
 COLUMNS = 1 << 18
-#: but at least so many columns: a smaller product spends its time packing the weight.
+#: and the fewest columns: a smaller product spends its time packing the weight.
 PLACES = 512
 
 #: With fewer outputs than this, weight gradients are computed transposed if the window side is longer.
 TURNED = 128
 
-#: From so many multiplications on, blocks are distributed over threads.
+#: The fewest multiplications for which blocks are distributed over threads.
 WORTH = 1 << 21
 
 

@@ -26,9 +26,9 @@ LONG = 1 << 22
 
 #: The largest tile of the direct kernel: positions in a row, and channels.
 MOST_PLACES, MOST_CHANNELS = 48, 8
-#: It is used from so many input and output channels on,
+#: The fewest input and output channels for its use,
 FEW = 8
-#: if padding increases the number of positions by at most this factor.
+#: and the largest factor by which padding may increase the number of positions.
 WASTE = 1.25
 #: Elements of the image rows that it copies at a time, which fit the L2 cache.
 ROWS = 1 << 18

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 # Elements per block of positions: the temporaries stay in the processor's cache.
 BLOCK = 1 << 15
 
-# From so many elements per entry on, it pays to look for duplicate indices.
+# The fewest elements per entry for which looking for duplicate indices pays.
 LONG = 16
 
 

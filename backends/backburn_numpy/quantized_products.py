@@ -34,7 +34,7 @@ FEW_ROWS = 16
 #: Multiplications per row of ``x`` that a thread takes at a time.
 SHARE = 1 << 18
 
-#: Up to so many rows of ``x``, scales multiply the sums over a weight's blocks, not its values.
+#: The most rows of ``x`` for which scales multiply the sums over a weight's blocks, not its values.
 FEW = 8
 
 

@@ -22,7 +22,7 @@ Axes = tuple[int, ...]
 #: Smaller arrays are left to NumPy.
 LARGE = 1 << 16
 
-#: From so many elements on, a second thread pays for sums, which are fast.
+#: The fewest elements for which a second thread pays for sums, which are fast.
 WORTH_OF_SUMS = 3 << 20
 
 #: The length of the rows into which a full sum is split.

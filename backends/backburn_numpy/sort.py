@@ -18,7 +18,7 @@ from backburn_numpy.halves import narrowed, widened
 
 Array = Any
 
-#: From so many elements on, that pays.
+#: The fewest elements for which that pays.
 MANY = 1024
 
 

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
 
-#: Below so many elements a second thread does not pay.
+#: The fewest elements for which a second thread pays.
 WORTH_A_THREAD = 1 << 20
 
 Work = Callable[[int, int], None]

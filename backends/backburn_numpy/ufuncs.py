@@ -24,7 +24,7 @@ Array = Any
 #: float64 represents all integers up to this.
 LARGEST = 1 << 53
 
-#: From so many bytes on, 16-bit floats are computed in float32.
+#: The fewest bytes of 16-bit floats to be computed in float32.
 HALVES = 1 << 12
 
 #: For NumPy functions written in Python, whose warnings point to NumPy's modules and so are not filtered.
