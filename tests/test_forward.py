@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.autodiff import Autodiff, Forward, elementwise, tangent, through_body, way
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
@@ -79,7 +80,7 @@ def test_tangents_and_gradients_are_adjoint(name: str, sample: Sample) -> None:
     if not all(finite):  # NaN and infinities come out of both, unless the values are none of either's making
         assert finite[0] == finite[1] or not all(np.isfinite(v).all() for v in values)
         return
-    coarsest = max([0.0, *(float(np.finfo(v.dtype).eps) for v in values)])
+    coarsest = max([0.0, *(bb.finfo(v.dtype).eps for v in values)])
     size = max([1.0, *(float(np.abs(x).sum()) for x in (*forward, *reverse))])
     assert sum(float(x.sum()) for x in forward) == pytest.approx(
         sum(float(x.sum()) for x in reverse), abs=max(1e-11, coarsest) * size

@@ -1,4 +1,4 @@
-"""``backburn conformance``: what a backend gets right, what it gets wrong, and how to see it again."""
+"""``backburn conformance``: check a backend, report failures, and how to reproduce them."""
 
 from __future__ import annotations
 
