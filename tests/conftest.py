@@ -1,5 +1,6 @@
 """What every test shares: a clean environment, and the markers' meaning."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -45,6 +46,17 @@ def cupy() -> Iterator[Any]:
 
     with standing_in() as module:
         yield module
+
+
+@pytest.fixture
+def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The stand-in for CuPy where there is none for cuDNN."""
+    from tests.cupy_stand_in.use import forget
+
+    monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cupy_stand_in import compiled
-from tests.test_cupy_cudnn import forget
 
 import backburn as bb
 from backburn.autodiff import Autodiff
@@ -20,14 +17,10 @@ pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g
 
 
 @pytest.fixture
-def k(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The backend where there is no cuDNN."""
+def k(without_cudnn: None) -> Any:
     from backburn_cupy import CupyBackend
 
-    monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
-    forget()
-    yield CupyBackend()
-    forget()
+    return CupyBackend()
 
 
 @pytest.fixture

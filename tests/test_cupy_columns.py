@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cupy_stand_in import compiled
-from tests.test_cupy_cudnn import forget
 
 from backburn.backend.conv import convolved
 from backburn.backend.registry import load_backend
@@ -22,14 +19,10 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-
 
 
 @pytest.fixture
-def k(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The backend where there is no cuDNN."""
+def k(without_cudnn: None) -> Any:
     from backburn_cupy import CupyBackend
 
-    monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
-    forget()
-    yield CupyBackend()
-    forget()
+    return CupyBackend()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.cuda import cudnn_plans
 from tests.cupy_stand_in import compiled
+from tests.cupy_stand_in.use import forget
 
 import backburn as bb
 from backburn.autodiff import Autodiff
@@ -39,14 +40,6 @@ def k(cupy: Any) -> Any:
     from backburn_cupy import CupyBackend
 
     return CupyBackend()
-
-
-def forget() -> None:
-    from backburn_cupy import cudnn
-
-    cudnn.found.cache_clear()
-    cudnn.plan.cache_clear()
-    cudnn.REFUSED.clear()
 
 
 @pytest.fixture

@@ -38,3 +38,12 @@ def standing_in() -> Iterator[Any]:
         for name in [n for n in sys.modules if n.partition(".")[0] in PACKAGES]:
             del sys.modules[name]
         sys.modules.update(kept)
+
+
+def forget() -> None:
+    """Let the backend look for cuDNN anew, and make its plans."""
+    from backburn_cupy import cudnn
+
+    cudnn.found.cache_clear()
+    cudnn.plan.cache_clear()
+    cudnn.REFUSED.clear()

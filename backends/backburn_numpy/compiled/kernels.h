@@ -78,12 +78,8 @@ INLINE float exp_of_sum(float x, float rest) {
 
 INLINE float exp_of(float x) { return exp_of_sum(x, 0.0f); }
 
-/* log(1 + e) for e in 0 to 1, within 2 ulp: Cephes' log of 1 + e, corrected for the rounding of that sum. */
-INLINE float log_of_one_plus(float e) {
-    const float u = 1.0f + e, lost = e - (u - 1.0f);
-    /* u is in 1 to 2: halved above sqrt(2), so that the argument of the polynomial is in -0.3 to 0.42. */
-    const int above = u > 1.41421356f;
-    const float m = above ? 0.5f * u : u, z = m - 1.0f;
+/* log(1 + z) for z in -0.3 to 0.42 is z - z**2 / 2 + z**2 times this, a polynomial of Cephes (Moshier). */
+INLINE float log_terms(float z) {
     float p = 7.0376836292e-2f;
     p = p * z - 1.1514610310e-1f;
     p = p * z + 1.1676998740e-1f;
@@ -93,8 +89,17 @@ INLINE float log_of_one_plus(float e) {
     p = p * z + 2.0000714765e-1f;
     p = p * z - 2.4999993993e-1f;
     p = p * z + 3.3333331174e-1f;
+    return p * z;
+}
+
+/* log(1 + e) for e in 0 to 1, within 2 ulp: Cephes' log of 1 + e, corrected for the rounding of that sum. */
+INLINE float log_of_one_plus(float e) {
+    const float u = 1.0f + e, lost = e - (u - 1.0f);
+    /* u is in 1 to 2: halved above sqrt(2), so that the argument of the polynomial is in -0.3 to 0.42. */
+    const int above = u > 1.41421356f;
+    const float m = above ? 0.5f * u : u, z = m - 1.0f;
     const float square = z * z;
-    float result = (p * z) * square - 0.5f * square + z + lost / u;
+    float result = log_terms(z) * square - 0.5f * square + z + lost / u;
     return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
 }
 

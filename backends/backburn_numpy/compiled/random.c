@@ -66,21 +66,12 @@ DRAW(random_words, uint32_t, memcpy(out, w, sizeof *out * (size_t)n);)
 DRAW(random_below, unsigned char, LOOP for (int64_t i = 0; i < n; i++) out[i] = (int64_t)w[i] < option;)
 DRAW(random_uniform, float, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
 
-/* log(u) for a normal (not subnormal) u, with the polynomial of Cephes (Moshier). */
+/* log(u) for a normal (not subnormal) u. */
 INLINE float log_of(float u) {
     const int32_t bits = to_bits(u), half = to_bits(0.707106781f);
     const int32_t exponent = (bits - half) >> 23;
     const float z = from_bits(bits - (int32_t)((uint32_t)exponent << 23)) - 1.0f, e = (float)exponent, square = z * z;
-    float p = 7.0376836292e-2f;
-    p = p * z - 1.1514610310e-1f;
-    p = p * z + 1.1676998740e-1f;
-    p = p * z - 1.2420140846e-1f;
-    p = p * z + 1.4249322787e-1f;
-    p = p * z - 1.6668057665e-1f;
-    p = p * z + 2.0000714765e-1f;
-    p = p * z - 2.4999993993e-1f;
-    p = p * z + 3.3333331174e-1f;
-    return ((p * z) * square - 2.12194440e-4f * e - 0.5f * square + z) + 0.693359375f * e;
+    return (log_terms(z) * square - 2.12194440e-4f * e - 0.5f * square + z) + 0.693359375f * e;
 }
 
 /* Pairs of normal variates by Box-Muller: r cos t and r sin t. The angle, below 2 pi, is reduced to -pi / 4 to pi / 4
