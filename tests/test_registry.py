@@ -116,7 +116,7 @@ def test_backends_are_pickled_by_their_spec(spec: str) -> None:
         ("autodiff(nunpy)", "Did you mean 'autodiff(numpy)'?"),
         ("autodiff(Autodiff(numpy))", "Did you mean 'autodiff(autodiff(numpy))'?"),
         ("nunpy:1(a=2)", "Did you mean 'numpy:1(a=2)'?"),
-        ("quantum", "Known: autodiff, "),
+        ("quantum", "autodiff, cupy, "),
     ],
 )
 def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:

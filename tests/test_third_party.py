@@ -7,6 +7,7 @@ computes with; it counts its operations, so that NumPy's backend cannot take its
 import importlib.util
 import json
 import os
+import re
 import site
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def epochs(output: str) -> list[str]:
 def test_it_is_found_and_works(environment: Environment) -> None:
     row = next(line for line in environment.backburn("backends").splitlines() if line.startswith("abacus"))
     assert row.split() == ["abacus", "yes", "cpu", "abacus", "1.2.3", "abacus:Abacus"]
-    assert "abacus  PASS" in environment.backburn("info")
+    assert re.search(r"abacus +PASS", environment.backburn("info"))
 
 
 @pytest.mark.slow
