@@ -177,13 +177,7 @@ def _even(stack: Shape, strides: Shape) -> int:
 
 def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> None:
     """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
-    left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
-    assert left is not None
-    assert right is not None
-    # In column-major order the product is y.T @ x.T, and a row-major matrix is its transpose.
-    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
-    places = (y.data.ptr, x.data.ptr, out.data.ptr)
-    options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
+    places, options = _column_major(k, x, y, out)
     row = None if bias is None else cupy.ascontiguousarray(bias)
     if row is not None and cublaslt.multiply(k.number, (*places, row.data.ptr), *options, cublaslt.ADD_BIAS):
         return
@@ -195,13 +189,21 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
 
 def gemm_with_sums(k: Any, x: Array, y: Array, out: Array, sums: Array) -> bool:
     """``out[...] = x @ y`` and ``sums[...] = y.sum(0)`` in one; False if not supported."""
+    places, options = _column_major(k, x, y, out)
+    return cublaslt.multiply(k.number, (*places, sums.data.ptr), *options, cublaslt.SUM_LEFT)
+
+
+def _column_major(
+    k: Any, x: Array, y: Array, out: Array
+) -> tuple[tuple[int, ...], tuple[Layout, Layout, Sizes, str, bool, str]]:
+    """``out[...] = x @ y`` as the libraries count: addresses, and layouts, sizes and dtypes."""
     left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
     assert left is not None
     assert right is not None
-    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], 1)
-    places = (y.data.ptr, x.data.ptr, out.data.ptr, sums.data.ptr)
+    # In column-major order the product is y.T @ x.T, and a row-major matrix is its transpose.
+    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
     options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
-    return cublaslt.multiply(k.number, places, *options, cublaslt.SUM_LEFT)
+    return (y.data.ptr, x.data.ptr, out.data.ptr), options
 
 
 @functools.cache
