@@ -208,9 +208,16 @@ def test_axes_that_are_no_integers() -> None:
 def test_operands_of_a_wrong_kind(name: str) -> None:
     with pytest.raises(DTypeError, match=rf"{name}: takes a tensor, not list. bb.asarray"):
         getattr(bb, name)([1.0, 2.0])
-    if name not in ("sum", "prod", "any", "all", "count_nonzero"):
+    if name not in ("sum", "prod", "any", "all", "count_nonzero", "mean"):
         with pytest.raises(DTypeError, match=rf"{name}: takes .*not bool; cast it with astype.*bool\[2,3\]"):
             getattr(bb, name)(bb.asarray(TRUTHS))
+
+
+def test_the_mean_of_booleans_is_a_fraction() -> None:
+    x = bb.asarray(TRUTHS)
+    with bb.use_dtype("float64"):
+        assert x.mean().dtype == bb.float64
+        np.testing.assert_array_equal(bb.mean(x, axis=1, keepdims=True).numpy(), TRUTHS.mean(1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", ["max", "min", "max_abs", "argmax", "argmin", "median"])

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from backburn.base.calls import plain_signature, refuse
+from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import as_dtype, int64, uint64
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of
+from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, axis_of, number
 
@@ -283,15 +284,18 @@ def all(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False
 def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
     """The mean over ``axis``, in the dtype of ``x`` or the default float for integers; NaN if there are no elements.
 
-    Raises :class:`DTypeError` for bool and quantized tensors.
+    The mean of booleans is the fraction of true ones, in the default float.
 
         >>> import backburn as bb
         >>> bb.mean(bb.asarray([[1.0, 2.0], [3.0, 6.0]]), axis=0).tolist(), bb.asarray([1, 2]).mean().item()
         ([2.0, 4.0], 1.5)
+        >>> (bb.asarray([1, 2, 3, 4]) > 1).mean().item()
+        0.75
     """
     if surplus or wrong:
         refuse(mean, surplus, wrong)
-    y = float_operand("mean", x)
+    x = tensor_operand("mean", x)
+    y = float_operand("mean", x) if x._dtype.kind != "bool" else cast(x, DEFAULT_FLOAT.get())
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
 
 
@@ -302,7 +306,7 @@ def var(
     """The variance over ``axis``: the sum of squared deviations from the mean, divided by ``n - correction``.
 
     ``correction=1`` estimates the variance of the population that ``x`` is a sample of. Infinite or NaN unless ``n >
-    correction``. Dtypes are as for :func:`mean`.
+    correction``. Dtypes are as for :func:`mean`, but booleans raise :class:`DTypeError`.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 3.0, 6.0])
