@@ -34,5 +34,9 @@ def load_digits() -> tuple[Images, Labels]:
     packed = resources.files(__name__).joinpath("digits.bz2").read_bytes()
     numbers = np.frombuffer(bz2.decompress(packed), np.uint8)
     count = len(numbers) // 65
-    images = numbers[: 64 * count].reshape(count, 8, 8).astype(np.float32) / np.float32(BRIGHTEST)
-    return images, numbers[64 * count :].astype(np.int64)
+    labels, planes = numbers[:count], numbers[count:].reshape(64, count)
+    # Each pixel's plane is sorted by the images' labels: it packs better.
+    images = np.empty((count, 64), np.float32)
+    images[np.argsort(labels, kind="stable")] = planes.T
+    images /= BRIGHTEST
+    return images.reshape(count, 8, 8), labels.astype(np.int64)
