@@ -1,5 +1,4 @@
 /* Element-wise activation functions and their gradients. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* log(1 + exp(-|x|)) */

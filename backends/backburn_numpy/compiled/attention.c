@@ -1,6 +1,5 @@
 /* Attention: BLAS matrix products with passes over the scores between them, one block of queries at a time so that the
  * scores stay in the cache. */
-#define SMALL_CODE
 #include <stdlib.h>
 
 #include "kernels.h"

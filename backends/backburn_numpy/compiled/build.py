@@ -24,7 +24,9 @@ HEADERS = sorted(FOLDER.glob("*.h"))
 #: Not .so, lest tools take a library for a Python module.
 SUFFIX = ".kernels"
 
-#: No -ffast-math: NaN and infinities are values, which these flags preserve.
+#: No -ffast-math: NaN and infinities are values, which these flags preserve. No -Os either, not even by a pragma: with
+#: it GCC omits vzeroupper at the end of kernels, and the SSE code that runs next, such as NumPy's, takes several times
+#: as long.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-s", "-Wall"),

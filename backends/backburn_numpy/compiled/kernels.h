@@ -9,11 +9,6 @@
 #ifndef BACKBURN_KERNELS_H
 #define BACKBURN_KERNELS_H
 
-/* With long loops marked LOOP, -Os still vectorizes, and halves the code. */
-#if defined(SMALL_CODE) && defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("Os", "tree-vectorize")
-#endif
-
 /* Loops over accumulators must be unrolled for these to stay in registers. */
 #if defined(UNROLLED) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")

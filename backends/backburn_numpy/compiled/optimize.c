@@ -1,5 +1,4 @@
 /* Optimizer steps. */
-#define SMALL_CODE
 #include "kernels.h"
 
 #if defined(__SSE__)

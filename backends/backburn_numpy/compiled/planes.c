@@ -1,5 +1,4 @@
 /* Batch and group normalization: statistics over sets of contiguous planes. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* Set q consists of planes of the given length, which start at q * step and are plane_step apart. Plane j is scaled by

@@ -1,6 +1,5 @@
 /* Random numbers: the words of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011), and distributions of them, as
  * defined by the contract. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* Words generated at a time. */

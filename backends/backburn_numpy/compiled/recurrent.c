@@ -1,5 +1,4 @@
 /* LSTM steps, between the products with their weights. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* gates holds, for each row, the pre-activations of input gate, forget gate, candidate and output gate without the

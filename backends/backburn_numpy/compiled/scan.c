@@ -1,5 +1,4 @@
 /* Linear recurrences, and scatter-add of rows. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* h[t] = a[t] h[t - 1] + b[t] x[t], starting from h0 (0 if null), for columns first to last - 1 of inner. Arrays are

@@ -1,5 +1,4 @@
 /* Kernels whose rows are shared among threads. */
-#define SMALL_CODE
 #include "kernels.h"
 #include "product.h"
 #include "team.h"

@@ -6,7 +6,6 @@
  * merely does less.
  */
 #define _POSIX_C_SOURCE 200809L /* signals and threads, which C11 lacks */
-#define SMALL_CODE
 #include "kernels.h"
 #include "team.h"
 

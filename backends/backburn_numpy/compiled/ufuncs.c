@@ -1,5 +1,4 @@
 /* NumPy's element-wise functions, here to be run by several threads. Bit-identical to NumPy except exp and tanh. */
-#define SMALL_CODE
 #include "kernels.h"
 
 /* Of an array and a scalar, passed by pointer. */
