@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -141,6 +143,12 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         assert body is add or body.__name__ not in OPERATIONS
     with pytest.raises(ArgumentError, match="no operation"):
         bb.implement("nothing", NumpyBackend)
+
+
+def test_a_docstring_that_python_has_stripped_is_not_missed() -> None:
+    program = "import backburn as bb\n@bb.operation\ndef cube(k, x, /):\n '''x**3'''\n return k.mul(x, k.mul(x, x))\n"
+    run = [sys.executable, "-OO", "-c", f"{program}print(bb.grad(cube)(2.0).item())"]
+    assert subprocess.run(run, capture_output=True, text=True, check=False).stdout == "12.0\n"
 
 
 # ---- anomalies ----

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
-from backburn.conformance import SAMPLES
-from backburn.conformance.checks import check_value, dtypes_of
+from backburn.conformance import SAMPLES, checks
+from backburn.conformance.behaviour import check_mutation
+from backburn.conformance.kinds import VALUE_KINDS
 from backburn_numpy import (
     blas,
     compiled,
@@ -83,26 +85,21 @@ def test_kernels_and_their_signatures() -> None:
         assert compiled.SIGNATURES[name] == types, name
 
 
-CASES: list[Any] = [
-    pytest.param(samples, sample, id=f"{name}-{i}")
-    for name, samples in SAMPLES.items()
-    for i, sample in enumerate(samples.cases)
-    if any(word in name for word in (
-        "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
-        "linear", "embedding", "attention", "lstm", "gru", "pool",
-    ))
-]  # fmt: skip
+WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
+    "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
+    "linear", "embedding", "attention", "lstm", "gru", "pool",
+))]  # fmt: skip
 
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_samples() -> None:
-    """All samples of operations with kernels, at the smallest sizes, zero among them."""
-    for case in CASES:
-        samples, sample = case.values
-        for dtype in dtypes_of(samples, sample, BASE):
-            if dtype in ("float32", "float16", "bfloat16"):
-                check_value(samples, sample, BASE, dtype)
+    """All samples of operations with kernels, at the smallest sizes, zero among them; inputs are left as they were."""
+    for check in checks(BASE, ops=WITH_KERNELS, kinds=VALUE_KINDS):
+        if check.dtype in ("float32", "float16", "bfloat16"):
+            check()
+            if not check.sample.attributes.get("donate"):
+                replace(check, function=check_mutation)()
 
 
 def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: Any) -> tuple[list[Any], list[Any]]:
@@ -604,6 +601,25 @@ def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypat
     with pytest.raises(build.NoCompilerError, match=r"wrong\.c"):
         build.build(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([wrong, build.library("processor", tmp_path)])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the compilers of this test are shell scripts")
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 0", "sh .*processor.c"),
+        (r"printf '\377' >&2; exit 1", "\ufffd"),
+        ('for last; do [ "$before" = -o ] && echo text > "$last"; before=$last; done', "cannot be loaded"),
+    ],
+    ids=["makes nothing", "writes another encoding", "compiles for another machine"],
+)
+def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
+    script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cc").write_text(script)
+    monkeypatch.setenv("CC", f"sh {tmp_path / 'cc'}")
+    with pytest.raises(build.NoCompilerError, match=message):
+        build.build(tmp_path, only_best=True)
 
 
 def test_the_command_says_why_nothing_is_compiled() -> None:

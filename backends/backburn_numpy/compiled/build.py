@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -68,7 +69,7 @@ def library(level: str, folder: Path = FOLDER) -> Path:
 
 
 class NoCompilerError(RuntimeError):
-    """There is no C compiler, or it failed; the message has the command and its output."""
+    """There is no C compiler for this machine, or it failed; the message has the command and its output."""
 
 
 def of_this_processor(folder: Path = FOLDER) -> list[str]:
@@ -85,11 +86,17 @@ def build(folder: Path = FOLDER, only_best: bool = False) -> list[Path]:
     if not SOURCES:
         raise NoCompilerError("there are no sources to compile: this package was installed with compiled libraries")
     made = _compiled({"processor": ()}, [PROCESSOR], folder)
-    wanted = {of_this_processor(folder)[-1]} if only_best else set(levels())
+    wanted = set(levels())
+    if only_best:
+        try:
+            wanted = {of_this_processor(folder)[-1]}
+        except OSError as error:  # a cross compiler, or libraries of the compiler's that are not found at run time
+            raise NoCompilerError(f"what the C compiler makes cannot be loaded on this machine: {error}") from error
     made += _compiled({name: flags for name, flags in levels().items() if name in wanted}, SOURCES, folder)
     for old in folder.glob(f"*{SUFFIX}"):
         if edition() not in old.name:
-            old.unlink(missing_ok=True)
+            with suppress(OSError):  # Windows deletes no library that a process has loaded
+                old.unlink()
     return made
 
 
@@ -105,13 +112,15 @@ def _compiled(libraries: dict[str, tuple[str, ...]], sources: list[Path], folder
         unfinished = target.with_suffix(f".{os.getpid()}")
         command = [*compiler, *FLAGS, *flags, *map(str, sources), "-o", str(unfinished), "-lm"]
         try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
         except OSError as error:
             raise NoCompilerError(f"{shlex.join(command)}\n{error}") from error
         running.append((process, unfinished, target, command))
     said = [process.communicate()[0] for process, *_ in running]
     for (process, unfinished, target, command), text in zip(running, said, strict=True):
-        if process.returncode:
+        if process.returncode or not unfinished.exists():
             for _, rest, *_ in running:
                 rest.unlink(missing_ok=True)
             raise NoCompilerError(f"{shlex.join(command)}\n{text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ def define(
     withdraw(name)
     if hasattr(Backend, name) or not name.isidentifier() or name.startswith("_"):
         raise ArgumentError(f"operation: {name!r} is taken by the contract, or is no name for an operation")
-    if not (body.__doc__ or "").strip():
+    if not (body.__doc__ or "").strip() and sys.flags.optimize < 2:  # python -OO strips docstrings
         raise ArgumentError(f"operation: {name} needs a docstring that says what it computes")
     enter = table.operation(kinds=kinds, shape=shape, result=result, differentiable=differentiable)
     enter(body)
