@@ -138,6 +138,13 @@ def test_indexing_with_indices_of_each_example() -> None:
         bb.vmap(lambda x, i: x[i])(x, bb.asarray([0, 5, 0, 0]))  # not a row of the next example
 
 
+def test_a_mask_that_is_the_same_for_all_examples() -> None:
+    x, mask = real(3, 4), bb.asarray([True, False, True, True])
+    same(bb.vmap(lambda x: x[mask])(x), [x[:, mask]])
+    same(bb.vmap(bb.grad(lambda x: (x[mask] ** 2.0).sum()))(x), [2.0 * x * mask.astype("float64")])
+    same(bb.vmap(bb.vmap(lambda x: x.reshape((1,))[bb.asarray([True])]))(x), [bb.expand_dims(x, 2)])
+
+
 # ---- levels ----
 
 
@@ -310,6 +317,7 @@ OUTSIDE: dict[str, Function] = {
     "decomposed": lambda x: bb.linalg.cholesky(bb.linalg.outer(x, x) + bb.eye(4, dtype="float64") * 3.0),
     "several": lambda x: (x.sum(), {"a": bb.exp(x)}),
     "checkpointed": bb.checkpoint(lambda x: bb.sin(bb.exp(x)) * x),
+    "checkpointed in between": lambda x: bb.cos(bb.checkpoint(lambda y: bb.sin(y) * y)(bb.exp(x))),
     "by hand": lambda x: clipped_identity()(x, x),
 }
 

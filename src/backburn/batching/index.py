@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backburn.backend.table import OPERATIONS
 from backburn.batching.rules import Rule, batching, front, is_mapped, moved, size_of, whole, with_rank
 
 Shape = tuple[int, ...]
@@ -73,10 +74,17 @@ def writing(name: str, mode: str) -> Rule:
     return rule
 
 
+def masked_select(level: Any, x: Any, mask: Any) -> Any:
+    """With a mask that is the same for all examples, they select equally many elements: its body finds them."""
+    if is_mapped(level, mask):
+        return NotImplemented
+    return OPERATIONS["masked_select"].body(level, x, mask).value
+
+
 RULES: dict[str, Rule] = {
     "slice": slice_, "slice_assign": slice_assign, "slice_backward": slice_backward, "take": take,
     "take_backward": take_backward, "gather_backward": gather_backward, "index_add": writing("index_add", "add"),
-    "index_copy": writing("index_copy", "assign"),
+    "index_copy": writing("index_copy", "assign"), "masked_select": masked_select,
 }  # fmt: skip
 for name, rule in RULES.items():
     batching(name, rule)

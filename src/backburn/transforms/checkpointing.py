@@ -129,9 +129,11 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
     root = outputs_node(nodes, [c for _, c in reached])
     del recorded, outputs, reached, nodes
     gradients = reverse(k, root, None, retain_graph=False, since=since)
-    if any(found.stamp < since and found not in node.parents for found in gradients):
+    # By their stamps, which a copy of a node on a higher level has in common with it.
+    entered = {found.stamp: gradient for found, gradient in gradients.items() if found.stamp < since}
+    if not entered.keys() <= {parent.stamp for parent in node.parents}:
         raise GraphError(
             "checkpoint: when it was called again in the reverse pass, the function used a tracked tensor that it did "
             "not use before, such as a parameter that a step has replaced: call backward before the step"
         )
-    return tuple(gradients.get(parent) for parent in node.parents)
+    return tuple(entered.get(parent.stamp) for parent in node.parents)
