@@ -24,7 +24,7 @@ SHARED = 1 << 16
 
 def is_half(x: Array) -> bool:
     """Whether ``x`` holds 16-bit floats; bfloat16 has no NumPy kind."""
-    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+    return x.itemsize == 2 and x.dtype.kind not in "iu"
 
 
 def wide_dtype(x: Array) -> np.dtype[Any]:
@@ -39,9 +39,11 @@ def widened(x: Array) -> Array:
 
 def narrowed(result: Array, like: Array) -> Array:
     """``result`` in the dtype of ``like``."""
+    if result.dtype is like.dtype:
+        return result
     if is_half(like) and result.dtype == FLOAT32:
         return converted(result, like.dtype)
-    return result if result.dtype is like.dtype else result.astype(like.dtype, copy=False)
+    return result.astype(like.dtype, copy=False)
 
 
 def converted(x: Array, dtype: np.dtype[Any]) -> Array:

@@ -89,7 +89,7 @@ def take(x: Array, indices: Array, /, axis: int) -> Array:
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     size = math.prod(shape)
     if size and size * x.itemsize < THRESHOLD:
-        return np.asarray(np.take(x, indices, axis))  # else a single element would be a scalar
+        return np.asarray(x.take(indices, axis))  # else a single element would be a scalar
     # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
     return np.take(x, _in_range(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 

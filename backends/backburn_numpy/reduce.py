@@ -17,6 +17,7 @@ from backburn_numpy.halves import is_half, narrowed, widened
 
 Array = Any
 Axes = tuple[int, ...]
+INT64 = np.dtype(np.int64)
 
 
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -39,7 +40,7 @@ def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), np.int64)
+    return np.asarray(np.count_nonzero(x, axis=axis, keepdims=keepdims), INT64)
 
 
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -63,11 +64,11 @@ def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims), np.int64)
+    return np.asarray(x.argmax(axis, keepdims=keepdims), INT64)
 
 
 def argmin(x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims), np.int64)
+    return np.asarray(x.argmin(axis, keepdims=keepdims), INT64)
 
 
 def any(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -80,19 +81,22 @@ def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     total = sum(widened(x), axis, keepdims)
-    return narrowed(np.true_divide(total, count(x, axis), out=total), x)
+    total /= count(x, axis)
+    return narrowed(total, x)
 
 
 def var(x: Array, /, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
     wide = widened(x)
     total = reductions.squared_deviations(wide, axis) if x.size >= reductions.LARGE else None
-    if total is None:
+    if total is not None:
+        total = total.reshape(result_shape(x, axis, keepdims))
+    else:
         squares = np.subtract(wide, mean(wide, axis, True), out=...)
-        np.square(squares, out=squares)
+        squares *= squares
         total = np.add.reduce(squares, axis=axis, keepdims=keepdims, out=...)
     freedom = count(x, axis) - correction
-    np.true_divide(total, freedom if freedom > 0 else 0.0, out=total)
-    return narrowed(total.reshape(result_shape(x, axis, keepdims)), x)
+    total /= freedom if freedom > 0 else 0.0
+    return narrowed(total, x)
 
 
 def quantile(x: Array, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Array:
@@ -126,6 +130,10 @@ class _Moves:
     reshape = staticmethod(np.reshape)
 
 
+#: Sums of squares above this have not suffered from underflow.
+LEAST = {np.dtype(t): np.finfo(t).tiny / np.finfo(t).eps for t in (np.float32, np.float64)}
+
+
 def _norm(x: Array) -> Any:
     """The norm of a vector."""
     return np.sqrt(np.add.reduce(np.square(x)))
@@ -138,8 +146,11 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
         wide = widened(x)
         total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
         # Without overflow or underflow of the squares, no scaling is needed.
-        limits = np.finfo(wide.dtype)
-        if total.size and total.min() > limits.tiny / limits.eps and total.max() < math.inf:
+        if (
+            total.size
+            and np.minimum.reduce(total, None) > LEAST[total.dtype]
+            and np.maximum.reduce(total, None) < math.inf
+        ):
             return narrowed(np.sqrt(total, out=total), x)
     from backburn_numpy.backend import NumpyBackend
 

@@ -22,7 +22,8 @@ Shape = tuple[int, ...]
 
 def count(x: Any, axis: Axes) -> int:
     """How many elements of ``x`` a reduction over ``axis`` combines into one."""
-    return math.prod(x.shape[a] for a in axis)
+    shape = x.shape
+    return math.prod([shape[a] for a in axis])
 
 
 def result_shape(x: Any, axis: Axes | int, keepdims: bool) -> Shape:

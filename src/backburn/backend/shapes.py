@@ -43,23 +43,25 @@ def unchanged(shape: Shape, *_: Any, **__: Any) -> Shape:
 
 def check_axis(axis: int, rank: int) -> int:
     """``axis`` as a number from 0 to ``rank - 1``; :class:`AxisError` when there is no such axis."""
-    try:
-        number = operator.index(axis)
-        if axis.__class__ is bool:
-            raise TypeError
-    except TypeError:
-        raise AxisError(f"an axis is an integer, not {axis!r}") from None
-    if not -rank <= number < rank:
-        raise AxisError(f"axis {number} is out of range for {rank} dimension{'s' if rank != 1 else ''}")
-    return number % rank
+    if axis.__class__ is not int:
+        try:
+            if axis.__class__ is bool:
+                raise TypeError
+            axis = operator.index(axis)
+        except TypeError:
+            raise AxisError(f"an axis is an integer, not {axis!r}") from None
+    if not -rank <= axis < rank:
+        raise AxisError(f"axis {axis} is out of range for {rank} dimension{'s' if rank != 1 else ''}")
+    return axis % rank
 
 
 def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    given = list(axes) if isinstance(axes, Sequence) else [axes]
-    result = tuple(sorted(check_axis(a, rank) for a in given))
+    if axes.__class__ is int or not isinstance(axes, Sequence):
+        return (check_axis(axes, rank),)  # type: ignore[arg-type]
+    result = tuple(sorted([check_axis(a, rank) for a in axes]))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")
     return result

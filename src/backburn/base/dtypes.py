@@ -50,6 +50,8 @@ class DType:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype of the same name, so that ``np.dtype(bb.float32)`` works."""
+        if self.name in _HOST:
+            return _HOST[self.name]
         if self.name == "bfloat16":
             try:
                 import ml_dtypes
@@ -272,9 +274,7 @@ float8_e5m2: Final = FloatDType("float8_e5m2", 8)
 LARGEST_FLOAT8: Final = {"float8_e4m3fn": 448, "float8_e5m2": 57344}
 bool_: Final = BoolDType("bool", 8)
 #: What quantized tensors store, by name.
-STORAGES: Final[dict[str, IntDType | FloatDType]] = {
-    d.name: d for d in (int8, uint8, int4, float8_e4m3fn, float8_e5m2)
-}
+STORAGES: Final[dict[str, IntDType | FloatDType]] = {d.name: d for d in (int8, uint8, int4, float8_e4m3fn, float8_e5m2)}
 _SCALES: Final = {d.name: d for d in (float32, float16, bfloat16)}
 _SCHEMES: Final[dict[str, QuantizedDType]] = {}
 _SCHEME_NAME: Final = re.compile(r"q(\w+)_([a-z]+)_(tensor|channel|block)(-?\d+(?:x-?\d+)*)?_(\w+)")
@@ -287,6 +287,9 @@ INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 DTYPES: Final[dict[str, DType]] = {d.name: d for d in (*FLOATS, *INTS, bool_, qint8)}
 
 _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_}
+#: NumPy's dtypes, by the names that they share with ours, and ours by NumPy's types of scalars.
+_HOST = {name: np.dtype(name) for name, d in DTYPES.items() if d.kind != "quantized" and name != "bfloat16"}
+_SCALARS = {host.type: DTYPES[name] for name, host in _HOST.items()}
 #: Names elsewhere that are near to others here, or to none.
 _ELSEWHERE: Final = {
     "double": "float64", "fp16": "float16", "fp32": "float32", "fp64": "float64", "half": "float16", "int": "int64",
@@ -305,6 +308,8 @@ def as_dtype(dtype: Any) -> DType:
     """
     if isinstance(dtype, DType):
         return dtype
+    if isinstance(dtype, np.dtype) and dtype.type in _SCALARS:
+        return _SCALARS[dtype.type]
     if isinstance(dtype, str):
         name = dtype
     elif isinstance(dtype, bytes):  # NumPy takes some, and warns of others

@@ -228,9 +228,8 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
         >>> y.tolist(), x.grad(y.backward()).tolist()
         ([-1.0, 0.5, 2.0], [0.0, 1.0, 1.0])
     """
-    values = iter(promoted("clamp", tensor_operand("clip", x), *(b for b in (min, max) if b is not None)))
-    operands = [None if value is None else next(values) for value in (x, min, max)]
-    return call("clamp", *operands)
+    values = iter(promoted("clamp", tensor_operand("clip", x), *[b for b in (min, max) if b is not None]))
+    return call("clamp", *[None if value is None else next(values) for value in (x, min, max)])
 
 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, overload
 
+from backburn.autodiff.decorator import Autodiff
 from backburn.backend.contract import AnyBackend, is_backend, lacking
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Block, F, scoped
@@ -16,6 +17,8 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     """A backend from itself, from an expression, or (None) the default."""
     if backend is None:
         return default_backend()
+    if backend.__class__ is Autodiff:  # there is nothing to check
+        return backend
     if isinstance(backend, str):
         return load_backend(backend)
     if is_backend(backend):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend
@@ -17,7 +16,7 @@ from backburn.backend.table import KINDS, OPERATIONS, Operation
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, FloatDType, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
-from backburn.base.quiet import quietly, silence
+from backburn.base.quiet import silence
 from backburn.tensor.levels import common_backend, lift
 from backburn.tensor.messages import describe, explain
 from backburn.tensor.wrapping import CLASSES, TENSORS, flat, is_tensor, wrap
@@ -110,9 +109,11 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     that it does not take.
     """
     takes = kinds or OPERATIONS[name].kinds
-    dtype = _shared_dtype(operands)
-    if dtype is not None and dtype.kind in _kinds_of(takes):
-        return [*operands]
+    if _shared_kind(operands) in _kinds_of(takes):
+        try:
+            return [float(x) if x.__class__ is int else x for x in operands]
+        except OverflowError:  # told below
+            pass
     values = [operand(name, x, operands) for x in operands]
     if not any(is_tensor(x) for x in values):
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
@@ -130,14 +131,18 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
         raise ArgumentError(f"{name}: {cause}. Operands: {describe(values)}") from cause
 
 
-def _shared_dtype(operands: Sequence[Any]) -> DType | None:
-    """The dtype of the operands if all are tensors of the same dtype, else None."""
+def _shared_kind(operands: Sequence[Any]) -> str:
+    """The kind of tensors of one dtype, among which there may be Python numbers if it is a float dtype; else empty."""
     dtype: DType | None = None
+    scalars = False
     for x in operands:
-        if x.__class__ not in TENSORS or x._dtype is not dtype is not None:
-            return None
-        dtype = x._dtype
-    return dtype
+        if x.__class__ is float or x.__class__ is int:
+            scalars = True
+        elif x.__class__ in TENSORS and (dtype is None or x._dtype is dtype):
+            dtype = x._dtype
+        else:
+            return ""
+    return "" if dtype is None or (scalars and dtype.kind != "float") else dtype.kind
 
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
@@ -298,6 +303,8 @@ def tensor_operand(name: str, value: Any) -> Any:
 
 def float_operand(name: str, value: Any) -> FloatTensor:
     """``value`` as a float tensor; integers become the default float. Raises :class:`DTypeError` for other kinds."""
+    if value.__class__ in TENSORS and value._dtype.__class__ is FloatDType:
+        return value  # type: ignore[no-any-return]
     x = tensor_operand(name, value)
     if x._dtype.kind == "quantized":
         x = dequantized(x)
@@ -306,7 +313,10 @@ def float_operand(name: str, value: Any) -> FloatTensor:
 
 def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
     """``value`` as a tensor of one of ``kinds`` (by default those of the operation); :class:`DTypeError` for others."""
-    x, takes = tensor_operand(name, value), kinds or OPERATIONS[name].kinds
+    takes = kinds or OPERATIONS[name].kinds
+    if value.__class__ in TENSORS and value._dtype.kind in _kinds_of(takes):
+        return value
+    x = tensor_operand(name, value)
     if x.dtype.kind == "quantized" and "F" in takes and "Q" not in takes:
         return dequantized(x)
     accepted(name, x.dtype, takes, (x,))
@@ -316,7 +326,11 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
 def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     """The result of an operation without operands on ``backend``."""
     try:
-        primitive = quietly(backend, partial(getattr(backend, name), **attributes))
+        try:
+            primitive = getattr(backend, name)(**attributes)
+        except RuntimeWarning as warning:
+            silence(warning, backend)
+            primitive = getattr(backend, name)(**attributes)
     except Exception as error:
         if isinstance(error, MemoryError) and not isinstance(error, BackburnError):
             raise _too_large(OPERATIONS[name], backend, attributes) from error

@@ -124,7 +124,7 @@ def integers_of(name: str, option: str, value: Any) -> tuple[int, ...]:
 def shape_of(name: str, shape: Any) -> tuple[int, ...]:
     """A shape as the contract takes it, from one length or several, integers of any kind."""
     lengths = integers_of(name, "a shape", shape)
-    if any(n < 0 for n in lengths):
+    if lengths and min(lengths) < 0:
         raise ShapeError(f"{name}: a length is 0 or more, and the shape is {list(lengths)}")
     return lengths
 

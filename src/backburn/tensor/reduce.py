@@ -33,7 +33,7 @@ def accumulated(name: str, value: Any, dtype: Any) -> Any:
     x = kind_operand(name, value, "FIB")
     if dtype is not None:
         return cast(x, accepted(name, as_dtype(dtype), "FI", (x,)))
-    if x.dtype.kind == "float":
+    if x._dtype.kind == "float":
         return x
     return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
 

@@ -49,25 +49,22 @@ def reshape_method(x: T, /, *shape: Any, **wrong: Never) -> T:
     """The same elements in another shape, given as lengths or as one tuple. See :func:`backburn.reshape`."""
     if wrong:
         refuse(reshape, (), wrong)
-    return reshape(x, shape[0] if len(shape) == 1 else shape)
+    return call("reshape", x, shape=_whole("reshape", x, shape[0] if len(shape) == 1 else shape))
 
 
 def _whole(name: str, x: Any, shape: Any) -> Shape:
     """``shape`` with -1 replaced by the inferred length."""
     lengths = integers_of(name, "a shape", shape)
-    unknown = [i for i, n in enumerate(lengths) if n == -1]
-    if len(unknown) > 1:
+    if not lengths or min(lengths) >= 0:
+        return lengths
+    if lengths.count(-1) > 1:
         raise ShapeError(f"{name}: only one length can be -1, and the shape is {list(lengths)}")
-    if not unknown:
-        return shape_of(name, lengths)
-    (place,) = unknown
-    before, after = shape_of(name, lengths[:place]), shape_of(name, lengths[place + 1 :])
-    known = math.prod(before) * math.prod(after)
+    known = math.prod(shape_of(name, [n for n in lengths if n != -1]))
     if known == 0 or x.size % known:
         raise ShapeError(
             f"{name}: no length for -1 makes {list(lengths)} hold {x.size} elements. Operand: {describe((x,))}"
         )
-    return (*before, x.size // known, *after)
+    return tuple([n if n >= 0 else x.size // known for n in lengths])
 
 
 @plain_signature
