@@ -58,7 +58,7 @@ def empty(shape: Shape, dtype: DType) -> Array:
 
 def arange(start: float, stop: float, step: float, dtype: DType) -> Array:
     if dtype.kind == "int":
-        return np.arange(int(start), int(stop), int(step), dtype.dtype)
+        return np.arange(int(start), int(stop), int(step), dtype=dtype.dtype)
     places = np.arange(arange_length(start, stop, step), dtype=np.float64)
     return (places * step + start).astype(dtype.dtype, copy=False)
 

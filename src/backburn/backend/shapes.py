@@ -60,7 +60,7 @@ def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank))
     if axes.__class__ is int or not isinstance(axes, Sequence):
-        return (check_axis(axes, rank),)  # type: ignore[arg-type]
+        return (check_axis(axes, rank),)
     result = tuple(sorted([check_axis(a, rank) for a in axes]))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")

@@ -304,7 +304,7 @@ def tensor_operand(name: str, value: Any) -> Any:
 def float_operand(name: str, value: Any) -> FloatTensor:
     """``value`` as a float tensor; integers become the default float. Raises :class:`DTypeError` for other kinds."""
     if value.__class__ in TENSORS and value._dtype.__class__ is FloatDType:
-        return value  # type: ignore[no-any-return]
+        return value
     x = tensor_operand(name, value)
     if x._dtype.kind == "quantized":
         x = dequantized(x)
