@@ -498,6 +498,13 @@ def test_gradients_of_determinants_of_singular_matrices() -> None:
     np.testing.assert_allclose(gradient(bb.linalg.det, np.zeros((2, 2))), np.zeros((2, 2)))
     both = np.stack([x, np.eye(3)])
     np.testing.assert_allclose(gradient(bb.linalg.det, both), [cofactors, np.eye(3)], atol=1e-12)
+
+
+def test_gradients_of_determinants_of_nan() -> None:
+    both = np.stack([np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), np.eye(2)])
+    found = gradient(bb.linalg.det, both)
+    assert np.isnan(found[:2]).any(axis=(1, 2)).all()
+    np.testing.assert_array_equal(found[2], np.eye(2))
     logarithm = gradient(lambda t: bb.linalg.slogdet(t).logabsdet, np.stack([np.zeros((2, 2)), np.eye(2)]))
     assert np.isnan(logarithm[0]).all()
     np.testing.assert_allclose(logarithm[1], np.eye(2))

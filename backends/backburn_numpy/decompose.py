@@ -34,7 +34,7 @@ def _attempt(
         raise
 
 
-_DIVERGES = "has no decomposition that LAPACK finds: are there NaN or infinite elements?"
+_DIVERGES = "has no decomposition that LAPACK finds, as with NaN or infinite elements"
 
 
 def _signs(vectors: Array) -> Array:

@@ -384,7 +384,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         if 0 in _shape(x):
             return x
         wide = widened(self, x)
-        u, s, vh = self.svd(self.stop_gradient(wide))
+        held = self.stop_gradient(wide)
+        u, s, vh = self.svd(self.where(self.isfinite(held), held, 0.0))  # of NaN the products below are NaN
         axis = len(s.shape) - 1
         largest, smallest = part(self, s, axis, 0, 1), part(self, s, axis, n - 1, n)
         singular = self.less_equal(smallest, self.mul(largest, n * eps_of(self, wide)))
