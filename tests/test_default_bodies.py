@@ -11,7 +11,7 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import Unsupported
 from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import each, on
+from backburn.conformance.calls import each, on
 from backburn.conformance.derivatives import is_float, leaves
 from backburn.conformance.samples import Stored
 from backburn.conformance.tolerances import compare

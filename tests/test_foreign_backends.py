@@ -13,7 +13,6 @@ import os
 import pickle
 import tomllib
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,9 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DTYPES, as_dtype
 from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalInstabilityError, ShapeError, Unsupported
 from backburn.cli import main
-from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import (
-    arrays,
-    check_conventional_gradients,
-    check_shape_rule,
-    check_value,
-    dtypes_of,
-    each,
-)
-from backburn.conformance.derivatives import check_derivative, leaves
+from backburn.conformance import SAMPLES, Sample, checks
+from backburn.conformance.calls import arrays, dtypes_of, each
+from backburn.conformance.kinds import VALUE_KINDS
 from backburn.io import load_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "backends"
@@ -50,31 +42,6 @@ BACKENDS = {
 FEW = () if "JAX_FULL" in os.environ else ("jax",)
 DIFFERENTIATED = ("mul", "where", "sum", "max", "take", "slice", "matmul")
 
-#: What is known to fail, and why: the backend, the test, and an operation or one of its samples.
-EXPECTED: dict[tuple[str, str, str], str] = {}
-
-
-def cases(choose: Callable[[str, Sample], bool], few: Callable[[str, int], bool]) -> list[Any]:
-    """Each backend with the samples that ``choose`` takes, and of those with ``few`` where few are tried."""
-    return [
-        pytest.param(backend, samples, sample, id=f"{backend}-{name}-{number}")
-        for backend in BACKENDS
-        for name, samples in SAMPLES.items()
-        for number, sample in enumerate([c for c in samples.cases if choose(name, c)])
-        if backend not in FEW or few(name, number)
-    ]
-
-
-def first(name: str, sample: Sample) -> bool:
-    """Whether a sample is the first at which the operation is differentiable twice."""
-    return OPERATIONS[name].differentiable and sample is next(
-        (c for c in SAMPLES[name].cases if c.smooth >= 2 and leaves(c)), None
-    )
-
-
-ALL = cases(lambda name, sample: True, lambda name, number: OPERATIONS[name].required and number == 0)
-DIFFERENTIABLE = cases(first, lambda name, number: name in DIFFERENTIATED)
-CONVENTIONS = cases(lambda name, sample: sample.gradients is not None, lambda name, number: name == "max")
 each_backend = pytest.mark.parametrize("base", BACKENDS, indirect=True)
 
 
@@ -92,44 +59,33 @@ def base(request: pytest.FixtureRequest) -> Any:
         return load_backend(name)
 
 
-@pytest.fixture(autouse=True)
-def known(request: pytest.FixtureRequest, base: Any) -> None:
-    """Expect a test to fail for which there is a reason."""
-    test, _, case = request.node.name.partition("[")
-    case = case.rstrip("]").partition("-")[2]
-    for what in (case, case.rpartition("-")[0]):
-        reason = EXPECTED.get((base.spec, test, what))
-        if reason:
-            request.applymarker(pytest.mark.xfail(reason=reason))
-
-
 @each_backend
 def test_every_required_operation_is_there(base: Any) -> None:
     lacking = [n for n, o in OPERATIONS.items() if o.required and getattr(type(base), n, None) in (o.body, None)]
     assert not lacking
 
 
-@pytest.mark.parametrize(("base", "samples", "sample"), ALL, indirect=["base"])
-def test_value_dtype_and_shape(base: Any, samples: SampleSet, sample: Sample) -> None:
-    dtypes = dtypes_of(samples, sample, base)
-    if not dtypes:
-        pytest.skip(f"{base.spec} lacks a dtype of this sample")
-    for dtype in dtypes:
-        check_value(samples, sample, base, dtype)
-    check_shape_rule(samples, sample, base)
+@each_backend
+@pytest.mark.parametrize("name", SAMPLES)
+def test_values_dtypes_and_shapes(base: Any, name: str) -> None:
+    found = list(checks(base, ops=[name], kinds=[*VALUE_KINDS, "dtype", "shape"]))
+    for check in found if base.spec not in FEW else found[: OPERATIONS[name].required]:
+        check()
 
 
-@pytest.mark.parametrize(("base", "samples", "sample"), DIFFERENTIABLE, indirect=["base"])
-def test_derivatives(base: Any, samples: SampleSet, sample: Sample) -> None:
-    for order in (1,) if base.spec in FEW else (1, 2):
-        check_derivative(samples.name, sample, base, order, 1e-6 * samples.gradient_tolerance)
-
-
-@pytest.mark.parametrize(("base", "samples", "sample"), CONVENTIONS, indirect=["base"])
-def test_conventional_gradients(base: Any, samples: SampleSet, sample: Sample) -> None:
-    if not dtypes_of(samples, sample, base):
-        pytest.skip(f"{base.spec} lacks a dtype of this sample")
-    check_conventional_gradients(samples, sample, base)
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (backend, name)
+        for backend in BACKENDS
+        for name, operation in OPERATIONS.items()
+        if operation.differentiable and (backend not in FEW or name in DIFFERENTIATED)
+    ],
+    indirect=["base"],
+)
+def test_derivatives(base: Any, name: str) -> None:
+    for check in checks(base, ops=[name], kinds=["convention", "second_gradient"], dtypes=["float64"]):
+        check()
 
 
 @each_backend
@@ -193,7 +149,7 @@ def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
     accepted = []
     required = [n for n, o in OPERATIONS.items() if o.required and o.shape is not None and n in SAMPLES]
     for name, sample in ((n, s) for n in required for s in SAMPLES[n].cases[: 1 if base.spec in FEW else None]):
-        if not dtypes_of(SAMPLES[name], sample, base):
+        if not dtypes_of(name, sample, base):
             continue
         operands = arrays(sample, "float64")
         for place, operand in enumerate(operands):

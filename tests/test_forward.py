@@ -13,7 +13,7 @@ from backburn.autodiff import Autodiff, Forward, elementwise, tangent, through_b
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.conformance import SAMPLES, Sample
-from backburn.conformance.checks import on
+from backburn.conformance.calls import on
 from backburn.conformance.derivatives import STEP, direction, leaves, uneven, with_leaves
 
 BASE: Any = load_backend("numpy")

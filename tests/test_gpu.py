@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backburn.backend.table import OPERATIONS
-from backburn.conformance import SAMPLES, Sample, SampleSet
-from backburn.conformance.checks import check_value, dtypes_of
+from backburn.conformance import SAMPLES, Sample, SampleSet, checks
 from backburn.conformance.derivatives import check_derivative, leaves
+from backburn.conformance.kinds import VALUE_KINDS
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "backends" / "backburn_torch"
 
@@ -37,11 +37,10 @@ def base() -> Any:
         return importlib.import_module("backburn_torch").TorchBackend(device=0)
 
 
-@pytest.mark.parametrize("samples", SAMPLES.values(), ids=SAMPLES)
-def test_values_on_the_device(samples: SampleSet, base: Any) -> None:
-    for sample in samples.cases:
-        for dtype in dtypes_of(samples, sample, base):
-            check_value(samples, sample, base, dtype)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_values_on_the_device(name: str, base: Any) -> None:
+    for check in checks(base, ops=[name], kinds=[*VALUE_KINDS, "dtype"]):
+        check()
 
 
 @pytest.mark.parametrize("samples", SAMPLES.values(), ids=SAMPLES)

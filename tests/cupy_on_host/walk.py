@@ -76,11 +76,11 @@ class Walk:
     def go(self) -> None:
         """Call each operation with its samples: as they are, as views, and while a step is recorded."""
         from backburn.conformance import SAMPLES
-        from backburn.conformance.checks import dtypes_of
+        from backburn.conformance.calls import dtypes_of
 
         for name, samples in SAMPLES.items():
             for i, sample in enumerate(samples.cases[:SAMPLES_OF_EACH]):
-                possible = dtypes_of(samples, sample, self.k)
+                possible = dtypes_of(name, sample, self.k)
                 for dtype in [d for d in DTYPES if d in possible] or possible[:1]:
                     where = f"{name} {i} {dtype}"
                     if name not in OF_VALUES:
@@ -91,7 +91,7 @@ class Walk:
 
     def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
         """The operands of a sample on the device, each array as ``lay`` makes it lie."""
-        from backburn.conformance.checks import arrays, each, on
+        from backburn.conformance.calls import arrays, each, on
 
         return on(self.k, each(each(arrays(sample, dtype), self.k.from_numpy), lay, self.cupy.ndarray))
 
@@ -101,7 +101,7 @@ class Walk:
         """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
         from backburn.backend.table import OPERATIONS
         from backburn.base.errors import BackendUnavailableError
-        from backburn.conformance.checks import arrays, as_tuple, dtype_of, expected_of
+        from backburn.conformance.calls import arrays, as_tuple, expected_of, promised_dtypes
 
         self.calls += 1
         name = samples.name
@@ -121,8 +121,7 @@ class Walk:
             return
         operands = arrays(sample, dtype)
         expected = expected_of(samples, sample, operands)
-        known = [dtype_of(o[0] if isinstance(o, list) and o else o) for o in operands]
-        dtypes = operation.dtypes(dict(zip(operation.operands, known, strict=False)), sample.attributes, len(expected))
+        dtypes = promised_dtypes(operation, operands, sample.attributes, len(expected))
         for result, reference, wanted in zip(results, expected, dtypes, strict=True):
             if (wanted is not None and self.k.dtype(result) is not wanted) or result.shape != reference.shape:
                 self.failed[where] = f"{self.k.dtype(result)}{result.shape} instead of {wanted}{reference.shape}"

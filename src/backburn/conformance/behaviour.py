@@ -17,15 +17,18 @@ from backburn.conformance.calls import (
     call,
     computed,
     dtypes_of,
+    each,
+    flat,
     host_arrays,
     lifted,
+    on,
     on_host,
     operands_of,
     promised_shapes,
     same_bits,
+    wide,
 )  # fmt: skip
 from backburn.conformance.check import NO_DTYPE, Check
-from backburn.conformance.checks import each, flat, on, wide
 from backburn.conformance.samples import SAMPLES, Sample, case
 from backburn.conformance.tolerances import VALUE, compare
 from backburn.conformance.values import value_kind
@@ -84,7 +87,6 @@ def behaviour_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 def check_layout(check: Check) -> None:
     """Operands that are reversed, transposed and strided views, made by the backend's own operations."""
-    assert check.sample is not None
     k, name, sample = check.backend, check.operation, check.sample
     operands = operands_of(name, sample, check.dtype)
     plain = computed(k, name, sample, check.dtype)
@@ -128,7 +130,6 @@ VIEWS: tuple[Callable[[Any, Array], Any], ...] = (_reversed, _strided, _transpos
 
 def check_mutation(check: Check) -> None:
     """Inputs have the same bits after the call as before."""
-    assert check.sample is not None
     k = check.backend
     operands = operands_of(check.operation, check.sample, check.dtype)
     inputs = lifted(k, operands)
@@ -140,7 +141,6 @@ def check_mutation(check: Check) -> None:
 
 def check_aliasing(check: Check) -> None:
     """A result is changed neither by another call of the operation nor by writing into what the host was given."""
-    assert check.sample is not None
     k, name, sample = check.backend, check.operation, check.sample
     operands = operands_of(name, sample, check.dtype)
     results = call(k, name, lifted(k, operands), sample.attributes)
@@ -167,7 +167,6 @@ def _other(name: str, array: Array) -> Array:
 
 def check_determinism(check: Check) -> None:
     """Two equal calls give equal bits."""
-    assert check.sample is not None
     first, second = (computed(check.backend, check.operation, check.sample, check.dtype) for _ in range(2))
     for a, b in zip(first, second, strict=True):
         assert same_bits(a, b), "two equal calls gave different bits"
@@ -238,7 +237,6 @@ def _flatter(array: Array) -> Array:
 
 def check_error(check: Check) -> None:
     """The call raises; what it raises is the backend's choice."""
-    assert check.sample is not None
     operation = OPERATIONS[check.operation]
     what, operands, attributes = refused_calls(operation, check.sample, check.dtype)[check.index % 100]
     must_raise(check.backend, check.operation, lifted(check.backend, operands), attributes, what)
@@ -255,7 +253,6 @@ WITHOUT_RESULT = {
 
 def check_without_result(check: Check) -> None:
     """The call raises where a matrix has no factor or inverse."""
-    assert check.sample is not None
     operands = lifted(check.backend, operands_of(check.operation, check.sample, check.dtype))
     must_raise(check.backend, check.operation, operands, {}, "the matrix has no result")
 
@@ -320,14 +317,12 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 def check_bounds(check: Check) -> None:
     """An index outside its axis raises, and never wraps around."""
-    assert check.sample is not None
     operands, why = outside(check)
     must_raise(check.backend, check.operation, lifted(check.backend, operands), check.sample.attributes, why)
 
 
 def outside(check: Check) -> tuple[list[Any], str]:
     """The operands of a check of bounds, one index of which is wrong, and how."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     operation = OPERATIONS[name]
     operands = operands_of(name, sample, check.dtype)
@@ -353,7 +348,8 @@ def outside(check: Check) -> tuple[list[Any], str]:
 
 def signature_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     """The signature of the contract, and what the defaults do."""
-    yield Check(operation.name, NO_DTYPE, "signature", 0, backend, check_signature, None, "operands, options, defaults")
+    title = "operands, options, defaults"
+    yield Check(operation.name, NO_DTYPE, "signature", 0, backend, check_signature, title=title)
     defaults = {n: p for n, p in operation.attributes.items() if p is not operation.parameters[n].empty}
     for name in defaults:
         for index, sample in enumerate(SAMPLES[operation.name].cases if operation.name in SAMPLES else ()):
@@ -401,7 +397,6 @@ def check_signature(check: Check) -> None:
 
 def check_default(check: Check) -> None:
     """A call without an option gives the same bits as one that names the contract's default."""
-    assert check.sample is not None
     k, name, sample = check.backend, check.operation, check.sample
     defaults = {n: d for n, d in OPERATIONS[name].attributes.items() if d is not inspect.Parameter.empty}
     option = list(defaults)[check.index // 100 - 1]

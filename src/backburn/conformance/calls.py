@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,53 @@ from numpy.typing import NDArray
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype
-from backburn.conformance.checks import arrays, as_tuple, can_store, dtype_of, each, flat, on, wide
 from backburn.conformance.derivatives import is_float
-from backburn.conformance.samples import SAMPLES, Sample, Stored
+from backburn.conformance.samples import SAMPLES, Sample, SampleSet, Stored
 
 Array = NDArray[Any]
 
 #: Int operands that point to places or name classes: their dtype is no part of what an operation computes in.
 POINTERS = frozenset({"indices", "labels"})
+
+
+# ---- operands, among which there may be lists ----
+
+
+def each(operands: Any, change: Callable[[Any], Any], kind: type | tuple[type, ...] = np.ndarray) -> list[Any]:
+    """The operands with what is of ``kind`` passed through ``change``, in lists too."""
+
+    def one(operand: Any) -> Any:
+        return change(operand) if isinstance(operand, kind) else operand
+
+    return [[one(o) for o in operand] if isinstance(operand, list) else one(operand) for operand in operands]
+
+
+def flat(operands: list[Any]) -> list[Any]:
+    """The operands one after the other, those in lists too."""
+    return [o for operand in operands for o in (operand if isinstance(operand, list) else [operand])]
+
+
+def host_arrays(sample: Sample) -> list[Array]:
+    """Every array among the operands of a sample."""
+    return [o for o in flat(list(sample.operands)) if isinstance(o, np.ndarray)]
+
+
+def arrays(sample: Sample, dtype: str) -> list[Any]:
+    """The operands of a sample, with float arrays in ``dtype``."""
+    with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
+        return each(sample.operands, lambda a: a.astype(as_dtype(dtype).dtype) if is_float(a) else a)
+
+
+def wide(array: Array) -> Array:
+    """Floats in float64, whatever their dtype: of bfloat16 NumPy does not know what NaN is."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
+def dtype_of(operand: Any) -> DType | None:
+    """The dtype of a host operand as a primitive; None for a number and for what is absent."""
+    if isinstance(operand, Stored):
+        return operand.scheme
+    return as_dtype(operand.dtype) if isinstance(operand, np.ndarray) else None
 
 
 def operands_of(name: str, sample: Sample, dtype: str) -> list[Any]:
@@ -38,9 +78,22 @@ def is_float_name(dtype: str) -> bool:
     return dtype in DTYPES and DTYPES[dtype].kind == "float"
 
 
+def on(k: Any, operands: list[Any]) -> list[Any]:
+    """The operands with those that are to be quantized as primitives of a backend."""
+    return each(operands, lambda s: s.on(k), Stored)
+
+
 def lifted(backend: Any, operands: list[Any]) -> list[Any]:
     """Host operands as primitives of a backend, which the samples' float arrays enter untracked."""
     return on(backend, each(operands, backend.from_numpy))
+
+
+# ---- calls ----
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """The outputs of an operation, also where there is one."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def call(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -61,6 +114,13 @@ def computed(backend: Any, name: str, sample: Sample, dtype: str) -> list[Array]
     return on_host(backend, name, call(backend, name, inputs, sample.attributes))
 
 
+def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
+    """The reference in float64, for the values that the operands have in their dtype."""
+    inputs = each(each(operands, wide), lambda s: s.values, Stored)
+    with np.errstate(all="ignore"):
+        return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
+
+
 def same_bits(first: Array, second: Array) -> bool:
     """Whether two arrays have one shape and dtype and the same values, NaN and the sign of zero included."""
     if first.shape != second.shape or first.dtype != second.dtype:
@@ -71,9 +131,7 @@ def same_bits(first: Array, second: Array) -> bool:
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b)))
 
 
-def host_arrays(sample: Sample) -> list[Array]:
-    """Every array among the operands of a sample."""
-    return [o for o in flat(list(sample.operands)) if isinstance(o, np.ndarray)]
+# ---- dtypes ----
 
 
 def main_dtype(name: str, sample: Sample) -> str:
@@ -90,6 +148,13 @@ def main_dtype(name: str, sample: Sample) -> str:
         return attribute.name
     result = OPERATIONS[name].results[0]
     return result if result in DTYPES else "any"
+
+
+def can_store(base: Any, scheme: QuantizedDType) -> bool:
+    """Whether a backend declares the storage of a scheme, and has the dtype of its steps."""
+    declared: frozenset[str] = base.capabilities.storages
+    stored = scheme.storage.name in declared and base.capabilities.supports(scheme.scale)
+    return stored or scheme in base.capabilities.dtypes
 
 
 def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
@@ -116,6 +181,9 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     return [d for d in wanted if capabilities.supports(as_dtype(d))]
 
 
+# ---- what the operation table promises ----
+
+
 def promised_dtypes(
     operation: Operation, operands: list[Any], attributes: dict[str, Any], outputs: int
 ) -> tuple[DType | None, ...]:
@@ -129,9 +197,7 @@ def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[
     """The shapes of the outputs, by the shape rule; None where data decide. Raises what the rule raises."""
     if operation.shape is None:
         return None
-    shapes = [
-        [np.shape(x) for x in o] if isinstance(o, list) else getattr(o, "shape", None) for o in operands
-    ]
+    shapes = [[np.shape(x) for x in o] if isinstance(o, list) else getattr(o, "shape", None) for o in operands]
     defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
     promised = operation.shape(*shapes, **{**defaults, **attributes})
     return tuple(tuple(s) for s in promised) if len(operation.results) > 1 else (tuple(promised),)

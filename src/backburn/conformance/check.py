@@ -17,14 +17,17 @@ from backburn.conformance.samples import Sample
 WHOLE = "backend"
 #: What stands for the dtype where none plays a part.
 NO_DTYPE = "any"
+#: What stands for the sample where none is tried.
+NO_SAMPLE = Sample(())
 
 
 @dataclass(frozen=True)
 class Check:
     """``function(check)`` raises AssertionError where ``backend`` errs, and returns its error in units of tolerance.
 
-    ``sample`` is the call that is tried, where there is one; ``title`` says in words what is checked. ``timeout`` is
-    how many seconds it may take, where this process can tell.
+    ``sample`` is the call that is tried, :data:`NO_SAMPLE` for none; ``title`` says in words what is
+    checked; by default it is the first line of the function's docstring. ``timeout`` is how many seconds it may take,
+    where this process can tell.
     """
 
     operation: str
@@ -33,9 +36,12 @@ class Check:
     index: int
     backend: Any
     function: Callable[[Check], float | None]
-    sample: Sample | None = None
+    sample: Sample = NO_SAMPLE
     title: str = ""
     timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or (self.function.__doc__ or "").partition("\n")[0])
 
     @cached_property
     def id(self) -> str:

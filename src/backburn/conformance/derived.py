@@ -11,8 +11,7 @@ import numpy as np
 
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import OPERATIONS, Operation
-from backburn.conformance.calls import POINTERS, Array, host_arrays
-from backburn.conformance.checks import each
+from backburn.conformance.calls import POINTERS, Array, each, host_arrays
 from backburn.conformance.derivatives import is_float
 from backburn.conformance.samples import SAMPLES, Sample
 

@@ -14,9 +14,20 @@ from backburn.backend.contract import is_autodiff
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.behaviour import shared
-from backburn.conformance.calls import Array, call, dtypes_of, lifted, on_host, operands_of
+from backburn.conformance.calls import (
+    Array,
+    as_tuple,
+    call,
+    dtypes_of,
+    each,
+    flat,
+    lifted,
+    on,
+    on_host,
+    operands_of,
+    wide,
+)
 from backburn.conformance.check import Check
-from backburn.conformance.checks import as_tuple, each, flat, on, wide
 from backburn.conformance.derivatives import STEP, check_derivative, direction, is_float, leaves, uneven, with_leaves
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 from backburn.conformance.tolerances import GRADIENT, SECOND_GRADIENT, compare, widened
@@ -125,7 +136,6 @@ def gradients_of(outer: Any, scalar: Any, tensors: list[Any]) -> list[Array | No
 
 def check_gradient(check: Check) -> float:
     """The gradient along a direction, and the same by differences of the reference in float64; its shape and dtype."""
-    assert check.sample is not None
     name, sample, samples = check.operation, check.sample, SAMPLES[check.operation]
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -170,7 +180,6 @@ def check_gradient(check: Check) -> float:
 
 def check_convention(check: Check) -> float:
     """Where there is no derivative, or a choice of them, the documented one, for a cotangent of ones."""
-    assert check.sample is not None
     assert check.sample.gradients is not None
     _, outer = levels(check.backend)
     operands = _tracked(outer, operands_of(check.operation, check.sample, check.dtype))
@@ -186,7 +195,6 @@ def check_convention(check: Check) -> float:
 
 def check_second_gradient(check: Check) -> float:
     """The second derivative along two directions, through ``Autodiff`` around an autodiff backend."""
-    assert check.sample is not None
     inner, outer = levels(check.backend)
     factor = SAMPLES[check.operation].gradient_tolerance * widened(check.backend, check.operation, check.dtype)
     tolerance = SECOND_GRADIENT / 10 * factor
@@ -195,7 +203,6 @@ def check_second_gradient(check: Check) -> float:
 
 def check_recorded(check: Check) -> None:
     """With operands on the graph, the inner backend's bits come out."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -209,7 +216,6 @@ def check_recorded(check: Check) -> None:
 
 def check_untracked(check: Check) -> None:
     """Untracked operands give untracked results; an untracked operand beside a tracked one gets no gradient."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     _, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -249,7 +255,6 @@ def _agree(got: Array | None, expected: Array | None, dtype: str, times: float, 
 
 def check_fan_out(check: Check) -> None:
     """Used in two calls whose results are added, a leaf gets twice the gradient."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     _, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -267,7 +272,6 @@ def check_fan_out(check: Check) -> None:
 
 def check_outputs(check: Check) -> None:
     """The gradients of single outputs add up to those of all of them."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     _, outer = levels(check.backend)
     inputs = _tracked(outer, operands_of(name, sample, check.dtype))
@@ -287,7 +291,6 @@ def check_outputs(check: Check) -> None:
 
 def check_reuse(check: Check) -> None:
     """One tensor as the first two operands gets the sum of the gradients that two equal tensors get."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     _, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -306,7 +309,6 @@ def check_reuse(check: Check) -> None:
 
 def check_release(check: Check) -> None:
     """The graph dies with the last tensor on it, without a backward and after one, and needs no cycle collector."""
-    assert check.sample is not None
     name, sample = check.operation, check.sample
     _, outer = levels(check.backend)
     inputs = _tracked(outer, operands_of(name, sample, check.dtype))

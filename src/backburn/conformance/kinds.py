@@ -10,8 +10,7 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import BackburnError
 from backburn.conformance.behaviour import refused_calls
-from backburn.conformance.calls import host_arrays, is_float_name, main_dtype
-from backburn.conformance.checks import flat
+from backburn.conformance.calls import flat, host_arrays, is_float_name, main_dtype
 from backburn.conformance.derivatives import is_float, leaves
 from backburn.conformance.derived import EDGE_FAMILIES, OPEN
 from backburn.conformance.members import ROUND_TRIPS
@@ -59,7 +58,8 @@ GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
-_UNEXPLAINED = "no sample"
+#: The reason of a hole that nothing explains.
+UNEXPLAINED = "no sample"
 
 
 def exists_in(operation: str, dtype: str) -> bool:
@@ -90,7 +90,7 @@ def why_none(kind: str, operation: Operation) -> str:
     if operation.family == "random" and kind in ("value", "zero_size", "zero_d", "integer_edges"):
         return "its values are checked under random"
     if not cases:
-        return _WITHOUT_SAMPLES.get(operation.name, _UNEXPLAINED)
+        return _WITHOUT_SAMPLES.get(operation.name, UNEXPLAINED)
     if kind in GRADIENT_KINDS:
         return _why_no_gradient(kind, operation)
     if not operation.operands and kind in ("layout", "mutation", "broadcasting", "scalars", "special", "integer_edges"):
@@ -129,7 +129,7 @@ def why_none(kind: str, operation: Operation) -> str:
         return "its operands are tensors"
     if kind == "value":
         return "all of its samples are of another kind"
-    return _UNEXPLAINED
+    return UNEXPLAINED
 
 
 #: Why operations have no samples: they cannot be compared with a reference on the host.
@@ -150,7 +150,7 @@ def _why_no_gradient(kind: str, operation: Operation) -> str:
             "nothing is left to convention" if all(c.smooth for c in cases) else "no convention besides its neighbours'"
         )
     if kind == "second_gradient":
-        return "nowhere twice differentiable" if not any(c.smooth >= 2 for c in cases) else _UNEXPLAINED
+        return "nowhere twice differentiable" if not any(c.smooth >= 2 for c in cases) else UNEXPLAINED
     if kind in ("gradient", "fan_out", "release") and not any(c.smooth and leaves(c) for c in cases):
         return "nowhere differentiable: see convention"
     if kind == "reuse":
@@ -158,7 +158,7 @@ def _why_no_gradient(kind: str, operation: Operation) -> str:
         if not any(c.operands[0].shape == c.operands[1].shape for c in pairs):
             return "has no two float operands of one shape"
         return "the shared samples have no two float operands of one shape"
-    return _UNEXPLAINED
+    return UNEXPLAINED
 
 
 def _why_no_errors(operation: Operation) -> str:
@@ -169,7 +169,7 @@ def _why_no_errors(operation: Operation) -> str:
     cases = SAMPLES[operation.name].cases
     if not any(refused_calls(operation, c, d) for c in cases[:3] if is_float_name(d := _dtype(operation, c))):
         return "the shape rule refuses no change of one argument"
-    return _UNEXPLAINED
+    return UNEXPLAINED
 
 
 def _dtype(operation: Operation, sample: object) -> str:
@@ -197,11 +197,6 @@ def _refused(operation: Operation, kind: str) -> str:
     except Exception:
         return "needs dimensions" if kind == "zero_d" else "needs more dimensions"
     return ""
-
-
-def unexplained(reason: str) -> bool:
-    """Whether a hole has no reason."""
-    return reason == _UNEXPLAINED
 
 
 def holes(present: set[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -15,9 +15,8 @@ from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS, Operation, missing
 from backburn.base.dtypes import DTYPES, DType, as_dtype, bool_, float64
 from backburn.base.errors import BackburnError, Unsupported
-from backburn.conformance.calls import Array, same_bits
+from backburn.conformance.calls import Array, same_bits, wide
 from backburn.conformance.check import NO_DTYPE, WHOLE, Check
-from backburn.conformance.checks import wide
 from backburn.conformance.samples import real
 from backburn.conformance.tolerances import VALUE, compare
 
@@ -150,9 +149,7 @@ MEMBERS: tuple[Callable[[Check], None], ...] = (
 def member_checks(backend: Any) -> Iterator[Check]:
     """What a backend says of itself, and how it waits."""
     for index, function in enumerate(MEMBERS):
-        yield Check(
-            WHOLE, NO_DTYPE, "protocol", index, backend, function, None, (function.__doc__ or "").split("\n")[0]
-        )
+        yield Check(WHOLE, NO_DTYPE, "protocol", index, backend, function)
 
 
 # ---- dtypes that are declared, and those that are not ----
@@ -171,7 +168,7 @@ def capability_checks(backend: Any) -> Iterator[Check]:
             title = f"{name} in {dtype} " + (
                 "works, as declared" if declared else "raises Unsupported, as it is not declared"
             )
-            yield Check(name, dtype.name, "capabilities", index, backend, function, None, title)
+            yield Check(name, dtype.name, "capabilities", index, backend, function, title=title)
 
 
 ENTRIES: dict[str, Callable[[Any, DType], Any]] = {
@@ -215,17 +212,14 @@ def round_trip_checks(backend: Any) -> Iterator[Check]:
         if dtype.kind == "quantized" or not _on_host(dtype):
             continue
         title = "from the host and back, bit by bit, whatever the layout"
-        yield Check("from_numpy", dtype.name, "round_trip", 0, backend, host_and_back, None, title)
-        yield Check(
-            "to_numpy", dtype.name, "round_trip", 0, backend, host_keeps_its_copy, None, "copies on either side"
-        )
+        yield Check("from_numpy", dtype.name, "round_trip", 0, backend, host_and_back, title=title)
+        title = "copies on either side"
+        yield Check("to_numpy", dtype.name, "round_trip", 0, backend, host_keeps_its_copy, title=title)
     for dtype in backend.capabilities.dtypes:
         if dtype.name not in VALUE or not _on_host(dtype) or not backend.capabilities.supports(dtype):
             continue
-        for index, (name, (there_and_back, _)) in enumerate(ROUND_TRIPS.items()):
-            yield Check(
-                name, dtype.name, "round_trip", index + 1, backend, _returns, None, (there_and_back.__doc__ or name)
-            )
+        for index, name in enumerate(ROUND_TRIPS, 1):
+            yield Check(name, dtype.name, "round_trip", index, backend, _returns, title=name)
 
 
 def edges_of(dtype: DType) -> Array:
@@ -320,9 +314,7 @@ def _returns(check: Check) -> float:
 def random_checks(backend: Any) -> Iterator[Check]:
     """Properties of the stream of random words, besides its values."""
     for index, function in enumerate((stream_can_be_split, keys_differ), 50):
-        yield Check(
-            "random_bits", "int64", "random", index, backend, function, None, (function.__doc__ or "").split("\n")[0]
-        )
+        yield Check("random_bits", "int64", "random", index, backend, function)
 
 
 def stream_can_be_split(check: Check) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType
-from backburn.conformance.calls import POINTERS, Array, dtypes_of, host_arrays, main_dtype
-from backburn.conformance.checks import each
+from backburn.conformance.calls import POINTERS, Array, dtypes_of, each, host_arrays, main_dtype
 from backburn.conformance.derivatives import is_float
 from backburn.conformance.derived import INTEGER_EDGES, samples_of
 from backburn.conformance.samples import Sample
@@ -100,7 +99,6 @@ def _fitting(operand: Any, dtype: DType) -> Any:
         return values
 
     return each([operand], fit)[0]
-
 
 
 def _made_in(sample: Sample, dtype: DType) -> Sample | None:

@@ -15,8 +15,8 @@ from backburn.backend.quantized import scale_shape
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.conformance.calls import can_store
 from backburn.conformance.check import Check
-from backburn.conformance.checks import can_store
 from backburn.conformance.samples import SAMPLES, Sample, real, stored
 
 Array = NDArray[Any]
@@ -40,8 +40,7 @@ def quantized_checks(backend: Any) -> Iterator[Check]:
     index = 0
     for scheme in declared or [qint8]:
         for name, function in CHECKS:
-            title = (function.__doc__ or "").split("\n")[0]
-            yield Check(name, scheme.name, "quantized", index, backend, function, None, title)
+            yield Check(name, scheme.name, "quantized", index, backend, function)
             index += 1
         for name, operation in OPERATIONS.items():
             number, sample = moving(operation)
@@ -202,7 +201,6 @@ def parts_make_it_again(check: Check) -> None:
 
 def moves_quantized(check: Check) -> None:
     """Moving a quantized tensor moves its values and changes none, or is refused where steps would part from them."""
-    assert check.sample is not None
     k, sample, scheme = check.backend, check.sample, scheme_of(check)
     q = k.quantize(k.from_numpy(sample.operands[0].astype(np.float32)), scheme)
     others = [k.from_numpy(o) if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]

@@ -12,7 +12,7 @@ from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import OPERATIONS
 from backburn.conformance.behaviour import outside, refused_calls
 from backburn.conformance.calls import dtypes_of, operands_of
-from backburn.conformance.check import Check
+from backburn.conformance.check import NO_SAMPLE, Check
 from backburn.conformance.derived import samples_of
 from backburn.conformance.limit import limited
 from backburn.conformance.samples import Sample
@@ -29,7 +29,7 @@ def smallest_failing(check: Check, seconds: float | None = None) -> str:
     It runs what has just gone wrong, again and again: where that goes wrong in another way, or takes longer than
     ``seconds``, the call is the whole one.
     """
-    if check.sample is None:
+    if check.sample is NO_SAMPLE:
         return ""
     try:
         with limited(seconds):
@@ -41,7 +41,6 @@ def smallest_failing(check: Check, seconds: float | None = None) -> str:
 
 
 def _search(check: Check) -> str:
-    assert check.sample is not None
     if check.kind == "errors":
         _, operands, attributes = refused_calls(OPERATIONS[check.operation], check.sample, check.dtype)[
             check.index % 100
@@ -59,7 +58,6 @@ def _search(check: Check) -> str:
 
 
 def _candidates(check: Check) -> Iterator[Sample]:
-    assert check.sample is not None
     operation, sample = OPERATIONS[check.operation], check.sample
     arrays = [o for o in sample.operands if isinstance(o, np.ndarray)]
     if operation.shape in (broadcast, unchanged) and arrays and not any(isinstance(o, list) for o in sample.operands):

@@ -12,7 +12,7 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.conformance.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
-from backburn.conformance.check import NO_DTYPE, WHOLE, Check
+from backburn.conformance.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
 from backburn.conformance.gradients import gradient_checks
 from backburn.conformance.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
 from backburn.conformance.members import (
@@ -117,7 +117,7 @@ def _quick(found: list[Check]) -> list[Check]:
     few = []
     for check in found:
         known = shapes.setdefault(check.operation, set())
-        shape = None if check.sample is None else _shapes(check.sample)
+        shape = None if check.sample is NO_SAMPLE else _shapes(check.sample)
         if shape in known or len(known) < QUICK_SHAPES:
             known.add(shape)
             few.append(check)
@@ -143,8 +143,7 @@ def _quick(found: list[Check]) -> list[Check]:
 
 def _shapes(sample: Sample) -> Any:
     return tuple(
-        tuple(np.shape(x) for x in o) if isinstance(o, list) else getattr(o, "shape", None)
-        for o in sample.operands
+        tuple(np.shape(x) for x in o) if isinstance(o, list) else getattr(o, "shape", None) for o in sample.operands
     )
 
 

@@ -267,8 +267,8 @@ TRAIT: tuple[Callable[[_Tools], None], ...] = (
 def trait_checks(backend: Any) -> Iterator[Check]:
     """The twelve methods and the type constraint, of the backend or else of ``Autodiff`` around it."""
     for index, function in enumerate(TRAIT):
-        title = (function.__doc__ or "").split("\n")[0]
-        yield Check(WHOLE, NO_DTYPE, "trait", index, backend, _run, None, title)
+        title = (function.__doc__ or "").partition("\n")[0]
+        yield Check(WHOLE, NO_DTYPE, "trait", index, backend, _run, title=title)
 
 
 def _run(check: Check) -> None:

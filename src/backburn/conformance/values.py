@@ -14,6 +14,8 @@ from backburn.conformance.calls import (
     Array,
     call,
     dtypes_of,
+    expected_of,
+    flat,
     host_arrays,
     is_float_name,
     lifted,
@@ -21,9 +23,9 @@ from backburn.conformance.calls import (
     operands_of,
     promised_dtypes,
     promised_shapes,
+    wide,
 )  # fmt: skip
 from backburn.conformance.check import Check
-from backburn.conformance.checks import expected_of, flat, wide
 from backburn.conformance.derived import samples_of
 from backburn.conformance.moved import moved_samples
 from backburn.conformance.samples import SAMPLES, Sample, Stored
@@ -75,7 +77,6 @@ def value_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 def check_value(check: Check) -> float:
     """Compare the values with the reference, by the tolerance of the dtype that the table promises."""
-    assert check.sample is not None
     operation, samples, sample = OPERATIONS[check.operation], SAMPLES[check.operation], check.sample
     operands = operands_of(check.operation, sample, check.dtype)
     inputs = lifted(check.backend, operands)
@@ -136,7 +137,6 @@ def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 def check_dtype(check: Check) -> None:
     """Compare the dtypes of the outputs with the operation table."""
-    assert check.sample is not None
     operation, backend = OPERATIONS[check.operation], check.backend
     operands = operands_of(check.operation, check.sample, check.dtype)
     results = call(backend, check.operation, lifted(backend, operands), check.sample.attributes)
@@ -164,7 +164,6 @@ def shape_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 def check_shape(check: Check) -> None:
     """Compare the shapes of the outputs with the shape rule; a shape is a tuple of ints."""
-    assert check.sample is not None
     operation, backend = OPERATIONS[check.operation], check.backend
     operands = operands_of(check.operation, check.sample, check.dtype)
     promised = promised_shapes(operation, operands, check.sample.attributes)
