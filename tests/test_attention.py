@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -186,8 +188,71 @@ def test_a_cache_for_each_layer_and_none_in_the_state() -> None:
 # ---- transformers ----
 
 
+def feed_forward_by_layers(activation: str, x: Any, weight1: Any, bias1: Any, weight2: Any, bias2: Any) -> Any:
+    hidden = nn.functional.linear(x, weight1, bias1)
+    forms = {"gelu": {}, "gelu_tanh": {"approximate": "tanh"}}
+    active: Any = bb.relu(hidden) if activation == "relu" else bb.gelu(hidden, **forms[activation])
+    return nn.functional.linear(active, weight2, bias2)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
+@pytest.mark.parametrize("biases", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_feed_forward_block_is_its_layers(activation: str, biases: tuple[bool, bool]) -> None:
+    """Values, and gradients of first and second order for any of the operands."""
+    shapes: tuple[Any, ...] = ((2, 3, 4), (4, 5), (5,) if biases[0] else None, (5, 2), (2,) if biases[1] else None)
+    operands = [None if s is None else bb.asarray(normal(*s)) for s in shapes]
+    ways = [lambda *t: ANY.functional.feed_forward(*t, activation), partial(feed_forward_by_layers, activation)]
+    places = [i for i, t in enumerate(operands) if t is not None]
+    for count in range(1, len(places) + 1):
+        for wanted in itertools.combinations(places, count):
+
+            def first(way: Any, *given: Any, wanted: Any = wanted) -> Any:
+                chosen = dict(zip(wanted, given, strict=True))
+                return bb.sum(bb.sin(way(*(chosen.get(i, t) for i, t in enumerate(operands)))))
+
+            def second(way: Any, *given: Any, wanted: Any = wanted, first: Any = first) -> Any:
+                found = bb.grad(partial(first, way), argnums=tuple(range(len(wanted))))(*given)
+                return sum(bb.sum(bb.cos(g)) for g in found)
+
+            for order in (first, second):
+                every = tuple(range(count))
+                ours, theirs = (
+                    bb.grad(partial(order, way), argnums=every)(*(operands[i] for i in wanted)) for way in ways
+                )
+                for one, right in zip(ours, theirs, strict=True):
+                    np.testing.assert_allclose(one.numpy(), right.numpy(), rtol=1e-9, atol=1e-11)
+
+
+def test_a_feed_forward_block_keeps_no_result() -> None:
+    """What its gradient needs are the features between the layers."""
+    x, weight = bb.ones((3, 4)).require_grad(), bb.ones((4, 4)).require_grad()
+    y = nn.functional.feed_forward(x, weight, None, weight, None)
+    (node,) = y._primitive.node.parents
+    kept = [t for saved in node.saved if isinstance(saved, tuple) for t in saved]
+    assert [t.shape for t in kept] == [(3, 4), (3, 4)]
+    assert all(t is not y._primitive.value for t in kept)
+
+
+def test_a_feed_forward_layer_that_is_replaced_or_observed_is_called() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return 2 * super().forward(x)
+
+    model = nn.TransformerEncoderLayer(4, 2, 8).eval()
+    x = bb.asarray(normal(3, 4), dtype="float32")
+    middle = x + model.attention(model.attention_norm(x))
+    added = model(x) - middle
+    watched, found = bb.quantization.observe(model)
+    np.testing.assert_allclose(watched(x).numpy(), model(x).numpy(), rtol=1e-5)
+    assert all(observer.range(bb.qint8)[0].shape == () for observer in found.values())
+    second = Doubled(8, 4)
+    second.load_state_dict(model.second.state_dict())
+    model.second = second
+    np.testing.assert_allclose((model(x) - middle).numpy(), 2 * added.numpy(), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("pre_norm", [True, False])
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 def test_decoder_layer(torch: Any, pre_norm: bool, activation: str) -> None:
     """Against the same from torch's functions, with gradients, and against torch's layer."""
     model = in_float64(nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, pre_norm))
@@ -197,8 +262,9 @@ def test_decoder_layer(torch: Any, pre_norm: bool, activation: str) -> None:
     later = torch.from_numpy(np.triu(np.full((5, 5), -math.inf), 1))
 
     def theirs(p: Any, x: Any, memory: Any) -> Any:
+        active = partial(torch.nn.functional.gelu, approximate="tanh") if activation == "gelu_tanh" else activation
         other = torch.nn.TransformerDecoderLayer(
-            8, 2, 16, 0.0, activation, norm_first=pre_norm, batch_first=True, dtype=torch.float64
+            8, 2, 16, 0.0, active, norm_first=pre_norm, batch_first=True, dtype=torch.float64
         )
         state = {}
         for ours, place in (("attention", "self_attn"), ("cross_attention", "multihead_attn")):
@@ -233,7 +299,7 @@ def test_decoder_layer_step_by_step_and_in_training() -> None:
     for i in range(4):
         got = model(x[:, i : i + 1], memory, causal=True, cache=cache).numpy()
         np.testing.assert_allclose(got, whole[:, i : i + 1], rtol=1e-4, atol=1e-5)
-    with pytest.raises(ArgumentError, match="TransformerDecoderLayer: the activation is one of 'gelu', 'relu'"):
+    with pytest.raises(ArgumentError, match="TransformerDecoderLayer: the activation is one of 'gelu', "):
         nn.TransformerDecoderLayer(8, 2, activation="tanh")
     with pytest.raises(DTypeError, match="TransformerDecoderLayer: takes a tensor, not NoneType"):
         ANY.TransformerDecoderLayer(8, 2)(x, None)

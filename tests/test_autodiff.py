@@ -302,6 +302,9 @@ def test_nothing_is_saved_that_no_gradient_needs() -> None:
     z = OUTER.add(y, x)
     assert z.node is not None
     assert z.node.saved == ()
+    result, keep = OUTER.dropout(x, 0, 0, 0.5)
+    (node,) = result.node.parents
+    assert node.saved == ((keep,), 0.5)
 
 
 def test_saved_values_are_released_as_the_pass_goes() -> None:

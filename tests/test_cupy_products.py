@@ -231,6 +231,105 @@ def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any,
         k.linear_weight_backward(grad, x[:1])
 
 
+def feed_forward_and_gradient(k: Any, dtype: str, hidden: int = 8, lay: Any = None, **options: Any) -> list[Any]:
+    """What a feed-forward block and its gradient operation give, in float32."""
+    random = np.random.default_rng(4)
+    shapes = ((2, 3, 5), (5, hidden), (hidden, 6), (hidden,), (6,), (2, 3, 6))
+    arrays = [random.normal(size=s).astype(np.float32) for s in shapes]
+    x, weight1, weight2, bias1, bias2, grad = (
+        (lay or (lambda t: t))(k.cast(k.from_numpy(a), dtypes.as_dtype(dtype))) for a in arrays
+    )
+    if options.pop("without_bias", False):
+        bias1 = None
+    y, before, after = k.feed_forward(x, weight1, weight2, bias1, bias2, **options)
+    found = [y, before, after, *k.feed_forward_backward(grad, x, weight2, before, **options)]
+    assert {str(t.dtype) for t in found} == {dtype}
+    return [k.to_numpy(k.cast(t, dtypes.float32)) for t in found]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("way", ["plain", "backwards"])
+def test_gelu_and_its_gradient_are_parts_of_the_products(k: Any, lt: Any, dtype: str, way: str) -> None:
+    from backburn_cupy import cublaslt
+
+    def backwards(t: Any) -> Any:
+        return k.flip(k.flip(t, (t.ndim - 1,)).copy(), (t.ndim - 1,))
+
+    got = feed_forward_and_gradient(k, dtype, lay=backwards if way == "backwards" else None, approximate="tanh")
+    assert [call.epilogue for call in lt.CALLS] == [
+        cublaslt.ADD_BIAS_AND_GELU, cublaslt.ADD_BIAS, cublaslt.GELU_GRADIENT_AND_SUMS, cublaslt.NOTHING
+    ]  # fmt: skip
+    expected = feed_forward_and_gradient(k, "float32", approximate="tanh")
+    for one, right in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, right, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "refused", "options"),
+    [
+        ("float32", 90, 0, {}), ("float64", 90, 0, {}), ("float16", 80, 0, {}), ("float16", 120, 0, {}),
+        ("float16", 90, 1, {}), ("float16", 90, 2, {}), ("float16", 90, 0, {"hidden": 9}),
+        ("float16", 90, 0, {"approximate": "none"}),
+    ],
+)  # fmt: skip
+def test_gelu_is_a_kernel_of_its_own_otherwise(
+    k: Any, lt: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, capability: int, refused: int, options: Any
+) -> None:
+    from backburn_cupy import cublaslt
+
+    options = {"approximate": "tanh", **options}
+    expected = feed_forward_and_gradient(k, "float64", **options)
+    monkeypatch.setattr(k.runner, "capability", capability)
+    cublaslt.plan.cache_clear()
+    lt.library().fake_refuse(refused)
+    lt.CALLS.clear()
+    try:
+        got = feed_forward_and_gradient(k, dtype, **options)
+    finally:
+        lt.library().fake_refuse(0)
+        cublaslt.plan.cache_clear()
+    if not refused:
+        assert [call.epilogue for call in lt.CALLS] == [
+            cublaslt.ADD_BIAS, cublaslt.ADD_BIAS, cublaslt.NOTHING, cublaslt.SUM_LEFT
+        ]  # fmt: skip
+    for one, right in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, right, rtol=0.01, atol=0.02)
+
+
+def test_without_a_bias_only_the_gradient_of_gelu_is_part_of_a_product(k: Any, lt: Any) -> None:
+    from backburn_cupy import cublaslt
+
+    got = feed_forward_and_gradient(k, "float16", approximate="tanh", without_bias=True)
+    epilogues = [call.epilogue for call in lt.CALLS]
+    assert epilogues == [cublaslt.NOTHING, cublaslt.ADD_BIAS, cublaslt.GELU_GRADIENT_AND_SUMS, cublaslt.NOTHING]
+    expected = feed_forward_and_gradient(k, "float64", approximate="tanh", without_bias=True)
+    for one, right in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, right, rtol=0.01, atol=0.02)
+
+
+def test_a_step_of_the_gpt_has_no_kernels_for_gelu(cupy: Any, lt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.gpu.frameworks import our_step
+    from benchmarks.gpu.models import gpt
+
+    from backburn_cupy import cublaslt
+    from backburn_cupy.kernels.runner import CupyRunner
+
+    launched: list[str] = []
+    run = CupyRunner.run
+
+    def seen(self: Any, family: str, kernel: str, *arguments: Any) -> None:
+        launched.append(kernel)
+        run(self, family, kernel, *arguments)
+
+    monkeypatch.setattr(CupyRunner, "run", seen)
+    our_step(gpt(small=True), "autodiff(cupy)", False)[0]()
+    assert launched
+    assert not [kernel for kernel in launched if "gelu" in kernel]
+    blocks = 2
+    epilogues = [call.epilogue for call in lt.CALLS]
+    assert epilogues.count(cublaslt.ADD_BIAS_AND_GELU) == epilogues.count(cublaslt.GELU_GRADIENT_AND_SUMS) == blocks
+
+
 def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None:
     """A bias is then added afterwards, and what it does not multiply at all, cuBLAS does."""
     from cupy_backends.cuda.libs import cublas
@@ -333,7 +432,10 @@ NAMES = {
     "ALIGNMENT_C": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES",
     "ALIGNMENT_D": "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES",
     "NOTHING": "CUBLASLT_EPILOGUE_DEFAULT", "ADD_BIAS": "CUBLASLT_EPILOGUE_BIAS",
-    "SUM_LEFT": "CUBLASLT_EPILOGUE_BGRADA",
+    "SUM_LEFT": "CUBLASLT_EPILOGUE_BGRADA", "ADD_BIAS_AND_GELU": "CUBLASLT_EPILOGUE_GELU_AUX_BIAS",
+    "GELU_GRADIENT_AND_SUMS": "CUBLASLT_EPILOGUE_DGELU_BGRAD",
+    "BESIDE_POINTER": "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER",
+    "BESIDE_LEADING": "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD",
     "ADDED_WIDE": "CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE", "ADDED_ANYHOW": "CUBLASLT_REDUCTION_SCHEME_MASK",
 }  # fmt: skip
 OF_TYPES = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F", "float64": "CUDA_R_64F"}
@@ -413,11 +515,14 @@ def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.M
         for dtype, compute, count, epilogue, attributes in (
             ("bfloat16", cublaslt.COMPUTE_FLOAT, 3, cublaslt.ADD_BIAS, 16),
             ("bfloat16", cublaslt.COMPUTE_FLOAT, 1, cublaslt.SUM_LEFT, 10),
+            ("bfloat16", cublaslt.COMPUTE_FLOAT, 1, cublaslt.ADD_BIAS_AND_GELU, 12),
+            ("bfloat16", cublaslt.COMPUTE_FLOAT, 1, cublaslt.GELU_GRADIENT_AND_SUMS, 12),
             ("float64", cublaslt.COMPUTE_DOUBLE, 1, cublaslt.NOTHING, 8),
         ):  # fmt: skip
             taken.clear()
             matrices = cublaslt.Layout(4, 24, False), cublaslt.Layout(6, 0, True)
-            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, epilogue, (256, 128, 64, 4), dtype)
+            alignments = (256, 128, 64, 4, 16)[: 5 if attributes == 12 else 4]
+            kind = cublaslt.Kind(0, 4, 5, 6, count, *matrices, dtype, compute, epilogue, alignments, dtype)
             with pytest.raises(cublaslt.CUBLASError, match=r"AlgoGetHeuristic fails with cublasStatus_t 1$"):
                 cublaslt.Plan(kind)
             assert len(taken) == attributes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -632,10 +633,11 @@ def test_dropout_of_attention() -> None:
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 def test_transformer_layer(torch: Any, pre_norm: bool, activation: str) -> None:
+    active = partial(torch.nn.functional.gelu, approximate="tanh") if activation == "gelu_tanh" else activation
     theirs = torch.nn.TransformerEncoderLayer(
-        8, 2, 16, dropout=0.0, activation=activation, norm_first=pre_norm, batch_first=True
+        8, 2, 16, dropout=0.0, activation=active, norm_first=pre_norm, batch_first=True
     )
     ours = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation=activation, pre_norm=pre_norm)
     joint, bias = theirs.self_attn.in_proj_weight.detach().numpy(), theirs.self_attn.in_proj_bias.detach().numpy()
@@ -679,7 +681,7 @@ def test_attention_modules_that_are_refused() -> None:
         nn.MultiHeadAttention(8, 2, 0.1)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"made for inputs \(..., length, 8\)"):
         nn.MultiHeadAttention(8, 2)(bb.zeros((5, 4)))
-    with pytest.raises(ArgumentError, match="the activation is one of 'gelu', 'relu', not 'tanh'"):
+    with pytest.raises(ArgumentError, match="the activation is one of 'gelu', 'gelu_tanh', 'relu', not 'tanh'"):
         nn.TransformerEncoderLayer(8, 2, activation="tanh")
 
 

@@ -718,7 +718,7 @@ def test_bad_layers() -> None:
         nn.BatchNorm(2, momentum=2.0)
     with pytest.raises(ArgumentError, match="BatchNorm: momentum is a number, not"):
         nn.BatchNorm(2, momentum="x")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="TransformerEncoderLayer: the activation is one of 'gelu', 'relu', not"):
+    with pytest.raises(ArgumentError, match="TransformerEncoderLayer: the activation is one of 'gelu', "):
         nn.TransformerEncoderLayer(8, 2, activation=np.zeros(2))  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):
         nn.LayerNorm(2).load_state_dict({"weight": np.ones(2), "bias": "x"})

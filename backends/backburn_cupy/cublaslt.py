@@ -22,7 +22,7 @@ WORKSPACE = 32 << 20
 #: The alignment of memory, in bytes, beyond which more makes no difference.
 ALIGNMENT = 256
 #: The alignments of several operands, each up to that limit.
-ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4)}
+ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4, 5)}
 #: The CUDA versions with this interface.
 VERSIONS = (12, 13)
 
@@ -33,11 +33,16 @@ NONE_KNOWN = (INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED)
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
 COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
 #: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t and cublasLtMatmulPreferenceAttributes_t.
-TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, BESIDE_POINTER, BESIDE_LEADING = 3, 4, 7, 8, 11, 12
 BATCH_COUNT, BATCH_STEP = 5, 6
 MAX_WORKSPACE, REDUCTION_SCHEMES, ALIGNMENT_A, ALIGNMENT_B, ALIGNMENT_C, ALIGNMENT_D = 1, 3, 5, 6, 7, 8
 #: cublasLtEpilogue_t: none, a bias per row, or sums of the left operand's rows.
 NOTHING, ADD_BIAS, SUM_LEFT = 1, 4, 256
+#: Those with a matrix beside the result: a bias per row and GELU, before which the sums are written to it; or the
+#: gradient of GELU, which was at that matrix, and sums of the result's rows.
+ADD_BIAS_AND_GELU, GELU_GRADIENT_AND_SUMS = 164, 208
+#: What the leading dimension of that matrix, and its address in bytes, must be multiples of.
+BESIDE_STEP, BESIDE_ALIGNMENT = 8, 16
 #: cublasLtReductionScheme_t, how partial sums are added: in any way, or in the compute type rather than in that of a
 #: 16-bit result.
 ADDED_ANYHOW, ADDED_WIDE = 7, 2
@@ -176,8 +181,8 @@ def multiply(
     """``out = left @ right``, all column-major; False if not supported.
 
     ``places`` are the addresses of the operands, of ``out``, and for an ``epilogue`` that of its biases or sums, one
-    per row. ``out`` is contiguous and of the dtype ``result``, as are these numbers. The work is queued on the current
-    stream.
+    per row, and that of the matrix beside ``out`` if it has one. ``out`` is contiguous and of the dtype ``result``, as
+    are these. The work is queued on the current stream.
     """
     if library() is None:
         return False
@@ -222,6 +227,9 @@ class Plan:
             _set("MatmulDesc", self._what, EPILOGUE, ctypes.c_uint32(kind.epilogue))
             # Only their alignment matters here.
             _set("MatmulDesc", self._what, BIAS_POINTER, _P(kind.alignments[3]))
+        if len(kind.alignments) > 4:
+            _set("MatmulDesc", self._what, BESIDE_POINTER, _P(kind.alignments[4]))
+            _set("MatmulDesc", self._what, BESIDE_LEADING, ctypes.c_int64(kind.rows))
         self._left = self._layout(kind, kind.rows, kind.length, *kind.left)
         self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
         whole = (kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
@@ -269,10 +277,10 @@ class Plan:
             raise CUBLASError(f"cublasLtMatmulAlgoGetHeuristic fails with cublasStatus_t {status}")
         return best if status == SUCCESS and count.value and best.state == SUCCESS else None
 
-    def run(self, left: int, right: int, out: int, numbers: int | None = None) -> bool:
+    def run(self, left: int, right: int, out: int, numbers: int | None = None, beside: int | None = None) -> bool:
         """Multiply the operands at these addresses; False if cuBLASLt has no algorithm.
 
-        ``numbers`` are the epilogue's.
+        ``numbers`` and ``beside`` are the epilogue's.
         """
         best = self._found
         if best is None:
@@ -290,6 +298,8 @@ class Plan:
         else:
             with self._lock:  # no other thread may interleave its own
                 _set("MatmulDesc", self._what, BIAS_POINTER, _P(numbers))
+                if beside is not None:
+                    _set("MatmulDesc", self._what, BESIDE_POINTER, _P(beside))
                 call("cublasLtMatmul", *arguments)
         return True
 

@@ -28,6 +28,10 @@ Shape = tuple[int, ...]
 #: cuBLAS's constant for its default algorithm.
 DEFAULT_ALGORITHM = -1
 
+#: The devices on which cuBLASLt's GELU is part of the product, sm_90 and sm_100; others are said to run it separately,
+#: slower than our own kernel.
+GELU_CAPABILITIES = range(90, 120)
+
 #: The most calls for a stack whose axes are not evenly strided; with more, it is copied.
 CALLS = 64
 
@@ -61,19 +65,76 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
     shape = _shape_of_linear(x.shape, weight.shape, None if bias is None else bias.shape)
     if len(shape) == 2:
         return product(k, x, weight, bias)
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    return product(k, rows, weight, bias).reshape(shape)
+    return product(k, _rows(x), weight, bias).reshape(shape)
 
 
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:
     rule = OPERATIONS["linear_weight_backward"].shape
     assert rule is not None
     of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in rule(grad.shape, x.shape))
-    left, right = (_usable(t.reshape(math.prod(t.shape[:-1]), t.shape[-1])) for t in (x, grad))
+    left, right = (_usable(_rows(t)) for t in (x, grad))
     rows = transposed(k, left)
-    if not of_weight.size or not left.size or not gemm_with_sums(k, rows, right, of_weight, of_bias):
+    if not of_weight.size or not left.size or not gemm_with(k, rows, right, of_weight, cublaslt.SUM_LEFT, of_bias):
         return product(k, rows, right), k.sum(right, (0,), False)
     return of_weight, of_bias
+
+
+def feed_forward(
+    k: Any, x: Array, weight1: Array, weight2: Array, bias1: Array | None = None, bias2: Array | None = None, /,
+    approximate: str = "none",
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    operation = OPERATIONS["feed_forward"]
+    assert operation.shape is not None
+    _, hidden, _ = operation.shape(*(None if t is None else t.shape for t in (x, weight1, weight2, bias1, bias2)))
+    if bias1 is not None and _is_gelu_fused(k, x, hidden[-1], approximate):
+        before, bias = cupy.empty(hidden, x.dtype), cupy.ascontiguousarray(bias1)
+        after = _beside(k, x, weight1, before, cublaslt.ADD_BIAS_AND_GELU, bias)
+        if after is not None:
+            return k.linear(after, weight2, bias2), before, after
+    return operation.body(k, x, weight1, weight2, bias1, bias2, approximate)
+
+
+def feed_forward_backward(
+    k: Any, grad: Array, x: Array, weight2: Array, before: Array, /, approximate: str
+) -> tuple[Array, Array, Array]:
+    operation = OPERATIONS["feed_forward_backward"]
+    assert operation.shape is not None
+    *_, biases = operation.shape(grad.shape, x.shape, weight2.shape, before.shape)
+    if _is_gelu_fused(k, grad, biases[0], approximate):
+        before, of_bias = cupy.ascontiguousarray(before), cupy.empty(biases, x.dtype)
+        of_before = _beside(k, grad, transposed(k, weight2), before, cublaslt.GELU_GRADIENT_AND_SUMS, of_bias)
+        if of_before is not None:
+            return of_before, product(k, transposed(k, _rows(x)), _rows(of_before)), of_bias
+    return operation.body(k, grad, x, weight2, before, approximate)
+
+
+def _is_gelu_fused(k: Any, x: Array, columns: int, approximate: str) -> bool:
+    """Whether a product of ``x`` with so many columns may apply GELU, or its gradient, to its result.
+
+    cuBLASLt has the tanh form, of a precision that is not documented: it is used for 16-bit floats.
+    """
+    return (
+        approximate == "tanh"
+        and x.dtype.itemsize == 2
+        and k.runner is not None
+        and k.runner.capability in GELU_CAPABILITIES
+        and columns % cublaslt.BESIDE_STEP == 0
+        and bool(x.size and columns)
+    )
+
+
+def _beside(k: Any, x: Array, y: Array, before: Array, epilogue: int, numbers: Array) -> Array | None:
+    """``x @ y`` with an epilogue of GELU, which writes or reads ``before``; None if not supported."""
+    if before.data.ptr % cublaslt.BESIDE_ALIGNMENT:
+        return None
+    out = cupy.empty(before.shape, before.dtype)
+    rows = _usable(_rows(x))
+    return out if gemm_with(k, rows, _usable(y), _rows(out), epilogue, numbers, before) else None
+
+
+def _rows(x: Array) -> Array:
+    """``x`` as a matrix whose rows are its last axis."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = None) -> Array:
@@ -83,8 +144,7 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
     """
     if y.ndim == 2 and x.ndim > 2:
         # One large product is faster than a stack of small ones.
-        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        return product(k, rows, y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
+        return product(k, _rows(x), y, bias, dtype).reshape(*x.shape[:-1], y.shape[1])
     front, back = x.shape[:-2], y.shape[:-2]
     stack = front if front == back else np.broadcast_shapes(front, back)
     out = cupy.empty((*stack, x.shape[-2], y.shape[-1]), x.dtype if dtype is None else dtype)
@@ -187,10 +247,13 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
         cupy.add(out, row, out=out)
 
 
-def gemm_with_sums(k: Any, x: Array, y: Array, out: Array, sums: Array) -> bool:
-    """``out[...] = x @ y`` and ``sums[...] = y.sum(0)`` in one; False if not supported."""
+def gemm_with(k: Any, x: Array, y: Array, out: Array, epilogue: int, *operands: Array) -> bool:
+    """``out[...] = x @ y`` with an epilogue and its contiguous operands; False if not supported.
+
+    With ``SUM_LEFT``, the operand becomes ``y.sum(0)``.
+    """
     places, options = _column_major(k, x, y, out)
-    return cublaslt.multiply(k.number, (*places, sums.data.ptr), *options, cublaslt.SUM_LEFT)
+    return cublaslt.multiply(k.number, (*places, *(o.data.ptr for o in operands)), *options, epilogue)
 
 
 def _column_major(

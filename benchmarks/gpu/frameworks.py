@@ -26,7 +26,9 @@ class OurFunctions:
         self.cross_entropy, self.layer_norm = f.cross_entropy, f.layer_norm
         self.reshape, self.permute = bb.reshape, bb.permute_dims
         self.transpose = bb.matrix_transpose
-        self.gelu = lambda x: f.gelu(x, approximate="tanh")
+        self.feed_forward = lambda x, up, down: f.feed_forward(
+            x, up["weight"], up["bias"], down["weight"], down["bias"], "gelu_tanh"
+        )
         self.split3 = lambda x: bb.chunk(x, 3, axis=-1)
         self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, causal=True)
         self.embedding = lambda table, ids: bb.take(table, ids, axis=0)
@@ -82,10 +84,13 @@ class TorchFunctions:
         from torch.nn import functional as f
 
         self.relu, self.cross_entropy = torch.relu, f.cross_entropy
-        self.linear = self.dense = lambda x, weight, bias: f.linear(x, weight.t(), bias)
+        def dense(x: Any, weight: Any, bias: Any) -> Any:
+            return f.linear(x, weight.t(), bias)
+
+        self.linear = self.dense = dense
         self.layer_norm = lambda x, scale, bias: f.layer_norm(x, scale.shape, scale, bias)
         self.reshape, self.permute, self.transpose = torch.reshape, torch.permute, torch.t
-        self.gelu = lambda x: f.gelu(x, approximate="tanh")
+        self.feed_forward = lambda x, up, down: dense(f.gelu(dense(x, **up), approximate="tanh"), **down)
         self.split3 = lambda x: torch.chunk(x, 3, -1)
         self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True)
         self.embedding = lambda table, ids: f.embedding(ids, table)

@@ -96,7 +96,7 @@ def gpt(small: bool = False) -> Model:
         q, k, v = (heads_first(f, part) for part in f.split3(qkv))
         mixed = f.reshape(f.permute(f.attention(q, k, v), (0, 2, 1, 3)), (batch, tokens, width))
         x = x + f.dense(mixed, **p["out"])
-        return x + f.dense(f.gelu(f.dense(f.layer_norm(x, **p["norm2"]), **p["up"])), **p["down"])
+        return x + f.feed_forward(f.layer_norm(x, **p["norm2"]), p["up"], p["down"])
 
     def loss(f: Any, p: Any, x: Any, y: Any) -> Any:
         h = f.embedding(p["words"], x) + p["places"]

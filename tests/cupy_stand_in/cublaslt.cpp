@@ -12,6 +12,7 @@ enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, INTERNAL_ERRO
 enum Type { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT = 14 };
 enum Compute { BY_FLOAT = 68, BY_DOUBLE = 70, BY_TF32 = 77 };
 constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADA = 256;
+constexpr uint32_t EPILOGUE_GELU_AUX_BIAS = 164, EPILOGUE_DGELU_BGRAD = 208;
 
 // Every object begins with a word that says what it is.
 enum Kind : uint64_t { HANDLE = 0xA1, DESC = 0xA2, LAYOUT = 0xA3, PREFERENCE = 0xA4, ALGORITHM = 0xA5, GONE = 0xDEAD };
@@ -21,7 +22,9 @@ struct Desc {
   Kind kind = DESC;
   int32_t compute = 0, scale = 0, transposed[2] = {0, 0};
   uint32_t epilogue = EPILOGUE_DEFAULT;
-  void* bias = nullptr;
+  void *bias = nullptr, *aux = nullptr;
+  int64_t aux_leading = 0;
+  bool has_aux() const { return epilogue == EPILOGUE_GELU_AUX_BIAS || epilogue == EPILOGUE_DGELU_BGRAD; }
 };
 struct Layout {
   Kind kind = LAYOUT;
@@ -35,7 +38,7 @@ struct Preference {
   uint64_t workspace = 0;
   uint32_t schemes = 7, alignment[4] = {256, 256, 256, 256};
 };
-struct Algorithm { uint64_t kind, problem, workspace, alignment[4], bias_alignment; };
+struct Algorithm { uint64_t kind, problem, workspace, alignment[4]; uint32_t bias_alignment, aux_alignment; };
 static_assert(sizeof(Algorithm) == 64);
 struct Result {
   Algorithm algorithm;
@@ -120,6 +123,13 @@ size_t extent(const Layout& l) {
   return ((l.count - 1) * l.step + (l.columns - 1) * l.leading + l.rows) * size_of(l.type);
 }
 
+// The tanh form of GELU, and its derivative.
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+double gelu_gradient(double x) {
+  const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
 void run(const Product& p) {
   const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
   const size_t size = size_of(p.d.type);
@@ -128,6 +138,7 @@ void run(const Product& p) {
     const double value = read(at + (place * l.step + column * l.leading + row) * size_of(l.type), l.type);
     return p.desc.compute == BY_TF32 ? rounded(static_cast<float>(value), 13) : value;
   };
+  std::vector<double> sums(p.d.rows);
   for (int place = 0; place < p.d.count; ++place)
     for (uint64_t column = 0; column < p.d.columns; ++column)
       for (uint64_t row = 0; row < p.d.rows; ++row) {
@@ -137,15 +148,32 @@ void run(const Product& p) {
                    element(p.b, p.at_b, p.desc.transposed[1], place, i, column);
         char* at = p.at_d + (place * p.d.step + column * p.d.leading + row) * size;
         total = p.alpha * total + (p.beta != 0 ? p.beta * read(at, p.d.type) : 0);
-        if (p.desc.epilogue == EPILOGUE_BIAS) total += read(static_cast<const char*>(p.desc.bias) + row * size, p.d.type);
+        if (p.desc.epilogue == EPILOGUE_BIAS || p.desc.epilogue == EPILOGUE_GELU_AUX_BIAS)
+          total += read(static_cast<const char*>(p.desc.bias) + row * size, p.d.type);
+        char* beside = static_cast<char*>(p.desc.aux) + (column * p.desc.aux_leading + row) * size;
+        if (p.desc.epilogue == EPILOGUE_GELU_AUX_BIAS) {
+          write(beside, p.d.type, total);
+          total = gelu(total);
+        } else if (p.desc.epilogue == EPILOGUE_DGELU_BGRAD) {
+          total *= gelu_gradient(read(beside, p.d.type));
+          sums[row] += total;
+        }
         write(at, p.d.type, total);
       }
+  if (p.desc.epilogue == EPILOGUE_DGELU_BGRAD)
+    for (uint64_t row = 0; row < p.d.rows; ++row)
+      write(static_cast<char*>(p.desc.bias) + row * size, p.d.type, sums[row]);
   if (p.desc.epilogue == EPILOGUE_BGRADA)
     for (uint64_t row = 0; row < p.d.rows; ++row) {
       double total = 0;
       for (uint64_t i = 0; i < length; ++i) total += element(p.a, p.at_a, p.desc.transposed[0], 0, row, i);
       write(static_cast<char*>(p.desc.bias) + row * size, p.d.type, total);
     }
+}
+
+uint64_t alignment_of(const void* at) {
+  const uint64_t address = reinterpret_cast<uint64_t>(at), largest = address & (~address + 1);
+  return largest < 256 ? largest : 256;
 }
 
 // Whether layouts fit together; what the documentation asks of them.
@@ -158,10 +186,14 @@ bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   if (b.type != a.type || (d.type != a.type && !(size_of(a.type) == 2 && d.type == FLOAT))) return false;
   if ((desc.compute == BY_DOUBLE) != (a.type == DOUBLE) || (desc.scale == DOUBLE) != (a.type == DOUBLE)) return false;
   if (desc.compute == BY_TF32 && a.type != FLOAT) return false;
-  if (desc.epilogue != EPILOGUE_DEFAULT &&
-      ((desc.epilogue != EPILOGUE_BIAS && desc.epilogue != EPILOGUE_BGRADA) || !desc.bias))
+  if (desc.epilogue != EPILOGUE_DEFAULT && !desc.bias) return false;
+  if (desc.has_aux()) {
+    if (!desc.aux || alignment_of(desc.aux) < 16) return false;
+    if (desc.aux_leading % 8 || desc.aux_leading < static_cast<int64_t>(d.rows)) return false;
+  } else if (desc.epilogue != EPILOGUE_DEFAULT && desc.epilogue != EPILOGUE_BIAS && desc.epilogue != EPILOGUE_BGRADA) {
     return false;
-  if (desc.epilogue == EPILOGUE_BGRADA && d.count > 1) return false;  // the sums of which matrix?
+  }
+  if ((desc.epilogue == EPILOGUE_BGRADA || desc.has_aux()) && d.count > 1) return false;  // of which matrix?
   if (d.count > 1 && d.step < static_cast<int64_t>(d.leading * d.columns)) return false;  // results would overlap
   const auto [m, k] = desc.transposed[0] ? std::pair(a.columns, a.rows) : std::pair(a.rows, a.columns);
   const auto [l, n] = desc.transposed[1] ? std::pair(b.columns, b.rows) : std::pair(b.rows, b.columns);
@@ -173,17 +205,12 @@ uint64_t problem_of(const Desc& desc, const Layout& a, const Layout& b, const La
   uint64_t hash = 1469598103934665603ull;
   auto add = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
   for (uint64_t word : {(uint64_t)desc.compute, (uint64_t)desc.scale, (uint64_t)desc.transposed[0],
-                        (uint64_t)desc.transposed[1], (uint64_t)desc.epilogue})
+                        (uint64_t)desc.transposed[1], (uint64_t)desc.epilogue, (uint64_t)desc.aux_leading})
     add(word);
   for (const Layout* l : {&a, &b, &d})
     for (uint64_t word : {(uint64_t)l->type, l->rows, l->columns, (uint64_t)l->leading, (uint64_t)l->step, (uint64_t)l->count})
       add(word);
   return hash;
-}
-
-uint64_t alignment_of(const void* at) {
-  const uint64_t address = reinterpret_cast<uint64_t>(at), largest = address & (~address + 1);
-  return largest < 256 ? largest : 256;
 }
 
 }  // namespace
@@ -209,6 +236,8 @@ int cublasLtMatmulDescSetAttribute(void* p, int attribute, const void* value, si
   if (attribute == 3 || attribute == 4) return assign(desc->transposed[attribute - 3], value, size);
   if (attribute == 7) return assign(desc->epilogue, value, size);
   if (attribute == 8) return assign(desc->bias, value, size);
+  if (attribute == 11) return assign(desc->aux, value, size);
+  if (attribute == 12) return assign(desc->aux_leading, value, size);
   return INVALID_VALUE;
 }
 
@@ -258,6 +287,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* desc, void* a, void* b, v
   best.algorithm.kind = ALGORITHM;
   best.algorithm.problem = problem_of(*what, *la, *lb, *ld);
   best.algorithm.bias_alignment = what->bias ? alignment_of(what->bias) : 1;
+  best.algorithm.aux_alignment = what->aux ? alignment_of(what->aux) : 1;
   for (int i = 0; i < 4; ++i) best.algorithm.alignment[i] = wishes->alignment[i];
   best.workspace = best.algorithm.workspace = ld->rows % 2 && wishes->workspace >= 4096 ? 4096 : 0;
   *count = 1;
@@ -279,6 +309,7 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
     if (alignment_of(places[i]) < algorithm->alignment[i]) return INVALID_VALUE;
   if (what->epilogue != EPILOGUE_DEFAULT && (!what->bias || alignment_of(what->bias) < algorithm->bias_alignment))
     return INVALID_VALUE;
+  if (what->has_aux() && alignment_of(what->aux) < algorithm->aux_alignment) return INVALID_VALUE;
   if (workspace_size < algorithm->workspace || (algorithm->workspace && !workspace)) return INVALID_VALUE;
   if (algorithm->workspace) std::memset(workspace, 0x7F, workspace_size);  // it is the library's to write
   const char *first = static_cast<char*>(d), *last = first + extent(*ld);

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from backburn.autodiff.decompose import added
 from backburn.autodiff.rules import gradient
-from backburn.autodiff.tangents import linear, tangent
+from backburn.autodiff.tangents import linear, tangent, through_body
 from backburn.backend.decompose import transposed
 
 Shape = tuple[int, ...]
@@ -51,8 +52,36 @@ def linear_weight(k: Any, g: Any, x: Any, needs: tuple[bool, ...]) -> Any:
     return k.matmul(transposed(k, rows(k, x)), rows(k, g)) if needs[0] else None, g
 
 
-gradient("linear", ("weight", "bias"), linear_weight, x=lambda k, g, weight: k.matmul(g, transposed(k, weight)))
+def linear_x(k: Any, g: Any, weight: Any) -> Any:
+    """``g @ weight.T``."""
+    return k.matmul(g, transposed(k, weight))
+
+
+gradient("linear", ("weight", "bias"), linear_weight, x=linear_x)
+
+
+def feed_forward(
+    k: Any, g: Any, x: Any, weight1: Any, weight2: Any, kept: Any, approximate: str, needs: tuple[bool, ...]
+) -> Any:
+    """The features between the layers have gradients of their own, besides those through the second layer."""
+    g_out, g_before, g_after = g
+    before, after = kept
+    of_second = (None, None) if g_out is None else linear_weight(k, g_out, after, (needs[2], needs[4]))
+    if not (needs[0] or needs[1] or needs[3]):
+        return None, None, of_second[0], None, of_second[1]
+    if g_before is g_after is None and needs[1] and needs[3]:
+        g_before, *of_first = k.feed_forward_backward(g_out, x, weight2, before, approximate)
+    else:
+        g_after = added(k, g_after, None if g_out is None else linear_x(k, g_out, weight2))
+        g_before = added(k, g_before, None if g_after is None else k.gelu_backward(g_after, before, approximate))
+        of_first = linear_weight(k, g_before, x, (needs[1], needs[3]))
+    of_x = linear_x(k, g_before, weight1) if needs[0] else None
+    return of_x, of_first[0], of_second[0], of_first[1], of_second[1]
+
+
+gradient("feed_forward", ("x", "weight1", "weight2", "bias1", "bias2"), feed_forward)
 
 linear("matmul", groups=("x", "y"))
 linear("linear", groups=("x", "weight"))
 tangent("linear", bias=lambda t: t)
+through_body("feed_forward")

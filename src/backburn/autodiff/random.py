@@ -9,10 +9,10 @@ from backburn.autodiff.tangents import tangent
 from backburn.backend.random import dropout_scale
 
 
-def kept(k: Any, x: Any, keep: Any, p: float) -> Any:
+def dropped(k: Any, x: Any, keep: Any, p: float) -> Any:
     """What dropout does to ``x``, by what was kept before."""
     return k.where(keep, k.mul(x, dropout_scale(p)), 0.0)
 
 
-gradient("dropout", x=lambda k, g, out, p: None if g[0] is None else kept(k, g[0], out[1], p))
-tangent("dropout", x=lambda k, t, out, p: (kept(k, t, out[1], p), None))
+gradient("dropout", x=lambda k, g, kept, p: None if g[0] is None else dropped(k, g[0], kept[0], p))
+tangent("dropout", x=lambda k, t, kept, p: (dropped(k, t, kept[0], p), None))

@@ -2,8 +2,8 @@
 
 A rule is a function whose parameters name what it needs. ``k`` is the inner backend, in whose operations every rule is
 written (and which may record them in turn, for second derivatives), ``g`` the gradient of the output, ``out`` the
-output. An operand's or an attribute's own name is its value, ``x_shape`` and ``x_dtype`` describe operand ``x`` without
-keeping it. Only what rules name is saved::
+output; of several outputs, ``kept`` are all but the first. An operand's or an attribute's own name is its value,
+``x_shape`` and ``x_dtype`` describe operand ``x`` without keeping it. Only what rules name is saved::
 
     gradient(Backend.mul, x=lambda k, g, y: k.mul(g, y), y=lambda k, g, x: k.mul(g, x))
     gradient(Backend.tanh, x=lambda k, g, out: k.sub(g, k.mul(g, k.square(out))))

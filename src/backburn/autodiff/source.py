@@ -104,6 +104,8 @@ class Source:
 
     def value_of(self, name: str) -> str:
         """An expression for what a rule takes under ``name``, which may be the shape or dtype of an operand."""
+        if name == "kept":
+            return "out[1:]"
         for operand in self.operation.operands:
             if name == f"{operand}_shape":
                 several = operand in self.operation.lists

@@ -98,7 +98,7 @@ class Operation:
 OPERATIONS: dict[str, Operation] = {}
 
 #: Operand and attribute names that gradient rules use for themselves.
-RESERVED = frozenset({"k", "g", "out", "needs"})
+RESERVED = frozenset({"k", "g", "out", "kept", "needs"})
 
 
 def operation(

@@ -134,6 +134,13 @@ def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None)
     return rows.value
 
 
+def feed_forward(level: Any, x: Any, *parameters: Any, approximate: str) -> Any:
+    """At once with the same weights for all examples."""
+    if any(is_mapped(level, p) for p in parameters):
+        return NotImplemented
+    return level.inner_backend.feed_forward(x.value, *parameters, approximate)
+
+
 def ctc(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
     """The sequences of all examples are aligned side by side."""
     k, places = level.inner_backend, log_probs.shape[1]
@@ -159,6 +166,7 @@ RULES: dict[str, Rule] = {
     "scaled_dot_product_attention": attention("scaled_dot_product_attention"),
     "scaled_dot_product_attention_backward": attention("scaled_dot_product_attention_backward"),
     "embedding": embedding,
+    "feed_forward": feed_forward,
     "ctc": ctc,
     "ctc_backward": ctc_backward,
 }

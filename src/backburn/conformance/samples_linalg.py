@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from backburn.conformance.samples import case, integers, real, samples
+from backburn.conformance.samples_activate import FORMS, gelu, gelu_backward
 
 samples(
     "matmul",
@@ -65,4 +66,43 @@ samples(
     case(real(0, 4), real(0, 3)),
     case(real(5, 0), real(5, 3)),
     case(real(5, 4), real(5, 0)),
+)
+
+
+def feed_forward(
+    x: Any, weight1: Any, weight2: Any, bias1: Any = None, bias2: Any = None, approximate: str = "none"
+) -> Any:
+    """The reference of ``feed_forward``."""
+    before = linear(x, weight1, bias1)
+    after = gelu(before, approximate)
+    return linear(after, weight2, bias2), before, after
+
+
+samples(
+    "feed_forward",
+    feed_forward,
+    *(case(real(2, 3), real(3, 8), real(8, 2), real(8), real(2), approximate=form) for form in FORMS),
+    case(real(2, 2, 3), real(3, 4), real(4, 2), real(4), None),
+    case(real(2, 3), real(3, 4), real(4, 2), None, real(2), approximate="tanh"),
+    case(real(3), real(3, 4), real(4, 1)),
+    case(real(0, 3), real(3, 4), real(4, 2), real(4), real(2)),
+    case(real(2, 0), real(0, 4), real(4, 2), real(4), real(2)),
+    case(real(2, 3), real(3, 0), real(0, 2), real(0), real(2), approximate="tanh"),
+)
+
+
+def feed_forward_backward(grad: Any, x: Any, weight2: Any, before: Any, approximate: str) -> Any:
+    """The reference of ``feed_forward_backward``."""
+    of_before = gelu_backward(grad @ weight2.T, before, approximate)
+    return of_before, *linear_weight_backward(of_before, x)
+
+
+samples(
+    "feed_forward_backward",
+    feed_forward_backward,
+    *(case(real(2, 3), real(2, 4), real(8, 3), real(2, 8, seed=1), approximate=form) for form in FORMS),
+    case(real(2, 2, 3), real(2, 2, 1), real(4, 3), real(2, 2, 4, seed=1), approximate="none"),
+    case(real(3), real(2), real(4, 3), real(4, seed=1), approximate="tanh"),
+    case(real(0, 3), real(0, 2), real(4, 3), real(0, 4), approximate="none"),
+    case(real(2, 0), real(2, 3), real(4, 0), real(2, 4), approximate="none"),
 )

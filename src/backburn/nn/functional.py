@@ -83,7 +83,7 @@ from backburn.tensor.normalize import (
     softmax,
     softmin,
 )  # fmt: skip
-from backburn.tensor.options import axis_of
+from backburn.tensor.options import axis_of, one_of
 from backburn.tensor.pool import (
     adaptive_avg_pool,
     adaptive_max_pool,
@@ -97,7 +97,7 @@ from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate
 from backburn.tensor.sequence import embedding, gru_cell, lstm, lstm_cell, scaled_dot_product_attention, ssm_scan
 
 __all__ = [
-    "linear", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
+    "linear", "feed_forward", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
     "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish", "glu", "softplus",
     "softsign", "sigmoid", "log_sigmoid", "hard_sigmoid", "hard_swish", "tanh", "hardtanh", "tanhshrink",
     "softshrink", "hardshrink", "threshold",
@@ -136,6 +136,36 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
             explain("linear", operands, {}, error)
     tensor_operand("linear", x)
     return call("linear", *promoted_present("linear", *operands))
+
+
+#: The activations that are :func:`gelu`, each with its ``approximate``.
+GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
+
+
+def feed_forward(
+    x: Tensor,
+    weight1: Tensor,
+    bias1: Tensor | None,
+    weight2: Tensor,
+    bias2: Tensor | None,
+    activation: str = "gelu",
+) -> FloatTensor:
+    """Two :func:`linear` layers with an activation between them, the feed-forward block of a transformer.
+
+    ``weight1`` has the shape (inputs, hidden), ``weight2`` (hidden, outputs). ``activation`` is ``"gelu"``,
+    ``"gelu_tanh"`` (its tanh form) or ``"relu"``. With GELU, the block is one operation, which a backend may compute as
+    part of the products. Raises :class:`ShapeError` where shapes do not fit.
+
+    >>> import backburn as bb
+    >>> up, down = bb.asarray([[1.0, -1.0]]), bb.asarray([[1.0], [10.0]])
+    >>> feed_forward(bb.asarray([2.0]), up, None, down, None, activation="relu").tolist()
+    [2.0]
+    """
+    if one_of("feed_forward", "the activation", activation, (*GELUS, "relu")) == "relu":
+        return linear(relu(linear(x, weight1, bias1)), weight2, bias2)
+    operands = promoted_present("feed_forward", x, weight1, weight2, bias1, bias2)
+    y: FloatTensor = call("feed_forward", *operands, approximate=GELUS[activation])[0]
+    return y
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = None) -> FloatTensor:

@@ -30,7 +30,7 @@ class _Layer(Module):
         eps: float = 1e-5,
     ) -> None:
         name = type(self).__name__
-        one_of(name, "the activation", activation, ("gelu", "relu"))
+        one_of(name, "the activation", activation, ("gelu", "gelu_tanh", "relu"))
         size, heads = sizes(name, size=size, heads=heads)
         (hidden,) = sizes(name, hidden=4 * size if hidden is None else hidden)
         functional.check_probability(name, dropout)
@@ -55,20 +55,29 @@ class _Layer(Module):
         return norm(x + self._dropped(part(x)))
 
     def _feedforward(self, x: Tensor) -> Any:
-        active = functional.gelu if self.activation == "gelu" else functional.relu
-        return self.second(self._dropped(active(self.first(x))))
+        first, second = self.first, self.second
+        if not (self.training and self.dropout) and _is_plain(first) and _is_plain(second):
+            return functional.feed_forward(x, first.weight, first.bias, second.weight, second.bias, self.activation)
+        hidden, form = first(x), functional.GELUS.get(self.activation)
+        active = functional.relu(hidden) if form is None else functional.gelu(hidden, form)
+        return second(self._dropped(active))
 
     def _dropped(self, x: Any) -> FloatTensor:
         return functional.dropout(x, self.dropout, training=self.training)
+
+
+def _is_plain(layer: Module) -> bool:
+    """Whether calling a layer gives its product and does nothing else, such as being observed."""
+    return type(layer) is Linear and "forward" not in vars(layer)
 
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention and two linear layers, each with a residual connection and layer norm.
 
     With ``pre_norm`` (the default) the input of each part is normalized, which trains without warm-up (Xiong et al.
-    2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"`` or ``"relu"``; ``hidden`` (by
-    default ``4 * size``) is the width between the linear layers. In training mode, ``dropout`` applies to attention
-    weights, hidden features and the results of both parts.
+    2020); else the sum is normalized (Vaswani et al. 2017). ``activation`` is ``"gelu"``, ``"gelu_tanh"`` (its tanh
+    form) or ``"relu"``; ``hidden`` (by default ``4 * size``) is the width between the linear layers. In training mode,
+    ``dropout`` applies to attention weights, hidden features and the results of both parts.
 
     >>> import backburn as bb
     >>> TransformerEncoderLayer(8, heads=2)(bb.zeros((3, 5, 8))).shape

@@ -32,7 +32,7 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
-        return "80"
+        return "90"
 
     def __enter__(self) -> Device:
         return self
