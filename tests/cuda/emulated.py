@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import math
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,7 +20,11 @@ from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
 
 HEADER = Path(__file__).with_name("emulation.h")
 
-OPTIONS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-fno-strict-aliasing", "-ffp-contract=off")
+#: Fortified, a jump from one stack to another would be an error.
+OPTIONS = (
+    *("-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-fno-strict-aliasing", "-ffp-contract=off"),
+    "-U_FORTIFY_SOURCE",
+)
 
 #: Bytes before and after each array that no kernel may touch.
 GUARD = 256
@@ -49,12 +54,16 @@ def missing() -> str | None:
     return None if shutil.which("g++") else "g++ is not installed"
 
 
-def program(dtype: str, families: tuple[str, ...] = FAMILIES) -> str:
-    """All kernels for one dtype as one C++ source, with a function that calls them by name."""
+def program(dtype: str, families: tuple[str, ...] = FAMILIES, kernels: str = "") -> str:
+    """The kernels for one dtype as one C++ source, with a function that calls them by name.
+
+    Those whose names match the pattern ``kernels``, if there is one: fewer compile faster.
+    """
     rows = [
         f'  {{"{name}", [](Size g, Size b, void** a) {{ emulation::call({name}, g, b, a); }}}},'
         for family in families
         for name in instances(family, C_TYPES[dtype])
+        if re.match(kernels, name)
     ]
     return source(*families) + ENTRY % "\n".join(rows)
 

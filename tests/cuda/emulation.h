@@ -6,6 +6,7 @@
 // barriers: results that depend on it are races.
 #pragma once
 #define BACKBURN_EMULATED
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ namespace emulation {
 enum State { READY, AT_BLOCK, AT_WARP, DONE };
 
 struct Fiber {
-  ucontext_t context;
+  jmp_buf place;
   State state;
   unsigned mask, shuffles;
   std::unique_ptr<char[]> stack;
@@ -51,27 +52,49 @@ struct Fiber {
 
 constexpr size_t STACK = 1 << 17;
 inline std::vector<Fiber> fibers;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline unsigned current, count;
 inline std::function<void()> body;
 inline std::string error;
 inline int order = 0;
 inline uint64_t slots[2][1024];  // what the lanes of a shuffle give, in turns so that a fast one overwrites nothing
 
+// From the scheduler into a fiber, and back. Jumps make no system call, other than swapcontext.
+[[gnu::noinline]] inline void enter(Fiber& fiber) {
+  if (!_setjmp(scheduler)) _longjmp(fiber.place, 1);
+}
+[[gnu::noinline]] inline void leave(Fiber& fiber) {
+  if (!_setjmp(fiber.place)) _longjmp(scheduler, 1);
+}
+
 [[noreturn]] inline void stop(const std::string& message) {
   error = message + " (block " + std::to_string(blockIdx.x) + ", thread " + std::to_string(current) + ")";
-  for (;;) swapcontext(&fibers[current].context, &scheduler);
+  for (;;) leave(fibers[current]);
 }
 
 inline void wait(State state, unsigned mask) {
   Fiber& fiber = fibers[current];
   fiber.state = state, fiber.mask = mask;
-  swapcontext(&fiber.context, &scheduler);
+  leave(fiber);
 }
 
-inline void start() {
-  body();
-  fibers[current].state = DONE;
+// What a fiber does: one thread of each block.
+inline void live() {
+  for (;;) {
+    leave(fibers[current]);
+    body();
+    fibers[current].state = DONE;
+  }
+}
+
+// Give a fiber its stack, and let it come to where it waits for its first block.
+[[gnu::noinline]] inline void begin(Fiber& fiber) {
+  ucontext_t context;
+  getcontext(&context);
+  fiber.stack.reset(new char[STACK]);
+  context.uc_stack.ss_sp = fiber.stack.get(), context.uc_stack.ss_size = STACK;
+  makecontext(&context, live, 0);
+  if (!_setjmp(scheduler)) setcontext(&context);
 }
 
 // Let go those of a warp that wait for one another and are complete. Whether there were any.
@@ -99,14 +122,10 @@ inline void scatter(std::vector<unsigned>& numbers) {
 // Each warp runs until all of it waits at a barrier of the block, so that warps are as far apart as they can be.
 inline void run_block() {
   if (fibers.size() < count) fibers.resize(count);
-  for (unsigned i = 0; i < count; ++i) {
-    Fiber& fiber = fibers[i];
-    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+  for (current = 0; current < count; ++current) {
+    Fiber& fiber = fibers[current];
+    if (!fiber.stack) begin(fiber);
     fiber.state = READY, fiber.shuffles = 0;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get(), fiber.context.uc_stack.ss_size = STACK;
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, start, 0);
   }
   std::vector<unsigned> warps((count + 31) / 32), lanes(32);
   std::iota(warps.begin(), warps.end(), 0u), std::iota(lanes.begin(), lanes.end(), 0u);
@@ -120,7 +139,7 @@ inline void run_block() {
           if (i >= count || fibers[i].state != READY) continue;
           current = i;
           threadIdx = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-          swapcontext(&scheduler, &fibers[i].context);
+          enter(fibers[i]);
           if (!error.empty()) return;
         }
       } while (release_warp(warp * 32, std::min(warp * 32 + 32, count)));
@@ -143,6 +162,7 @@ inline void run(Size grid, Size block, std::function<void()> kernel) {
   for (unsigned z = 0; z < grid.z && error.empty(); ++z)
     for (unsigned y = 0; y < grid.y && error.empty(); ++y)
       for (unsigned x = 0; x < grid.x && error.empty(); ++x) blockIdx = {x, y, z}, run_block();
+  if (!error.empty()) fibers.clear();  // they are in the midst of the kernel
 }
 
 // A kernel called with the addresses of its arguments, as the driver does.
