@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,24 @@ def compiled_draw(
     draw, size = compiled.kernel(name), math.prod(shape)
     if draw is None or offset + size >= WORDS:
         return None
-    result = empty((size,), np.dtype(dtype))
-    start, both = compiled.address(result), np.array([key % 2**64, key >> 64], np.uint64)
+    result, both = empty(shape, np.dtype(dtype)), _halves(key)
+    start, halves = compiled.address(result), compiled.address(both)
     if size <= BLOCK:
-        draw(start, compiled.address(both), offset, option, size)
-        return result.reshape(shape)
+        draw(start, halves, offset, option, size)
+        return result
 
     def work(first: int, last: int) -> None:
         begin, end = first * BLOCK, min(last * BLOCK, size)
-        draw(start + begin * result.itemsize, compiled.address(both), offset + begin, option, end - begin)
+        draw(start + begin * result.itemsize, halves, offset + begin, option, end - begin)
 
     for_parts(work, -(-size // BLOCK), WORTH_A_THREAD)
-    return result.reshape(shape)
+    return result
+
+
+@lru_cache(8)
+def _halves(key: int) -> Array:
+    """The low and the high 64 bits of a key."""
+    return np.array([key % 2**64, key >> 64], np.uint64)
 
 
 def filled(shape: Shape, dtype: Any, key: int, offset: int, each: int, make: Callable[[Array, Array], None]) -> Array:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
 from backburn.backend import layout, shapes
-from backburn.backend.index import canonical_slice
 from backburn.backend.kinds import Kinds
 from backburn.backend.layout import Axes, Widths
 from backburn.backend.table import missing, operation
@@ -101,8 +100,8 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def flip(self: Any, x: Any, /, axis: Axes) -> Any:
         """``x`` with the order of its elements reversed along each of ``axis``."""
         layout.flipped(x.shape, axis=axis)
-        key = (slice(None, None, -1 if a in axis else 1) for a in range(len(x.shape)))
-        return self.slice(x, tuple(canonical_slice(s, n) for s, n in zip(key, x.shape, strict=True)))
+        key = [slice(n - 1, None, -1) if a in axis and n else slice(0, n, 1) for a, n in enumerate(x.shape)]
+        return self.slice(x, tuple(key))
 
     @overload
     def roll(self, x: F, /, shift: Axes, axis: Axes) -> F: ...
@@ -121,7 +120,8 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         for by, a in zip(shift, axis, strict=True):
             n = x.shape[a]
             if n and by % n:
-                start, end = (_part(x.shape, a, *part) for part in ((0, n - by % n), (n - by % n, n)))
+                place = n - by % n
+                start, end = _part(x.shape, a, 0, place), _part(x.shape, a, place, n)
                 x = self.concat([self.slice(x, end), self.slice(x, start)], a)
         return x
 
@@ -242,7 +242,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
 def _part(shape: Shape, axis: int, start: int, stop: int, step: int = 1) -> tuple[slice, ...]:
     """The key of a range along one axis and of everything along the others."""
-    return tuple(slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape))
+    return tuple([slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
 
 
 def padding(k: Any, n: int, before: int, after: int, mode: str) -> Any:

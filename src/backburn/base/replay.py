@@ -113,11 +113,6 @@ def plays(player: Any) -> None:
     _PLAYERS[:] = [*(known for known in _PLAYERS if known() is not None), ref(player)]
 
 
-def is_renewed(primitive: Any) -> bool:
-    """Whether a replay overwrites a primitive."""
-    return id(primitive) in renewed()
-
-
 def renewed() -> set[int]:
     """The identities of all primitives that replays overwrite."""
     return {id(held) for known in _PLAYERS if (player := known()) is not None for held in player.state}

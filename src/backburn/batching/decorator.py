@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from backburn.backend.contract import AnyBackend, Backend
@@ -235,10 +236,15 @@ def levels_of_vmap(backend: AnyBackend | None) -> list[Batched]:
     found: list[Batched] = []
     k: Any = backend
     while k is not None:
-        if Batched in k.__class__.__mro__:  # isinstance of a protocol takes ten times as long
+        if _is_batched(k.__class__):
             found.append(k)
         k = getattr(k, "inner_backend", None)
     return found
+
+
+@lru_cache(256)
+def _is_batched(kind: type) -> bool:
+    return Batched in kind.__mro__  # issubclass of a protocol takes ten times as long
 
 
 def _depth_of_caller() -> int:

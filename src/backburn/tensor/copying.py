@@ -9,7 +9,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import GraphError
-from backburn.base.replay import is_renewed
+from backburn.base.replay import renewed
 from backburn.tensor import host
 from backburn.tensor.levels import as_constant, inner_of, levels_between
 from backburn.tensor.messages import describe
@@ -30,13 +30,16 @@ def copied(k: Any, primitive: Any, shape: tuple[int, ...]) -> Any:
 
 def lasting(x: T) -> T:
     """``x`` itself, or its copy if it is a constant in memory that a captured step overwrites."""
+    overwritten = renewed()
+    if not overwritten:
+        return x
     k: Any = x._backend
     primitive, name = x._primitive, _INNER.get(x._dtype.kind)
     while is_autodiff(k) and name is not None:
         if name == "inner" and k.is_tracked(primitive):
             return x
         primitive, k = getattr(k, name)(primitive), k.inner_backend
-    if name is None or inner_of(k) is not None or not is_renewed(primitive):
+    if name is None or inner_of(k) is not None or id(primitive) not in overwritten:
         return x
     own = copied(k, primitive, x.shape)
     return type(x)(as_constant(own, x._dtype.kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)

@@ -10,14 +10,15 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from backburn.backend.index import canonical_slice
+from backburn.backend.index import canonical_slice, sliced
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, kind_operand
 from backburn.tensor.host import asarray, first_outside
 from backburn.tensor.index import plain_operand, written_value
-from backburn.tensor.messages import describe, explain
+from backburn.tensor.messages import describe
+from backburn.tensor.shape import viewed
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def getitem(x: T, key: Any, /) -> T:
         ([4, 5, 6], [[3, 2, 1], [6, 5, 4]], [5, 6], [4, 3])
     """
     if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
-        return _viewed(x, *basic)
+        return viewed(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
         return call("take", x, cast(key, int64), axis=0)
     kind_operand("x[...]", x, "FIBQ")
@@ -176,19 +177,6 @@ def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
         ranges.append(slice(0, n, 1))
         shape.append(n)
     return tuple(ranges), tuple(shape)
-
-
-def _viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
-    """``x`` in these ranges and then this shape."""
-    k, y = x._backend, x._primitive
-    try:
-        if any(s.step != 1 or s.stop - s.start != n for s, n in zip(ranges, x.shape, strict=True)):
-            y = k.slice(y, ranges)
-        if y.shape != shape:
-            y = k.reshape(y, shape)
-    except Exception as error:
-        explain("slice", (x,), {"key": ranges}, error)
-    return x.__class__(y, k, x._dtype)
 
 
 # ---- reading a key ----
@@ -429,17 +417,23 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         _write(_shaped(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
         return x
     plain_operand(name, x)
+    if how != "assign" and x.dtype.kind == "bool":
+        raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
+    basic = _basic(x.shape, key)
+    if basic is not None and getattr(value, "shape", ()) in ((), basic[1]):
+        value = written_value(name, x, value)
+        if is_tensor(value) and value.ndim:
+            value = _shaped(value, sliced(x.shape, key=basic[0]))
+        return _written_in(x, basic[0], value, how)
     is_one_mask = is_tensor(key) and key.dtype.kind == "bool" and key.shape == x.shape[: key.ndim]
     plan = None if is_one_mask and getattr(value, "shape", ()) == () and how in _IN_PLACES else plan_of(x, key)
     value = written_value(name, x, value)
-    if how != "assign" and x.dtype.kind == "bool":
-        raise DTypeError(f"{name}: truth values are set, not calculated with. Operand: {describe((x,))}")
     if plan is None:
         return _written_where(x, _shaped(key, (*key.shape, *(1,) * (x.ndim - key.ndim))), value, how)
     if is_tensor(value):
         value = _fitted(name, x, value, plan)
-    part = x if plan.is_whole else call("slice", x, key=plan.ranges)
     if plan.positions:
+        part = x if plan.is_whole else call("slice", x, key=plan.ranges)
         try:
             new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
         except OutOfRangeError as error:
@@ -448,8 +442,13 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     if is_tensor(value) and plan.took:
         lengths = iter((1,) * (len(plan.plain) - value.ndim) + value.shape)
         value = _shaped(value, tuple(1 if i in plan.took else next(lengths) for i in range(len(plan.sliced))))
-    new = value if how == "assign" else call(_COMBINE[how], part, value)
-    return call("slice_assign", x, new, key=plan.ranges)
+    return _written_in(x, plan.ranges, value, how)
+
+
+def _written_in(x: Any, ranges: tuple[slice, ...], value: Any, how: str) -> Any:
+    """``x`` with ``value``, which broadcasts to these ranges of its axes, combined with them by ``how``."""
+    new = value if how == "assign" else call(_COMBINE[how], call("slice", x, key=ranges), value)
+    return call("slice_assign", x, new, key=ranges)
 
 
 def _outside(name: str, x: Any, plan: Plan, error: OutOfRangeError) -> OutOfRangeError:

@@ -276,7 +276,7 @@ def _where_drawn(backend: AnyBackend) -> AnyBackend:
 
 def _words(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
     """The number of words that a draw on ``backend`` reads; inside ``vmap``, for all examples that draw separately."""
-    examples = (level.size for level in levels_of_vmap(backend) if level.randomness == "different")
+    examples = [level.size for level in levels_of_vmap(backend) if level.randomness == "different"]
     return draws(name, (*examples, *shape), dtype)
 
 
@@ -352,18 +352,21 @@ def normal(
         refuse(normal, surplus, wrong)
     found, lengths = _float("normal", dtype), shape_of("normal", shape)
     where = place_of(backend, device)
-    x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
-    if not is_tensor(std) and _number("normal", std) < 0.0:
+    centre, spread = (n if is_tensor(n) else _number("normal", n) for n in (mean, std))
+    if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
-    if is_tensor(std) or _number("normal", std) != 1.0:
-        x = binary("mul", x, std if is_tensor(std) else _number("normal", std))
-    if is_tensor(mean) or _number("normal", mean) != 0.0:
-        x = binary("add", x, mean if is_tensor(mean) else _number("normal", mean))
+    x = _draw("normal", lengths, found, where, generator, shape=lengths, dtype=found)
+    if is_tensor(spread) or spread != 1.0:
+        x = binary("mul", x, spread)
+    if is_tensor(centre) or centre != 0.0:
+        x = binary("add", x, centre)
     return x
 
 
 def _number(name: str, value: Any) -> float:
     """``value`` as a Python float."""
+    if value.__class__ is float:
+        return value  # type: ignore[no-any-return]
     scalar = scalar_of(value)
     if scalar is None:
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")

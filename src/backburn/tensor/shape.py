@@ -16,7 +16,7 @@ from backburn.backend.shapes import broadcast, check_axis
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import call, is_quantized, kind_operand, promoted, tensor_operand
-from backburn.tensor.messages import describe
+from backburn.tensor.messages import describe, explain
 from backburn.tensor.options import axes_of, axis_of, integer, integers_of, one_of, shape_of
 from backburn.tensor.quantized import exact_or_float
 from backburn.tensor.wrapping import is_tensor
@@ -306,7 +306,7 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: 
     if surplus or wrong:
         refuse(stack, surplus, wrong)
     tensors = _listed("stack", arrays)
-    if not all(is_quantized(x) and x.dtype is tensors[0].dtype for x in tensors):
+    if not is_quantized(tensors[0]) or any(x.dtype is not tensors[0].dtype for x in tensors):
         return _stacked(promoted("stack", *tensors), axis)
     return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)
 
@@ -369,9 +369,10 @@ def _split(x: Any, size: int | Sequence[int], axis: int) -> tuple[Any, ...]:
     if sum(sizes) != n:
         raise ShapeError(f"split: the sizes {list(sizes)} do not add up to {n}, axis {axis} of {describe((x,))}")
     pieces, start = [], 0
+    whole = [slice(0, m, 1) for m in x.shape]
     for count in sizes:
-        key = (slice(start, start + count, 1) if a == axis else slice(0, m, 1) for a, m in enumerate(x.shape))
-        pieces.append(call("slice", x, key=tuple(key)))
+        whole[axis] = slice(start, start + count, 1)
+        pieces.append(call("slice", x, key=tuple(whole)))
         start += count
     return tuple(pieces)
 
@@ -412,6 +413,24 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
 
     def entries(y: Any) -> tuple[Any, ...]:
-        return tuple(call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis))
+        if is_quantized(y):
+            return tuple([call("reshape", p, shape=shape) for p in split(y, [1] * y.shape[axis], axis=axis)])
+        before, after = (tuple([slice(0, n, 1) for n in part]) for part in (shape[:axis], shape[axis:]))
+        return tuple([viewed(y, (*before, slice(i, i + 1, 1), *after), shape) for i in range(y.shape[axis])])
 
     return exact_or_float(entries, x)
+
+
+def viewed(x: T, ranges: tuple[slice, ...], shape: Shape) -> T:
+    """A tensor that is not quantized in these ranges of its axes, and then in this shape."""
+    k, y = x._backend, x._primitive
+    try:
+        for s, n in zip(ranges, y.shape, strict=True):
+            if s.step != 1 or s.stop - s.start != n:
+                y = k.slice(y, ranges)
+                break
+        if y.shape != shape:
+            y = k.reshape(y, shape)
+    except Exception as error:
+        explain("slice", (x,), {"key": ranges}, error)
+    return x.__class__(y, k, x._dtype)
