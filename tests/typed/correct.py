@@ -8,7 +8,7 @@ import numpy as np
 
 import backburn as bb
 from backburn.autodiff import Autodiff, Gradients, Tracked
-from backburn.autodiff.decorator import IntOf
+from backburn.autodiff.differentiating import IntOf
 from backburn.backend import AnyBackend, AutodiffBackend, Backend
 from backburn.backend.contract import BK
 from backburn.backend.types import B, F, I, Q

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
+from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf
 from backburn.autodiff.graph import KeptNode, Node, Tracked, leaf, next_stamp, reverse
 from backburn.autodiff.recorder import compile_operation
-from backburn.autodiff.rules import RULES
-from backburn.backend.contract import (
-    BI,
-    BK,
-    FI,
-    II,
-    QI,
-    AutodiffBackend,
-    BoolsOf,
-    FloatsOf,
-    IntsOf,
-    QuantizedsOf,
-    is_backend,
-    no_backend,
-)  # fmt: skip
-from backburn.backend.decorating import Decorating, make_operations, shared
+from backburn.backend.contract import BK, FI, AutodiffBackend, FloatsOf
+from backburn.backend.decorating import make_operations
 from backburn.backend.registry import check_autodiff_backend
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError, DTypeError, GraphError, NotDifferentiableError, ShapeError
-
-
-class IntOf(Generic[BK]):
-    """To a type checker, the int primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
-
-
-class BoolOf(Generic[BK]):
-    """To a type checker, the bool primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
-
-
-class QuantizedOf(Generic[BK]):
-    """To a type checker, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
 
 
 class Gradients(Generic[BK]):
@@ -92,7 +67,9 @@ class Gradients(Generic[BK]):
             raise TypeError("gradients are read by their tensors: w.grad(gradients), and not gradients[w]")
 
 
-class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]):
+class Autodiff(
+    Differentiating[BK], AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK], BK, Gradients[BK]]
+):
     """``inner`` with automatic differentiation: a backend like any other, so that it can be wrapped again.
 
     Its float primitives are inner float primitives plus a node; int, bool and quantized primitives are the inner
@@ -109,48 +86,19 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     Raises an :class:`ArgumentError` that is a TypeError too when ``inner`` is not a backend.
     """
 
-    _inner: BK
-
-    def __new__(cls, inner: BK) -> Autodiff[BK]:
-        """The only object around ``inner``."""
-        if not is_backend(inner):
-            raise no_backend("Autodiff", inner)
-        return shared(cls, inner, lambda: cls._around(inner))
+    name = "autodiff"
 
     @classmethod
-    def _around(cls, inner: BK) -> Autodiff[BK]:
+    def _around(cls, inner: BK) -> Self:
+        level = super()._around(inner)
         check_autodiff_backend(inner)
-        made = super().__new__(cls)
-        made._inner = inner
-        return made
-
-    def __init__(self, inner: BK) -> None:
-        """Nothing: ``__new__`` may return an existing object."""
-
-    @property
-    def inner_backend(self) -> BK:
-        """The very backend that was wrapped."""
-        return self._inner
-
-    @property
-    def spec(self) -> str:
-        """``autodiff(...)`` around the inner backend's."""
-        return f"autodiff({self._inner.spec})"
+        return level
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive. Raises for a float primitive of the inner backend."""
         if x.__class__ is Tracked:
             return self._inner.dtype(x.value)
-        dtype = self._inner.dtype(x)
-        if dtype.kind == "float":
-            raise BackendMismatchError(
-                f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
-            )
-        return dtype
-
-    def differentiates_whole(self, operation: str) -> bool:
-        """Whether an operation is differentiated by rules of its own, and not by its default body."""
-        return bool(RULES.get(operation))
+        return self._dtype_of_unboxed(x)
 
     # ---- tracking ----
 
@@ -255,30 +203,6 @@ class Autodiff(Decorating, AutodiffBackend[Tracked[BK], IntOf[BK], BoolOf[BK], Q
     def from_inner(self: FloatsOf[FI], tensor: FI) -> Tracked[BK]:
         """An inner float primitive as an untracked leaf."""
         return Tracked(tensor)
-
-    def int_inner(self: IntsOf[II], tensor: IntOf[BK]) -> II:
-        """The inner int primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
-
-    def bool_inner(self: BoolsOf[BI], tensor: BoolOf[BK]) -> BI:
-        """The inner bool primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
-
-    def q_inner(self: QuantizedsOf[QI], tensor: QuantizedOf[BK]) -> QI:
-        """The inner quantized primitive, which ``tensor`` is."""
-        return tensor  # type: ignore[return-value]
-
-    def int_from_inner(self: IntsOf[II], tensor: II) -> IntOf[BK]:
-        """An inner int primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
-
-    def bool_from_inner(self: BoolsOf[BI], tensor: BI) -> BoolOf[BK]:
-        """An inner bool primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
-
-    def q_from_inner(self: QuantizedsOf[QI], tensor: QI) -> QuantizedOf[BK]:
-        """An inner quantized primitive, unchanged."""
-        return tensor  # type: ignore[return-value]
 
 
 def _float(backend: Any, operation: str, tensor: Any) -> Any:

@@ -7,9 +7,10 @@ the inner backend, and, if an operand has a tangent, sums the contributions of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
+from backburn.autodiff.differentiating import Box
 from backburn.autodiff.recorder import missing_rule
 from backburn.autodiff.source import Source, compiled
 from backburn.autodiff.tangents import BODIES, TANGENTS, Part
@@ -19,24 +20,14 @@ from backburn.backend.table import Operation
 from backburn.base.contexts import RECORDING, scoped
 
 
-class Dual(Generic[BK]):
+class Dual(Box[BK]):
     """The float primitive of ``Forward[BK]``: an inner float primitive, and its tangent unless it is a constant."""
 
-    __slots__ = ("tangent", "value")
+    __slots__ = ("tangent",)
 
     def __init__(self, value: Any, tangent: Any = None) -> None:
         self.value = value
         self.tangent = tangent
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return self.value.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype object of the innermost primitive, as its library has it."""
-        return self.value.dtype
 
     def __repr__(self) -> str:
         return f"Dual({self.value!r}{'' if self.tangent is None else f', tangent={self.tangent!r}'})"

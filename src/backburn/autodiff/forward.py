@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from backburn.autodiff.decorator import BoolOf, IntOf, QuantizedOf
+from backburn.autodiff.differentiating import BoolOf, Differentiating, IntOf, QuantizedOf
 from backburn.autodiff.duals import Dual, compile_operation
-from backburn.autodiff.rules import RULES
-from backburn.backend.contract import BK, Backend, is_backend, no_backend
-from backburn.backend.decorating import Decorating, make_operations, shared
+from backburn.backend.contract import BK, Backend
+from backburn.backend.decorating import make_operations
 from backburn.base.dtypes import DType
-from backburn.base.errors import BackendMismatchError, DTypeError, NotDifferentiableError, ShapeError
+from backburn.base.errors import DTypeError, NotDifferentiableError, ShapeError
 
 
-class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
+class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[BK]]):
     """``inner`` with tangents: a backend like any other, so that it can be wrapped again, also by ``Autodiff``.
 
     Its float primitives are dual numbers: an inner float primitive, and a tangent like it unless it is a constant; the
@@ -32,23 +31,12 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     automatic derivative evaluation program, 1964)
     """
 
-    _inner: BK
-
-    def __new__(cls, inner: BK) -> Forward[BK]:
-        """The one object around ``inner``."""
-        return shared(cls, inner, lambda: cls.level(inner))
-
-    def __init__(self, inner: BK) -> None:
-        """``__new__`` has done it: the object may be one that exists already."""
+    name = "forward"
 
     @classmethod
-    def level(cls, inner: BK) -> Forward[BK]:
+    def level(cls, inner: BK) -> Self:
         """An object around ``inner`` that equals no other, so that two runs cannot confuse their tangents."""
-        if not is_backend(inner):
-            raise no_backend("Forward", inner)
-        made = super().__new__(cls)
-        made._inner = inner
-        return made
+        return cls._around(inner)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -56,30 +44,11 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     def __hash__(self) -> int:
         return id(self)
 
-    @property
-    def inner_backend(self) -> BK:
-        """The very backend that was wrapped."""
-        return self._inner
-
-    @property
-    def spec(self) -> str:
-        """``forward(...)`` around the inner backend's."""
-        return f"forward({self._inner.spec})"
-
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive; a float primitive of the inner backend is refused."""
         if x.__class__ is Dual:
             return self._inner.dtype(x.value)
-        dtype = self._inner.dtype(x)
-        if dtype.kind == "float":
-            raise BackendMismatchError(
-                f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
-            )
-        return dtype
-
-    def differentiates_whole(self, operation: str) -> bool:
-        """Whether an operation is differentiated by rules of its own, and not by its default body."""
-        return bool(RULES.get(operation))
+        return self._dtype_of_unboxed(x)
 
     # ---- tangents ----
 
@@ -115,12 +84,6 @@ class Forward(Decorating, Backend[Dual[BK], IntOf[BK], BoolOf[BK], QuantizedOf[B
     def from_inner(self, x: Any) -> Dual[BK]:
         """An inner float primitive as a constant."""
         return Dual(x)
-
-    def int_inner(self, x: Any) -> Any:
-        """The inner int primitive, which ``x`` is."""
-        return x
-
-    bool_inner = q_inner = int_from_inner = bool_from_inner = q_from_inner = int_inner
 
 
 def _float(operation: str, x: Any) -> Any:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic
+from typing import Any
 
+from backburn.autodiff.differentiating import Box
 from backburn.autodiff.parts import Part, put_together
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
@@ -65,24 +66,14 @@ def outputs_node(nodes: Iterable[Node], cotangents: Iterable[Any]) -> Node:
     return Node(lambda k, g, node: node.saved, tuple(nodes), tuple(cotangents), (), next_stamp())
 
 
-class Tracked(Generic[BK]):
+class Tracked(Box[BK]):
     """The float primitive of ``Autodiff[BK]``: an inner float primitive, and its node when it is on the graph."""
 
-    __slots__ = ("node", "value")
+    __slots__ = ("node",)
 
     def __init__(self, value: Any, node: Node | None = None) -> None:
         self.value = value
         self.node = node
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return self.value.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype object of the innermost primitive, as its library has it."""
-        return self.value.dtype
 
     def __repr__(self) -> str:
         state = "" if self.node is None else ", leaf" if self.node.backward is None else ", recorded"

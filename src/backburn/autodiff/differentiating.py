@@ -1,0 +1,123 @@
+"""What ``Autodiff`` and ``Forward`` have in common: float primitives of their own, boxes around the inner backend's.
+
+Int, bool and quantized primitives are the inner backend's, unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, Self
+
+from backburn.autodiff.rules import RULES
+from backburn.backend.contract import (
+    BI,
+    BK,
+    II,
+    QI,
+    BoolsOf,
+    IntsOf,
+    QuantizedsOf,
+    is_backend,
+    no_backend,
+)  # fmt: skip
+from backburn.backend.decorating import Decorating, shared
+from backburn.base.dtypes import DType
+from backburn.base.errors import BackendMismatchError
+
+
+class IntOf(Generic[BK]):
+    """To a type checker, the int primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class BoolOf(Generic[BK]):
+    """To a type checker, the bool primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class QuantizedOf(Generic[BK]):
+    """To a type checker, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+
+
+class Box(Generic[BK]):
+    """A float primitive of a decorator: an inner float primitive, ``value``, beside which a subclass holds a note."""
+
+    __slots__ = ("value",)
+    value: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype object of the innermost primitive, as its library has it."""
+        return self.value.dtype
+
+
+class Differentiating(Decorating, Generic[BK]):
+    """A decorator whose float primitives are boxes; its spec begins with its ``name``."""
+
+    name: ClassVar[str]
+    _inner: BK
+
+    def __new__(cls, inner: BK) -> Self:
+        """The only object around ``inner``."""
+        return shared(cls, inner, lambda: cls._around(inner))
+
+    def __init__(self, inner: BK) -> None:
+        """Nothing: ``__new__`` may return an existing object."""
+
+    @classmethod
+    def _around(cls, inner: BK) -> Self:
+        """A new object around ``inner``."""
+        if not is_backend(inner):
+            raise no_backend(cls.__name__, inner)
+        level = super().__new__(cls)
+        level._inner = inner
+        return level
+
+    @property
+    def inner_backend(self) -> BK:
+        """The very backend that was wrapped."""
+        return self._inner
+
+    @property
+    def spec(self) -> str:
+        """``name(...)`` around the inner backend's."""
+        return f"{self.name}({self._inner.spec})"
+
+    def differentiates_whole(self, operation: str) -> bool:
+        """Whether an operation is differentiated by rules of its own, and not by its default body."""
+        return bool(RULES.get(operation))
+
+    def _dtype_of_unboxed(self, x: Any) -> DType:
+        """The dtype of a primitive that is the inner backend's too. Raises for a float primitive."""
+        dtype = self._inner.dtype(x)
+        if dtype.kind == "float":
+            raise BackendMismatchError(
+                f"a float primitive of {self._inner.spec} is not one of {self.spec}: lift it with from_inner"
+            )
+        return dtype
+
+    def int_inner(self: IntsOf[II], tensor: IntOf[BK]) -> II:
+        """The inner int primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
+
+    def bool_inner(self: BoolsOf[BI], tensor: BoolOf[BK]) -> BI:
+        """The inner bool primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
+
+    def q_inner(self: QuantizedsOf[QI], tensor: QuantizedOf[BK]) -> QI:
+        """The inner quantized primitive, which ``tensor`` is."""
+        return tensor  # type: ignore[return-value]
+
+    def int_from_inner(self: IntsOf[II], tensor: II) -> IntOf[BK]:
+        """An inner int primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
+
+    def bool_from_inner(self: BoolsOf[BI], tensor: BI) -> BoolOf[BK]:
+        """An inner bool primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
+
+    def q_from_inner(self: QuantizedsOf[QI], tensor: QI) -> QuantizedOf[BK]:
+        """An inner quantized primitive, unchanged."""
+        return tensor  # type: ignore[return-value]
