@@ -63,7 +63,7 @@ class Source:
                 noted = f"t.{self.note} if t.__class__ is {self.box} else None"
                 self.emit(1, f"{operand}_{self.note}s = [{noted} for t in {operand}]")
                 if self.decides_by_operands:
-                    self.emit(1, f"is_float = is_float or any(t.__class__ is {self.box} for t in {operand})")
+                    self.emit(1, f"is_float = is_float or any([t.__class__ is {self.box} for t in {operand}])")
                 self.emit(1, f"{operand} = [t.value if t.__class__ is {self.box} else t for t in {operand}]")
             else:
                 self.emit(1, f"if {operand}.__class__ is {self.box}:")
@@ -77,7 +77,7 @@ class Source:
     def noted(self, operand: str) -> str:
         """An expression that tells whether an operand is on the graph, or has a tangent."""
         if operand in self.operation.lists:
-            return f"any(n is not None for n in {operand}_{self.note}s)"
+            return f"any([n is not None for n in {operand}_{self.note}s])"
         return f"{operand}_{self.note} is not None"
 
     def wrapped(self, value: str, result: str, note: str = "") -> str:
@@ -121,7 +121,8 @@ class Source:
         for index, operand in enumerate(op.operands):
             joint = "    or " if index else "    "
             if operand in op.lists:
-                self.emit(1, f"{joint}any(t.__class__ is {self.box} and t.{self.note} is not None for t in {operand})")
+                noted = f"t.__class__ is {self.box} and t.{self.note} is not None"
+                self.emit(1, f"{joint}any([{noted} for t in {operand}])")
             else:
                 self.emit(1, f"{joint}({operand}.__class__ is {self.box} and {operand}.{self.note} is not None)")
         self.emit(1, "):")
