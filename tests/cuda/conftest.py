@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ def folder() -> Path:
 @pytest.fixture(scope="session")
 def library(folder: Path) -> Any:
     """All kernels for the dtype that it is called with."""
+    if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        # Each worker begins with other dtypes, so that they share the work instead of all compiling the same.
+        first = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) * len(FLOATS) // workers
+        for each in (*FLOATS[first:], *FLOATS[:first]):
+            emulated.build(emulated.program(each), folder)
     return lambda dtype: emulated.build(emulated.program(dtype), folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 from typing import Any
 
@@ -27,8 +28,17 @@ def function(name: str, body: Any) -> Any:
     """``body``, called with arrays of NumPy's, and only as the real one may be called."""
     signature = signature_of(name)
 
+    @functools.cache
+    def bound(count: int, *keywords: str) -> dict[str, Any]:
+        """Each parameter's place among so many arguments and these keywords."""
+        return signature.bind(*range(count), **dict(zip(keywords, keywords, strict=True))).arguments
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        every = {**dict(enumerate(args)), **kwargs}
+        given = {
+            n: tuple(every[p] for p in place) if isinstance(place, tuple) else every[place]
+            for n, place in bound(len(args), *kwargs).items()
+        }
         if name == "array":
             Tape.forbid("H2D transfers")
         values = {n: host(v) if n != "obj" else v for n, v in given.items()}

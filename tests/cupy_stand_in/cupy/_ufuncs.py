@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -74,18 +75,24 @@ class ufunc:  # noqa: N801 - CuPy's name
         return out
 
     def loop(self, operands: list[Any]) -> tuple[list[Any], Any]:
-        """The first loop that takes the operands: arrays by safe casting, Python numbers by kind alone."""
-        scores = [(type(o) in WEAK, score(o)) for o in operands]
-        arrays = [s for is_weak, s in scores if not is_weak]
-        numbers = [s for is_weak, s in scores if is_weak]
+        """The loop that takes the operands: see :meth:`choice`."""
+        types, result = self.choice(*map(kind, operands))
+        for o, t in zip(operands, types, strict=True):
+            number(o, t)
+        return types, result
+
+    @functools.cache  # noqa: B019 - ufuncs live as long as the module
+    def choice(self, *kinds: Any) -> tuple[list[Any], Any]:
+        """The first loop for operands of these kinds: arrays by safe casting, Python numbers by kind alone."""
+        # By identity: a dtype of NumPy's is equal to the Python class that it stands for.
+        numbers = [score(k) for k in kinds if k is int or k is float]
+        arrays = [score(k) for k in kinds if k is not int and k is not float]
         weak = bool(arrays and numbers) and max(arrays) >= max(numbers)
         for types, result in self.loops:
-            if all(fits(o, t, weak) for o, t in zip(operands, types, strict=True)):
-                for o, t in zip(operands, types, strict=True):
-                    number(o, t)
+            if all(fits(k, t, weak) for k, t in zip(kinds, types, strict=True)):
                 return types, result
-        kinds = ", ".join(str(getattr(o, "dtype", type(o).__name__)) for o in operands)
-        raise TypeError(f"Wrong type ({kinds}) of arguments for cupy_{self.__name__}")
+        names = ", ".join(getattr(k, "__name__", str(k)) for k in kinds)
+        raise TypeError(f"Wrong type ({names}) of arguments for cupy_{self.__name__}")
 
 
 def letter(char: str) -> Any:
@@ -97,23 +104,30 @@ def letter(char: str) -> Any:
 WEAK = (int, float)
 
 
-def score(operand: Any) -> int:
-    """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
+def kind(operand: Any) -> Any:
+    """What decides on the loop: an array's dtype, or a Python number's class."""
     if isinstance(operand, (np.ndarray, np.generic)):
-        return {"b": 0, "i": 1, "u": 1, "f": 2}.get(operand.dtype.kind, 3)
+        return operand.dtype
     known_number(operand)
-    return (bool, int, float).index(type(operand))
+    return type(operand)
 
 
-def fits(operand: Any, wanted: Any, weak: bool) -> bool:
-    """Whether a loop takes an operand for one of its types."""
-    if isinstance(operand, (np.ndarray, np.generic)):
-        return bool(np.can_cast(operand.dtype, wanted, "safe"))
-    own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64}[type(operand)])
+def score(kind: Any) -> int:
+    """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
+    if isinstance(kind, np.dtype):
+        return {"b": 0, "i": 1, "u": 1, "f": 2}.get(kind.kind, 3)
+    return (bool, int, float).index(kind)
+
+
+def fits(kind: Any, wanted: Any, weak: bool) -> bool:
+    """Whether a loop takes an operand of a kind for one of its types."""
+    if isinstance(kind, np.dtype):
+        return bool(np.can_cast(kind, wanted, "safe"))
+    own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64}[kind])
     if np.can_cast(own, wanted, "safe"):
         return True
     # As NumPy has it, bfloat16 beside a float is float32.
-    return weak and type(operand) is not bool and bool(np.result_type(type(operand)(0), wanted) == wanted)
+    return weak and kind is not bool and bool(np.result_type(kind(0), wanted) == wanted)
 
 
 def number(operand: Any, wanted: Any) -> None:
