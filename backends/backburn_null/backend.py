@@ -126,13 +126,6 @@ class NullBackend(Backend[Null, Null, Null, Null]):
         return tuple(self.to_numpy(x) for x in tensors)
 
 
-def _shape_of(operand: Any) -> Any:
-    """The shape of an operand for a shape rule: None for a scalar or absent operand, a list for a list."""
-    if isinstance(operand, list | tuple):
-        return [x.shape for x in operand]
-    return operand.shape if operand.__class__ is Null else None
-
-
 def _dtype_of(operand: Any) -> DType | None:
     if isinstance(operand, list | tuple):
         return operand[0].dtype if operand else None
@@ -141,16 +134,15 @@ def _dtype_of(operand: Any) -> DType | None:
 
 def by_rules(operation: Operation) -> Callable[..., Any]:
     """An operation made from its two rules."""
-    rule, results = operation.shape, operation.results
-    defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
+    results = operation.results
 
     def function(self: NullBackend, /, *arguments: Any, **attributes: Any) -> Any:
-        if rule is None:
+        if operation.shape is None:
             raise Unsupported(
                 f"{operation.name}: the shape of its result depends on values, which the null backend has not"
             )
-        operands, options = _sorted(operation, arguments, {**defaults, **attributes})
-        shapes = rule(*(_shape_of(o) for o in operands), **options)
+        operands, options = _sorted(operation, arguments, {**operation.defaults, **attributes})
+        shapes = operation.result_shape(operands, options)
         known = dict(zip(operation.operands, map(_dtype_of, operands), strict=False))
         dtypes = operation.dtypes(known, options, len(shapes))
         if any(d is None for d in dtypes):

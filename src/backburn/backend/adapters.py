@@ -66,19 +66,14 @@ def check_shapes(backend: type, *names: str) -> None:
 
 
 def _checked(operation: Operation, implementation: Any) -> Method:
-    rule, count = operation.shape, len(operation.operands)
-    assert rule is not None
+    count = len(operation.operands)
 
     def method(k: Any, /, *given: Any, **attributes: Any) -> Any:
-        named = {**operation.attributes, **dict(zip(operation.attributes, given[count:], strict=False)), **attributes}
-        rule(*(_shape(x) for x in given[:count]), **named)
+        named = {**dict(zip(operation.attributes, given[count:], strict=False)), **attributes}
+        operation.result_shape(given[:count], named)
         return implementation.__get__(k, type(k))(*given, **attributes)
 
     return method
-
-
-def _shape(x: Any) -> Any:
-    return [_shape(t) for t in x] if isinstance(x, (list, tuple)) else getattr(x, "shape", None)
 
 
 def falling(k: Any, x: Any) -> Any:

@@ -7,7 +7,7 @@ Gradient rules and samples are attached to an entry by name, in the layers that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
@@ -87,11 +87,32 @@ class Operation:
         """The options and their defaults."""
         return {n: p.default for n, p in self.parameters.items() if p.kind is not p.POSITIONAL_ONLY}
 
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The options that have a default, and these."""
+        return {n: d for n, d in self.attributes.items() if d is not inspect.Parameter.empty}
+
+    def result_shape(self, operands: Iterable[Any], attributes: Mapping[str, Any]) -> Any:
+        """The shape of a call's result, a tuple of them for several; None if it depends on data.
+
+        Operands are tensors, lists of tensors, Python scalars or None. Raises what the shape rule raises.
+        """
+        if self.shape is None:
+            return None
+        return self.shape(*map(_shape, operands), **{**self.defaults, **attributes})
+
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (OPERATIONS.__getitem__, (self.name,))
+
+
+def _shape(operand: Any) -> Any:
+    """The shape of an operand as shape rules take it."""
+    if isinstance(operand, (list, tuple)):
+        return [_shape(x) for x in operand]
+    return tuple(operand.shape) if hasattr(operand, "shape") else None
 
 
 #: Every operation by name, in the order of declaration.

@@ -207,7 +207,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
         """The results of an operation for no example at all."""
         if entry.shape is None:
             raise Unsupported(f"{entry.name}: without examples, vmap cannot tell the shape of the result")
-        found = entry.shape(*_shapes(operands), **attributes)
+        found = entry.result_shape(operands, attributes)
         first = [x[0] if isinstance(x, (list, tuple)) and x else x for x in operands]
         dtypes = {n: self.dtype(x) for n, x in zip(entry.operands, first, strict=False) if hasattr(x, "shape")}
         made = [
@@ -263,13 +263,12 @@ def _depth_of_caller() -> int:
 def compile_operation(entry: Operation) -> Callable[..., Any]:
     """The method of ``Batched`` for an operation."""
     name, count = entry.name, len(entry.operands)
-    names = tuple(entry.attributes)
-    defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
+    names, defaults = tuple(entry.attributes), entry.defaults
     padding = (None,) * count
     always = entry.family == "random"
     rule = RULES.get(name)
     # A rule gives the inner backend one axis more, with which it may take what is refused for one example.
-    check = None if entry.shape in (broadcast, unchanged) else entry.shape
+    check = entry.shape not in (broadcast, unchanged)
 
     def method(self: Batched, /, *given: Any, **options: Any) -> Any:
         operands = given[:count]
@@ -281,8 +280,8 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         if len(operands) < count:
             operands += padding[len(operands) :]
         if rule is not None:
-            if check is not None:
-                check(*_shapes(operands), **attributes)
+            if check:
+                entry.result_shape(operands, attributes)
             found = rule(self, *operands, **attributes)
             if found is not NotImplemented:
                 return tuple(Mapped(y, self) for y in found) if found.__class__ is tuple else _result(self, found)
@@ -304,11 +303,6 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     method.__qualname__ = f"Batched.{name}"
     method.__doc__ = entry.body.__doc__
     return method
-
-
-def _shapes(operands: tuple[Any, ...]) -> list[Any]:
-    """The shapes of operands, as shape rules take them."""
-    return [[t.shape for t in x] if x.__class__ in (list, tuple) else getattr(x, "shape", None) for x in operands]
 
 
 def _result(level: Batched, found: Any) -> Any:

@@ -350,7 +350,7 @@ def signature_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     """The signature of the contract, and what the defaults do."""
     title = "operands, options, defaults"
     yield Check(operation.name, NO_DTYPE, "signature", 0, backend, check_signature, title=title)
-    defaults = {n: p for n, p in operation.attributes.items() if p is not operation.parameters[n].empty}
+    defaults = operation.defaults
     for name in defaults:
         for index, sample in enumerate(SAMPLES[operation.name].cases if operation.name in SAMPLES else ()):
             dtypes = dtypes_of(operation.name, sample, backend)
@@ -398,7 +398,7 @@ def check_signature(check: Check) -> None:
 def check_default(check: Check) -> None:
     """A call without an option gives the same bits as one that names the contract's default."""
     k, name, sample = check.backend, check.operation, check.sample
-    defaults = {n: d for n, d in OPERATIONS[name].attributes.items() if d is not inspect.Parameter.empty}
+    defaults = OPERATIONS[name].defaults
     option = list(defaults)[check.index // 100 - 1]
     operands = operands_of(name, sample, check.dtype)
     without = on_host(k, name, call(k, name, lifted(k, operands), sample.attributes))

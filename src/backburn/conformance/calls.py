@@ -195,9 +195,7 @@ def promised_dtypes(
 
 def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...] | None:
     """The shapes of the outputs, by the shape rule; None where data decide. Raises what the rule raises."""
-    if operation.shape is None:
+    promised = operation.result_shape(operands, attributes)
+    if promised is None:
         return None
-    shapes = [[np.shape(x) for x in o] if isinstance(o, list) else getattr(o, "shape", None) for o in operands]
-    defaults = {n: d for n, d in operation.attributes.items() if d is not operation.parameters[n].empty}
-    promised = operation.shape(*shapes, **{**defaults, **attributes})
     return tuple(tuple(s) for s in promised) if len(operation.results) > 1 else (tuple(promised),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 from backburn.backend.shapes import broadcast
 from backburn.backend.table import KINDS as LETTERS
 from backburn.backend.table import OPERATIONS, Operation
@@ -189,9 +187,8 @@ def _refused(operation: Operation, kind: str) -> str:
         return ""
     shape = () if kind == "zero_d" else (0,)
     shapes = [shape if hasattr(o, "shape") else [shape] if isinstance(o, list) else None for o in sample.operands]
-    defaults = {n: d for n, d in operation.attributes.items() if d is not inspect.Parameter.empty}
     try:
-        operation.shape(*shapes, **{**defaults, **sample.attributes})
+        operation.shape(*shapes, **{**operation.defaults, **sample.attributes})
     except BackburnError:
         return "needs dimensions" if kind == "zero_d" else "needs elements, or is refused for its samples' options"
     except Exception:

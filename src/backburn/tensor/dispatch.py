@@ -340,8 +340,7 @@ def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
 
 def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]) -> DeviceMemoryError:
     """The error for a new tensor that does not fit into the memory of the device."""
-    defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
-    shape: tuple[int, ...] = entry.shape(**{**defaults, **attributes}) if entry.shape is not None else ()
+    shape: tuple[int, ...] = entry.result_shape((), attributes) or ()
     (dtype,) = entry.dtypes({}, attributes)
     size = math.prod(shape) * (dtype or DEFAULT_FLOAT.get()).itemsize
     return DeviceMemoryError(

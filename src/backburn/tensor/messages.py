@@ -83,15 +83,12 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
     entry = OPERATIONS[name]
     if isinstance(cause, MemoryError) and not isinstance(cause, BackburnError):
         exhausted(name, where, flat(operands)[0].backend.device, cause)
-    if entry.shape is not None:
-        shapes = [[t.shape for t in x] if x.__class__ is list else x.shape if is_tensor(x) else None for x in operands]
-        defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
-        try:
-            entry.shape(*shapes, **{**defaults, **attributes})
-        except BackburnError as error:
-            raise type(error)(f"{name}: {error}.{where}") from cause
-        except Exception:  # the rule itself could not make sense of the call: the backend's words are better
-            pass
+    try:
+        entry.result_shape(operands, attributes)
+    except BackburnError as error:
+        raise type(error)(f"{name}: {error}.{where}") from cause
+    except Exception:  # the rule itself could not make sense of the call: the backend's words are better
+        pass
     for operand_name, x in zip(entry.operands, operands, strict=False):
         absent = x is None and operand_name not in entry.optional
         if absent or (isinstance(cause, AttributeError) and x.__class__ in (bool, int, float)):

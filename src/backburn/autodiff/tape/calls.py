@@ -77,18 +77,12 @@ def explain(
     where: str, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any], error: Exception, what: str
 ) -> NoReturn:
     """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words."""
-    if entry.shape is not None:
-        shapes = [
-            [tuple(t.shape) for t in x] if isinstance(x, list) else tuple(x.shape) if hasattr(x, "shape") else None
-            for x in operands
-        ]
-        defaults = {n: d for n, d in entry.attributes.items() if d is not entry.parameters[n].empty}
-        try:
-            entry.shape(*shapes, **{**defaults, **attributes})
-        except BackburnError as found:
-            raise type(found)(f"{where}: {found}. {what}") from error
-        except Exception:  # the rule itself could not make sense of the call: the backend's words are better
-            pass
+    try:
+        entry.result_shape(operands, attributes)
+    except BackburnError as found:
+        raise type(found)(f"{where}: {found}. {what}") from error
+    except Exception:  # the rule itself could not make sense of the call: the backend's words are better
+        pass
     kinds: dict[type[Exception], type[BackburnError]] = {
         IndexError: OutOfRangeError,
         TypeError: DTypeError,
