@@ -307,6 +307,21 @@ def test_without_a_bias_only_the_gradient_of_gelu_is_part_of_a_product(k: Any, l
         np.testing.assert_allclose(one, right, rtol=0.01, atol=0.02)
 
 
+def test_features_that_begin_in_the_midst_of_an_access_are_read_by_a_kernel(k: Any, lt: Any) -> None:
+    from backburn_cupy import cublaslt
+
+    grad, x, weight2 = (k.ones(shape, dtypes.float16) for shape in ((3, 2), (3, 4), (8, 2)))
+    part = k.slice(k.full((25,), 0.5, dtypes.float16), (slice(1, 25, 1),))
+    before = k.reshape(part, (3, 8))
+    got = k.feed_forward_backward(grad, x, weight2, before, "tanh")
+    assert [call.epilogue for call in lt.CALLS] == [cublaslt.NOTHING, cublaslt.SUM_LEFT]
+    lt.CALLS.clear()
+    expected = k.feed_forward_backward(grad, x, weight2, before.copy(), "tanh")
+    assert lt.CALLS[0].epilogue == cublaslt.GELU_GRADIENT_AND_SUMS
+    for one, right in zip(got, expected, strict=True):
+        np.testing.assert_allclose(k.to_numpy(one), k.to_numpy(right), rtol=2e-3)
+
+
 def test_a_step_of_the_gpt_has_no_kernels_for_gelu(cupy: Any, lt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.gpu.frameworks import our_step
     from benchmarks.gpu.models import gpt

@@ -28,8 +28,8 @@ Shape = tuple[int, ...]
 #: cuBLAS's constant for its default algorithm.
 DEFAULT_ALGORITHM = -1
 
-#: The devices on which cuBLASLt's GELU is part of the product, sm_90 and sm_100; others are said to run it separately,
-#: slower than our own kernel.
+#: The devices on which cuBLASLt applies GELU, sm_90 and sm_100; on sm_89 and sm_120 it is reported to be slower than a
+#: kernel of its own.
 GELU_CAPABILITIES = range(90, 120)
 
 #: The most calls for a stack whose axes are not evenly strided; with more, it is copied.
