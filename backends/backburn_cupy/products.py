@@ -69,9 +69,8 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
 
 
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:
-    rule = OPERATIONS["linear_weight_backward"].shape
-    assert rule is not None
-    of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in rule(grad.shape, x.shape))
+    shapes = OPERATIONS["linear_weight_backward"].result_shape((grad, x), {})
+    of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in shapes)
     left, right = (_usable(_rows(t)) for t in (x, grad))
     rows = transposed(k, left)
     if not of_weight.size or not left.size or not gemm_with(k, rows, right, of_weight, cublaslt.SUM_LEFT, of_bias):
@@ -84,8 +83,7 @@ def feed_forward(
     approximate: str = "none",
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     operation = OPERATIONS["feed_forward"]
-    assert operation.shape is not None
-    _, hidden, _ = operation.shape(*(None if t is None else t.shape for t in (x, weight1, weight2, bias1, bias2)))
+    _, hidden, _ = operation.result_shape((x, weight1, weight2, bias1, bias2), {})
     if bias1 is not None and _is_gelu_fused(k, x, hidden[-1], approximate):
         before, bias = cupy.empty(hidden, x.dtype), cupy.ascontiguousarray(bias1)
         after = _beside(k, x, weight1, before, cublaslt.ADD_BIAS_AND_GELU, bias)
@@ -98,8 +96,7 @@ def feed_forward_backward(
     k: Any, grad: Array, x: Array, weight2: Array, before: Array, /, approximate: str
 ) -> tuple[Array, Array, Array]:
     operation = OPERATIONS["feed_forward_backward"]
-    assert operation.shape is not None
-    *_, biases = operation.shape(grad.shape, x.shape, weight2.shape, before.shape)
+    *_, biases = operation.result_shape((grad, x, weight2, before), {})
     if _is_gelu_fused(k, grad, biases[0], approximate):
         before, of_bias = cupy.ascontiguousarray(before), cupy.empty(biases, x.dtype)
         of_before = _beside(k, grad, transposed(k, weight2), before, cublaslt.GELU_GRADIENT_AND_SUMS, of_bias)

@@ -31,7 +31,7 @@ def _linear_weight_backward(grad: Shape, x: Shape, **_: Any) -> tuple[Shape, Sha
     return (x[-1], grad[-1]), grad[-1:]
 
 
-def feed_forward_shapes(
+def _feed_forward(
     x: Shape, weight1: Shape, weight2: Shape, bias1: Shape | None = None, bias2: Shape | None = None, **_: Any
 ) -> tuple[Shape, Shape, Shape]:
     """The shapes of the result and, twice, of the hidden features."""
@@ -39,7 +39,7 @@ def feed_forward_shapes(
     return _linear(hidden, weight2, bias2), hidden, hidden
 
 
-def feed_forward_gradients(
+def _feed_forward_backward(
     grad: Shape, x: Shape, weight2: Shape, before: Shape, **_: Any
 ) -> tuple[Shape, Shape, Shape]:
     """The shapes of the gradients of the hidden features, the first weight and the first bias."""
@@ -91,7 +91,7 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         rows, grads = (self.reshape(t, (math.prod(shape_of(t)[:-1]), shape_of(t)[-1])) for t in (x, grad))
         return self.matmul(self.permute_dims(rows, (1, 0)), grads), self.sum(grads, (0,), False)
 
-    @operation(kinds="F", shape=feed_forward_shapes, result=("same", "same", "same"), differentiable=True)
+    @operation(kinds="F", shape=_feed_forward, result=("same", "same", "same"), differentiable=True)
     def feed_forward(
         self: Any,
         x: F,
@@ -110,10 +110,10 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         after = self.gelu(before, approximate)
         return self.linear(after, weight2, bias2), before, after
 
-    @operation(kinds="F", shape=feed_forward_gradients, result=("same", "same", "same"), differentiable=True)
+    @operation(kinds="F", shape=_feed_forward_backward, result=("same", "same", "same"), differentiable=True)
     def feed_forward_backward(self: Any, grad: F, x: F, weight2: F, before: F, /, approximate: str) -> tuple[F, F, F]:
         """The gradients of :meth:`feed_forward` for its features before GELU, the first weight and the first bias."""
-        feed_forward_gradients(*map(shape_of, (grad, x, weight2, before)))
+        _feed_forward_backward(*map(shape_of, (grad, x, weight2, before)))
         of_after = self.matmul(grad, self.permute_dims(weight2, (1, 0)))
         of_before = self.gelu_backward(of_after, before, approximate)
         return of_before, *self.linear_weight_backward(of_before, x)
