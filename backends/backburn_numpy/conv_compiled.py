@@ -124,8 +124,7 @@ def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry)
         memory = empty((size,), np.dtype(np.float32)), np.empty(g.depth // g.inputs, np.int64)
         kernel = compiled.kernel("conv_direct")
         assert kernel is not None
-        at = [None if a is None else compiled.address(a) for a in (out, *whole, *memory)]
-        kernel(*at, compiled.address(g.numbers), compiled.address(numbers[start:]), stop - start)
+        kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start)
 
     in_threads(part, len(blocks), g.products)
     return out
@@ -214,5 +213,5 @@ def _call(
 ) -> None:
     kernel = compiled.kernel(name)
     assert kernel is not None
-    at = [None if a is None else compiled.address(a) for a in (*arrays, *memory)]
+    at = compiled.addresses(*arrays, *memory)
     kernel(*at, blas.product(), compiled.address(g.numbers), *options, compiled.address(blocks), len(blocks))

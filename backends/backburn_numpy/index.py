@@ -205,7 +205,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
         fast = compiled.serving("add_rows", values) if out.dtype == values.dtype else None
         if fast is not None:
             values, entries = np.ascontiguousarray(values), np.ascontiguousarray(entries, np.int64)
-            at = [compiled.address(v) for v in (out, entries, values)]
+            at = compiled.addresses(out, entries, values)
             # Threads split the columns, since indices may repeat.
             for_parts(
                 lambda first, last: fast(*at, entries.size, after, first, last), after, max(1, WORTH // entries.size)

@@ -71,7 +71,7 @@ def normalized(
     assert kernel is not None
     mean, variance = (np.empty(planes.statistics, x.dtype) if keep else None for _ in range(2))
     arrays = [None if a is None else np.ascontiguousarray(a) for a in (x, scale, bias)]
-    at = [None if a is None else compiled.address(a) for a in (out, mean, variance, *arrays, planes.numbers)]
+    at = compiled.addresses(out, mean, variance, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
     return out, mean, variance
 
@@ -84,6 +84,6 @@ def normalized_backward(
     assert kernel is not None
     sums = np.empty((planes.statistics, planes.planes), x.dtype)
     arrays = [np.ascontiguousarray(a) for a in (grad, x, scale)]
-    at = [compiled.address(a) for a in (out, sums, *arrays, planes.numbers)]
+    at = compiled.addresses(out, sums, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
     return out, sums

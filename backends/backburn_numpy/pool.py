@@ -70,7 +70,7 @@ def _by_kernel(
     images, geometry = np.ascontiguousarray(x), np.array(numbers, np.int64)
     shape = (*x.shape[:2], *counts)
     out, index = empty(shape, x.dtype), empty(shape, np.dtype(np.int64))
-    at = [compiled.address(a) for a in (out, index, images, geometry)]
+    at = compiled.addresses(out, index, images, geometry)
     worth = max(1, (WORTH_A_THREAD >> 2) // math.prod(x.shape[2:]))
     for_parts(lambda first, last: kernel(*at, first, last), x.shape[0] * x.shape[1], worth)
     return out, index

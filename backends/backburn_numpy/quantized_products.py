@@ -110,7 +110,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
     operands = x, weight.values, weight.scale, weight.zero
     whole = [out, *(None if p is None else np.ascontiguousarray(p) for p in operands)]
     steps = 0 if scheme.granularity == "tensor" else -(-inputs // block)
-    at = [None if p is None else compiled.address(p) for p in whole]
+    at = compiled.addresses(*whole)
     shared = compiled.kernel("share_q_linear")
     if len(x) <= FEW_ROWS and shared is not None:
         portion = max(1, SHARE // (inputs * max(1, len(x) // 2)))

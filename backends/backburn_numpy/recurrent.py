@@ -68,7 +68,7 @@ def _step_of(name: str, plain: Callable[..., None], gates: Array) -> Callable[..
     if fast is None:
         return plain
     _, rows, width = gates.shape
-    return lambda *arrays: fast(*(None if x is None else compiled.address(x) for x in arrays), rows, width // 4)
+    return lambda *arrays: fast(*compiled.addresses(*arrays), rows, width // 4)
 
 
 def _step(gates: Array, hidden: Array, new_cell: Array, cell: Array, projected: Array, bias: Array | None) -> None:

@@ -146,11 +146,11 @@ class _Call:
         of_masks = [step for m in self.masks for step in ((0, 0, 0, 0) if m is None else m.strides)]
         steps = [step for t in self.operands for step in _steps(t)]
         numbers, failed = np.array([*sizes, *of_masks, *steps], np.int64), np.zeros(1, np.intc)
-        places = [None if t is None else compiled.address(t) for t in (*results, *self.operands, *self.masks)]
+        at = compiled.addresses(*results, *self.operands, *self.masks)
         threads = min(available(), parts) if self.count * self.scores >= SHARED else 1
         with blas.single() if threads > 1 else nullcontext():
             self.kernel(
-                *places, blas.product(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
+                *at, blas.product(), compiled.address(numbers), *self.factors, compiled.address(failed), parts,
                 max(1, compiled.PORTION // scores), threads,
             )  # fmt: skip
         if failed[0]:

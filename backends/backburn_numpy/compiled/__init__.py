@@ -79,6 +79,11 @@ def address(x: Array) -> int:
     return _pointer(id(x) + _HEAD).value if _HEAD else x.__array_interface__["data"][0]
 
 
+def addresses(*arrays: Array | None) -> list[int | None]:
+    """The :func:`address` of each array, None for one that is absent."""
+    return [None if x is None else address(x) for x in arrays]
+
+
 def _head() -> int:
     """The size of the object header; 0 if the data pointer is not known to follow it."""
     size, probe = object.__basicsize__, np.empty(1)
