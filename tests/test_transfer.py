@@ -51,6 +51,14 @@ def test_gradient_comes_back() -> None:
     assert w.grad(gradients).backend is THERE.inner_backend
 
 
+def test_anomalies_are_found_on_the_way_back() -> None:
+    x = values()
+    with bb.detect_anomaly():
+        assert x.grad((x * x).to(THERE).sum().backward()).tolist() == (2.0 * x).tolist()
+        with pytest.raises(bb.errors.NumericalInstabilityError, match="backward of sqrt"):
+            bb.sqrt((x - 0.5).to(THERE)).sum().backward()
+
+
 @pytest.mark.parametrize("clipped", [False, True])
 def test_a_model_on_two_backends_is_trained(clipped: bool) -> None:
     """By the gradients as they are, or clipped by one norm."""

@@ -171,6 +171,9 @@ def test_anomalies_are_found_inside() -> None:
         bb.vmap(bb.grad(lambda x: bb.log(x).sum()))(X)
         with pytest.raises(ArithmeticError, match="1 infinite value of 6"):
             bb.vmap(bb.grad(lambda x: bb.log(x).sum()))(X.at[1, 0].set(0.0))
+        pullback = bb.vjp(bb.sqrt, X.at[1, 0].set(0.0))[1]
+        with pytest.raises(ArithmeticError, match=r"backward of sqrt: .* 2 infinite values of 12"):
+            bb.vmap(pullback)(bb.stack([X, X]))
 
 
 def test_errors_of_the_function_pass() -> None:

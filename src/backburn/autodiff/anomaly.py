@@ -18,7 +18,7 @@ from typing import Any
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.duals import Dual
 from backburn.autodiff.forward import Forward
-from backburn.autodiff.graph import Node, OutputNode, Tracked
+from backburn.autodiff.graph import MovedGradient, Node, OutputNode, Tracked
 from backburn.autodiff.parts import Part
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import Block, scoped
@@ -106,7 +106,7 @@ def _looking(name: str, original: Any) -> Callable[..., Any]:
             if inside is None:
                 _check(name, self, output, operands, called[1])
             if output.__class__ is Tracked:
-                _watch(called, self, output.node)
+                _watch(called, output.node)
         return result
 
     return operation
@@ -137,7 +137,7 @@ def _looking_at_graph(name: str, original: Callable[..., Any]) -> Callable[..., 
                 node = waiting.pop()
                 if node is not None and node not in seen:
                     seen.add(node)
-                    _watch((_name_of(node), "It was recorded outside of detect_anomaly()"), self, node)
+                    _watch((_name_of(node), "It was recorded outside of detect_anomaly()"), node)
                     waiting.extend(node.parents)
         return original(self, tensor, *args, **options)
 
@@ -150,14 +150,13 @@ def _name_of(node: Node) -> str:
     return file.removeprefix("<backburn.autodiff ").removesuffix(">") if file.startswith("<backburn") else "a function"
 
 
-def _watch(called: tuple[str, str], k: Any, node: Node | None) -> None:
+def _watch(called: tuple[str, str], node: Node | None) -> None:
     """Let the rule of a recorded operation look at the gradients that it returns."""
     if isinstance(node, OutputNode):
         node = node.parents[0]
     if node is None or node.backward is None or hasattr(node.backward, "__wrapped__"):
         return
     rule = node.backward
-    inner = k.inner_backend
     name, site = called
 
     @functools.wraps(rule)
@@ -167,11 +166,12 @@ def _watch(called: tuple[str, str], k: Any, node: Node | None) -> None:
         for found in gradients if _INSIDE.get() is None else ():
             if found is None or found.__class__ is list:
                 continue
-            gradient = found.gradient if found.__class__ is Part else found
+            gradient = found.gradient if found.__class__ in (Part, MovedGradient) else found
+            home = found.backend if found.__class__ is MovedGradient else below
             tangent = getattr(gradient, "tangent", None)
-            problem = _problem(inner, gradient) or (tangent is not None and _problem(inner.inner_backend, tangent))
+            problem = _problem(home, gradient) or (tangent is not None and _problem(home.inner_backend, tangent))
             if problem:
-                incoming = "" if g.__class__ in (list, tuple) else f" The incoming gradient: {_described(inner, (g,))}."
+                incoming = "" if g.__class__ in (list, tuple) else f" The incoming gradient: {_described(below, (g,))}."
                 raise NumericalInstabilityError(
                     f"backward of {name}: a gradient of shape {list(gradient.shape)} has {problem}.{incoming} {site}"
                 )
