@@ -57,7 +57,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """The smallest arrays go to kernels too, by one or by several threads."""
     level, count = request.param
     use_level(monkeypatch, level)
-    monkeypatch.setattr(compiled, "SMALL", 1)
+    monkeypatch.setattr(halves, "SMALL", 1)
     monkeypatch.setattr(compiled, "FEW_PASSES", {})
     for module in (blocks_module, sequence):
         monkeypatch.setattr(module, "SHARED", 1)

@@ -151,7 +151,7 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
 
 def _is_for_kernels(kernel: Kernel, x: Array) -> bool:
     """Whether ``x`` holds 16-bit floats and there is a compiled float32 kernel to use for them."""
-    return is_half(x) and x.size >= compiled.SMALL and compiled.kernel(kernel.__name__[1:]) is not None
+    return is_half(x) and compiled.kernel(kernel.__name__[1:]) is not None
 
 
 def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = None, *options: Any) -> bool:

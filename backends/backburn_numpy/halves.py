@@ -18,6 +18,9 @@ Array = Any
 
 FLOAT16 = np.dtype(np.float16)
 
+#: The number of elements from which a kernel pays.
+SMALL = 1 << 5
+
 #: The number of elements from which a second thread pays.
 SHARED = 1 << 16
 
@@ -72,7 +75,7 @@ def fill(out: Array, x: Array) -> None:
 
 def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
     """The kernel that converts ``x``; None if there is none or it does not pay."""
-    if x.size < compiled.SMALL or not x.flags.c_contiguous:
+    if x.size < SMALL or not x.flags.c_contiguous:
         return None
     if dtype == FLOAT32 and is_half(x):
         return compiled.kernel("float_of_half" if x.dtype == FLOAT16 else "float_of_brain")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
-from backburn_numpy.halves import narrowed, widened
-from backburn_numpy.memory import empty
+from backburn_numpy.halves import is_half, narrowed, widened
+from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.reduce import sum
 
 Array = Any
@@ -40,12 +40,12 @@ def linear_weight_backward(grad: Array, x: Array, /) -> tuple[Array, Array]:
 
 def _product(x: Array, y: Array) -> Array:
     """NumPy's product, through float32 for 16-bit floats."""
-    return narrowed(_multiply(widened(x), widened(y)), x)
+    return narrowed(_multiply(widened(x), widened(y)), x) if is_half(x) else _multiply(x, y)
 
 
 def _multiply(x: Array, y: Array) -> Array:
     """NumPy's product; a large matrix product uses recycled memory."""
-    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+    if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])
     if x.ndim > 2 or y.ndim > 2:

@@ -109,7 +109,7 @@ def _lines(x: Array, axis: int) -> Array:
 def _names(labels: Array, classes: int) -> Array:
     """The labels, flat; raises for one out of range."""
     flat = labels.reshape(-1).astype(np.int64, copy=False)
-    if flat.size and (flat.min() < 0 or flat.max() >= classes):
+    if flat.size and np.maximum.reduce(flat.view(np.uint64)) >= classes:  # without the sign, negative ones are large
         wrong = int(flat[(flat < 0) | (flat >= classes)][0])
         raise OutOfRangeError(f"the label {wrong} is none of the classes 0 to {classes - 1}")
     return flat

@@ -103,7 +103,7 @@ def _by_kernel(out: Array, x: Array, weight: QuantizedArray) -> bool:
         return False
     if scheme.is_packed and block % 2 and block < inputs:
         return False
-    if not out.size or inputs * outputs < compiled.SMALL:
+    if not out.size or not inputs:
         return False
     if scheme.is_packed:  # the kernel takes the low halves of a row's bytes first
         x = np.concatenate([x[:, ::2], x[:, 1::2], np.zeros((len(x), inputs % 2), x.dtype)], 1)

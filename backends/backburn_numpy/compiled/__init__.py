@@ -26,24 +26,11 @@ Array = Any
 
 FLOAT32 = np.dtype(np.float32)
 
-#: For smaller arrays NumPy's passes take no longer than the call of a kernel.
-SMALL = 1 << 5
-
-#: The same for operations that take NumPy only one to three passes.
+#: The fewest elements for which the call of a kernel pays, where it is not one: NumPy needs a few passes or products.
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
-        *(
-            "sigmoid",
-            "log_sigmoid",
-            "softplus",
-            "silu",
-            "relu_backward",
-            "sigmoid_backward",
-            "tanh_backward",
-            "silu_backward",
-        ),
-        *("softmax_backward", "log_softmax_backward", "cumsum", "cumsum_reverse", "attention", "attention_scores"),
-        *("plain_step", "momentum_step", "max_pool", "add_places", "add_rows"),
+        *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
+        *("cumsum", "cumsum_reverse", "attention", "attention_scores"),
     ),
     1 << 10,
 )
@@ -66,8 +53,8 @@ def kernel(name: str) -> Callable[..., None] | None:
 
 
 def serving(name: str, x: Array) -> Callable[..., None] | None:
-    """The kernel of that name if it exists and ``x`` is float32 and not small; else None."""
-    if x.dtype != FLOAT32 or x.size < FEW_PASSES.get(name, SMALL):
+    """The kernel of that name if it exists and pays for ``x``, which must be float32; else None."""
+    if x.dtype != FLOAT32 or x.size < FEW_PASSES.get(name, 1):
         return None
     return kernel(name)
 
