@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from backburn_numpy import (
     create,
     decompose,
     fft,
+    formulas,
     functions,
     index,
     linalg,
@@ -46,6 +47,7 @@ from backburn_numpy import (
 )
 from backburn_numpy.quantize import QuantizedArray
 
+Array = Any
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -147,6 +149,11 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         """Return the memory held for reuse to the system, and reset the peak."""
         memory.cleanup()
 
+    def one_pass(self, formula: Callable[..., Any], x: Array, /, *values: Any) -> Array:
+        """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
+        found = formulas.one_pass(formula, x, *values) if x.size >= formulas.MANY else None
+        return formula(self, x, *values) if found is None else found
+
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""
         if x.__class__ is np.ndarray:
@@ -191,4 +198,6 @@ for _module in FAMILIES:
         # An imported helper may happen to have an operation's name.
         if _name in OPERATIONS and getattr(_function, "__module__", "").startswith("backburn_numpy"):
             setattr(NumpyBackend, _name, staticmethod(_function))
+for _name in formulas.FORMULAS:
+    setattr(NumpyBackend, _name, formulas.in_one_pass(_name, vars(NumpyBackend).get(_name)))
 NumpyBackend.quantized_from_parts = staticmethod(quantize.quantized_from_parts)  # type: ignore[method-assign,assignment]

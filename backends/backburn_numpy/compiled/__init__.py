@@ -117,13 +117,18 @@ _WORD = ctypes.c_uint64
 def _signatures() -> dict[str, list[Any]]:
     """The C types of each kernel's arguments: pointers to arrays, options, sizes."""
     unary = (
-        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh"),
-        *("negative", "absolute", "square", "sqrt", "reciprocal", "exp", "tanh"),
+        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh", "erf", "erfc"),
+        *("negative", "absolute", "square", "sqrt", "reciprocal", "sign", "floor", "round"),
+        *("exp", "expm1", "log", "log1p", "tanh", "fill"),
     )
-    both = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+    both = (
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
+        *("equal", "not_equal", "less", "less_equal"),
+    )
+    numbers = ("subtract_from", "divide_into", "greater", "greater_equal")
     binary = (
         *("relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
-        *both, *(f"{name}_number" for name in (*both, "subtract_from", "divide_into")),
+        *both, *(f"{name}_number" for name in (*both, *numbers)),
     )  # fmt: skip
     return {
         **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
@@ -149,6 +154,8 @@ def _signatures() -> dict[str, list[Any]]:
         "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
         "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
         "share": [_POINTER] + [_COUNT] * 3 + [_FLAG] * 2 + [_POINTER] * 4 + [_COUNT] * 4,
+        **dict.fromkeys(("where", "multiply_add_number"), [_POINTER] * 4 + [_COUNT]),
+        "program": [_POINTER, _COUNT, _POINTER, _POINTER] + [_COUNT] * 3 + [_FLAG],
         "share_q_linear": [_POINTER] * 5 + [_FLAG] * 3 + [_COUNT] * 6 + [_FLAG],
         "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
         **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),

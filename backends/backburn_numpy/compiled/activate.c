@@ -18,14 +18,41 @@ INLINE float silu_slope(float x) {
 }
 BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 
+/* ---- the error functions, with the coefficients of backburn/backend/special_coefficients.py ---- */
+
+/* tanh(x r), r a rational function of x**2 that is artanh(erf(x)) / x up to where erf rounds to 1. */
+INLINE float erf_of(float x) {
+    const float square = x * x, z = square > 15.3664f ? 15.3664f : square;
+    const float p = ((6.70396996f * z + 131.2509f) * z + 861.146179f) * z + 3472.75146f;
+    const float q = ((z + 72.9091263f) * z + 482.85965f) * z + 3077.64575f;
+    return tanh_of(x * (p / q));
+}
+UNARY(erf, erf_of(x))
+
+/* exp(scale y**2) for y in 0 to 15: the leading bits of y have an exact square, so the large exponent is not rounded. */
+INLINE float gauss_of(float y, float scale) {
+    const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
+    return exp_of_sum(scale * (leading * leading), scale * (rest * (y + leading)));
+}
+
+/* exp(-y**2) (1 + p / q) / (1 + 2 y) for y = |x|, up to where it underflows. */
+INLINE float erfc_of(float x) {
+    const float size = fabsf(x), y = size > 10.25f ? 10.25f : size;
+    const float p = ((((0.128386915f * y + 1.41132736f) * y + 5.84634495f) * y + 12.4719591f) * y + 12.9622545f) * y -
+                    3.84186514e-08f;
+    const float q =
+        ((((y + 6.60108566f) * y + 20.8843956f) * y + 36.9663734f) * y + 35.7516479f) * y + 14.8714314f;
+    const float above = gauss_of(y, -1.0f) * ((p / q + 1.0f) / (2.0f * y + 1.0f));
+    return x < 0.0f ? 2.0f - above : above;
+}
+UNARY(erfc, erfc_of(x))
+
 /* ---- GELU: x times the normal CDF at x ---- */
 
 /* The upper tail of the normal distribution at y = |x| is p(y) / q(y) exp(-y**2 / 2); p / q is a Remez fit on 0 to 14.6
  * (error 2**-27.3), beyond which the tail underflows float32. Sets density to the exponential; returns the tail. */
 INLINE float mass_above(float y, float *density) {
-    /* The leading bits of y have an exact square, so the large exponent is not rounded. */
-    const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
-    *density = exp_of_sum(-0.5f * (leading * leading), -0.5f * (rest * (y + leading)));
+    *density = gauss_of(y, -0.5f);
     const float p = (((0.3989468369f * y + 3.935827965f) * y + 17.74102709f) * y + 42.42109394f) * y + 48.37106885f;
     const float q =
         ((((y + 9.866274741f) * y + 45.45579191f) * y + 116.392779f) * y + 162.0312867f) * y + 96.74213713f;

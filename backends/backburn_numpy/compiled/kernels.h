@@ -49,13 +49,10 @@ INLINE int32_t to_bits(float value) {
 /* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
 
-/* exp(x + rest), for a rest much smaller than 1 or about the rounding error of x: 2**n p(r), r in -0.35 to 0.35, with
- * the polynomial of Cephes (Moshier). Within 1 ulp where the result is normal; overflows to infinity, underflows
- * gradually to 0, NaN stays NaN. */
-INLINE float exp_of_sum(float x, float rest) {
+/* exp(x + rest) is 2**whole times 1 more than this, for a rest much smaller than 1 or about the rounding error of x; the
+ * polynomial of Cephes (Moshier) on -0.35 to 0.35. */
+INLINE float exp_terms(float x, float rest, int32_t *whole) {
     const float shift = 12582912.0f; /* 1.5 * 2**23: adding it rounds to an integer, which its low bits hold */
-    x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
     const float shifted = (x + rest) * 1.44269504088896341f + shift;
     const float n = shifted - shift;
     const float r = ((x - n * 0.693359375f) + n * 2.12194440e-4f) + rest;
@@ -65,9 +62,18 @@ INLINE float exp_of_sum(float x, float rest) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = (p * r) * r + r + 1.0f;
-    /* n is in -150 to 128, out of range for a single power of 2. */
-    const int32_t whole = (int32_t)((uint32_t)to_bits(shifted) - (uint32_t)to_bits(shift)), half = whole >> 1;
+    *whole = (int32_t)((uint32_t)to_bits(shifted) - (uint32_t)to_bits(shift));
+    return (p * r) * r + r;
+}
+
+/* exp(x + rest). Within 1 ulp where the result is normal; overflows to infinity, underflows gradually to 0, NaN stays
+ * NaN. */
+INLINE float exp_of_sum(float x, float rest) {
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    int32_t whole;
+    const float p = exp_terms(x, rest, &whole) + 1.0f;
+    const int32_t half = whole >> 1; /* whole is in -150 to 128, out of range for a single power of 2 */
     return p * power_of_2(half) * power_of_2(whole - half);
 }
 

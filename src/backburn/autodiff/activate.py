@@ -1,17 +1,14 @@
-"""Gradient rules: activation functions.
-
-Without a rule, so that their bodies are recorded: ``threshold``, ``hardtanh``, ``hard_swish``, ``celu``, ``selu``,
-``softshrink`` and ``hardshrink``.
-"""
+"""Gradient rules: activation functions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from backburn.autodiff.arithmetic import clamp_x
 from backburn.autodiff.functions import in_float32, over_square_of
-from backburn.autodiff.rules import gradient
+from backburn.autodiff.rules import gradient, one_pass
 from backburn.autodiff.tangents import elementwise, through_body
-from backburn.backend.activate import halves
+from backburn.backend.activate import SELU_ALPHA, SELU_SCALE, halves
 
 
 def between(k: Any, g: Any, out: Any, low: float, high: float) -> Any:
@@ -33,13 +30,33 @@ gradient(
 )
 
 
+gradient("threshold", x=lambda k, g, x, threshold: k.where(k.less_equal(x, threshold), 0.0, g))
+gradient("hardtanh", x=lambda k, g, x, low, high: clamp_x(k, g, x, low, high))
+
+
+def hard_swish(k: Any, g: Any, x: Any) -> Any:
+    """The slope is ``x / 3 + 1/2`` between the ends, 0 at the lower and 1 at the upper one."""
+    slope = k.where(k.less_equal(3.0, x), 1.0, k.add(k.div(x, 3.0), 0.5))
+    return k.mul(g, k.where(k.less_equal(x, -3.0), 0.0, slope))
+
+
+gradient("hard_swish", x=hard_swish)
+
+
 def elu(k: Any, g: Any, x: Any, alpha: float) -> Any:
     """The exponential is bounded by that of 0, so that it cannot overflow where it is not used."""
     bent = k.mul(k.exp(k.minimum(x, 0.0)), alpha)
     return k.where(k.less_equal(x, 0.0), k.mul(g, bent), g)
 
 
+def celu(k: Any, g: Any, x: Any, alpha: float) -> Any:
+    """As that of ``elu``."""
+    return k.where(k.less_equal(x, 0.0), k.mul(g, k.exp(k.div(k.minimum(x, 0.0), alpha))), g)
+
+
 gradient("elu", x=elu)
+gradient("celu", x=celu)
+gradient("selu", x=lambda k, g, x: k.mul(elu(k, g, x, SELU_ALPHA), SELU_SCALE))
 gradient("gelu", x=lambda k, g, x, approximate: k.gelu_backward(g, x, approximate))
 gradient("silu", x=lambda k, g, x: k.silu_backward(g, x))
 
@@ -54,6 +71,8 @@ gradient("mish", x=lambda k, g, x: in_float32(k, mish, g, x))
 gradient("softplus", x=lambda k, g, x, beta: k.mul(g, k.sigmoid(k.mul(x, beta))))
 gradient("softsign", x=lambda k, g, x: over_square_of(k, g, k.add(k.abs(x), 1.0)))
 gradient("tanhshrink", x=lambda k, g, x: k.mul(g, k.square(k.tanh(x))))
+for _name in ("softshrink", "hardshrink"):
+    gradient(_name, x=lambda k, g, x, threshold: k.where(k.less_equal(k.abs(x), threshold), 0.0, g))
 
 
 def glu(k: Any, g: Any, x: Any, axis: int) -> Any:
@@ -66,6 +85,9 @@ def glu(k: Any, g: Any, x: Any, axis: int) -> Any:
 
 gradient("glu", x=glu)
 
-elementwise("sigmoid", "log_sigmoid", "hard_sigmoid", "relu", "relu6", "leaky_relu", "prelu", "elu")
-elementwise("gelu", "silu", "mish", "softplus", "softsign", "tanhshrink")
+elementwise("sigmoid", "log_sigmoid", "hard_sigmoid", "relu", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh")
+elementwise("hard_swish", "elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "softsign", "tanhshrink")
+elementwise("softshrink", "hardshrink")
 through_body("glu")
+one_pass("log_sigmoid", "hard_sigmoid", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "hard_swish", "elu")
+one_pass("celu", "selu", "mish", "softplus", "softsign", "tanhshrink", "softshrink", "hardshrink")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.autodiff.rules import gradient
+from backburn.autodiff.rules import gradient, one_pass
 from backburn.autodiff.tangents import elementwise
 from backburn.backend.scalars import is_scalar
 
@@ -92,3 +92,4 @@ gradient(
 
 elementwise("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "neg", "abs", "sign", "square")
 elementwise("reciprocal", "maximum", "minimum", "clamp", "lerp")
+one_pass("div", "abs", "reciprocal", "maximum", "minimum", "clamp")

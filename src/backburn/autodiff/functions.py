@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff.arithmetic import zero_for_x, zero_for_y
-from backburn.autodiff.rules import gradient
+from backburn.autodiff.rules import gradient, one_pass
 from backburn.autodiff.tangents import elementwise
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
@@ -161,3 +161,7 @@ elementwise("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
 elementwise("erf", "erfc", "erfinv", "lgamma", "digamma", "polygamma")
 elementwise("sinc", "sinc_ratio", "i0", "i1", "bessel_ratio")
 elementwise("floor", "ceil", "round", "trunc", "frac", "copysign", "nextafter")
+one_pass(
+    "sqrt", "rsqrt", "hypot", "exp2", "log1p", "log2", "log10", "logaddexp", "tan", "asin", "acos", "atan", "atan2"
+)
+one_pass("asinh", "acosh", "atanh", "erf", "erfc", "erfinv")

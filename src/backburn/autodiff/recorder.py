@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff.graph import Node, OutputNode, Tracked, next_stamp
+from backburn.autodiff.rules import STEPS
 from backburn.autodiff.source import Source, compiled
 from backburn.backend.table import Operation
 from backburn.base.errors import MissingRuleError
@@ -135,6 +136,9 @@ class _Recorded(Source):
                 lines.append(f"    needs = ({', '.join(needs)},)")
             arguments = ", ".join(rule.takes)
             call = f"rule_{index}({arguments})"
+            if self.operation.name in STEPS and rule.takes[0] == "k":
+                rest = ", ".join(rule.takes[1:])
+                call = f"(k.one_pass(rule_{index}, {rest}) if hasattr(k, 'one_pass') else {call})"
             if rule.grouped:
                 lines.append(f"    result_{index} = {call}")
                 results.extend(

@@ -49,6 +49,11 @@ CONSTANTS: dict[str, dict[str, str]] = {}
 ATTACHED.append(CONSTANTS)
 
 
+#: The operations whose rules are element-wise and of several steps.
+STEPS: dict[str, bool] = {}
+ATTACHED.append(STEPS)
+
+
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
     """The entry of an operation, which is given as ``Backend.name`` or by its name."""
     name = operation if isinstance(operation, str) else getattr(operation, "__name__", repr(operation))
@@ -105,3 +110,8 @@ def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
     CONSTANTS.setdefault(entry.name, {}).update(advice)
     for changed in LISTENERS:
         changed(entry.name)
+
+
+def one_pass(*names: str) -> None:
+    """Let backends compute the rules of operations in one pass: they are element-wise, of several steps."""
+    STEPS.update(dict.fromkeys(names, True))

@@ -172,6 +172,13 @@ class Backend(
         """Release memory that is held for reuse to the system."""
         return None
 
+    def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any) -> Any:
+        """``formula(self, x, *values)``, an element-wise function such as a gradient rule of several steps.
+
+        A backend may compute it in its own way, such as in one pass over memory.
+        """
+        return formula(self, x, *values)
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, type(self)) and self.spec == other.spec)
 

@@ -1,0 +1,262 @@
+"""NumPy: element-wise formulas in one pass over memory.
+
+A formula is a function of a backend and its operands: the body of a derived operation, or a gradient rule. NumPy passes
+over memory for each of its operations. Here it is called once, with a backend that only notes the operations, and the
+compiled interpreter (``program.c``) calls a kernel for each of them on spans of elements that stay in the L1 cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DType, float32
+from backburn.base.errors import Unsupported
+from backburn_numpy import compiled
+from backburn_numpy.blocks import SHARED
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.halves import is_half
+from backburn_numpy.memory import empty
+from backburn_numpy.threads import available
+
+Array = Any
+Formula = Callable[..., Any]
+
+#: The fewest elements for which a program pays.
+MANY = 1 << 10
+
+#: The registers of the interpreter.
+REGISTERS = 16
+
+#: The kernels of operations.
+KERNELS = {
+    "neg": "negative", "abs": "absolute", "div": "divide", "mul": "multiply", "sub": "subtract",
+    **{name: name for name in (
+        "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "log1p", "tanh", "sigmoid",
+        "log_sigmoid", "silu", "add", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "where",
+        "erf", "erfc",
+    )},
+}  # fmt: skip
+#: The kernels of those whose first operand is a number.
+FLIPPED = {
+    "divide": "divide_into", "subtract": "subtract_from", "less": "greater", "less_equal": "greater_equal",
+    **{name: name for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")},
+}  # fmt: skip
+
+
+class _Value:
+    """What an operation within a formula takes and gives: an array, or if ``is_number`` a single element."""
+
+    def __init__(self, is_number: bool = False) -> None:
+        self.is_number = is_number
+
+
+#: A kernel, its result and its operands.
+Call = tuple[str, _Value, list[_Value]]
+
+
+class _Trace:
+    """A backend that notes the kernels of the operations. All floats are float32, and truth is 1 or 0."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.constants: dict[_Value, float] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., _Value]:
+        if name in KERNELS:
+            return partial(self.call, KERNELS[name])
+        if name in OPERATIONS:
+            return partial(OPERATIONS[name].body, self)
+        raise AttributeError(name)
+
+    def call(self, kernel: str, *operands: Any) -> _Value:
+        """The result of a kernel."""
+        values = [x if isinstance(x, _Value) else self.constant(x) for x in operands]
+        if len(values) == 2 and values[0].is_number and not values[1].is_number:
+            values.reverse()
+            kernel = FLIPPED[kernel]
+        whole = len(values) - (len(values) == 2)  # one of two operands may be a number
+        if kernel != "fill":
+            values[:whole] = [self.call("fill", x) if x.is_number else x for x in values[:whole]]
+        if len(values) == 2 and values[1].is_number:
+            kernel += "_number"
+        result = _Value()
+        self.calls.append((kernel, result, values))
+        return result
+
+    def constant(self, number: float) -> _Value:
+        value = _Value(is_number=True)
+        self.constants[value] = number
+        return value
+
+    def dtype(self, x: _Value) -> DType:
+        return float32
+
+    def full(self, shape: tuple[int, ...], number: float, dtype: DType) -> _Value:
+        if shape:
+            raise Unsupported("a formula has no arrays of its own")
+        return self.constant(number)
+
+    def cast(self, x: _Value, dtype: DType) -> _Value:
+        if dtype is not float32:
+            raise Unsupported(f"a formula computes in float32, not in {dtype}")
+        return x
+
+    def softplus(self, x: _Value, beta: float = 1.0) -> _Value:
+        return self.div(self.call("softplus", self.mul(x, beta)), beta) if beta != 1 else self.call("softplus", x)
+
+    def logical_and(self, x: _Value, y: _Value) -> _Value:
+        return self.call("multiply", x, y)
+
+    def logical_or(self, x: _Value, y: _Value) -> _Value:
+        return self.call("maximum", x, y)
+
+    def logical_not(self, x: _Value) -> _Value:
+        return self.call("equal", x, 0.0)
+
+    def isinf(self, x: _Value) -> _Value:
+        return self.call("equal", self.call("absolute", x), np.inf)
+
+
+class _Program:
+    """A formula for operands of certain kinds, as calls for the interpreter: 0 is its result's place, then theirs."""
+
+    def __init__(self, formula: Formula, kinds: tuple[Any, ...]) -> None:
+        trace, places, values = _Trace(), [], []
+        for kind in kinds:
+            if isinstance(kind, str):
+                places.append(_Value(is_number=kind == "number"))
+                values.append(trace.call(WIDENED[kind], places[-1]) if kind in WIDENED else places[-1])
+            else:  # a Python scalar or an option
+                values.append(kind[1])
+        result = formula(trace, *values)
+        narrow = next((NARROWED[kind] for kind in kinds if kind in NARROWED), None)
+        if narrow:
+            result = trace.call(narrow, result)
+        if all(result is not made for _, made, _ in trace.calls):
+            raise Unsupported("a formula without an operation")
+        calls = _needed(trace.calls, result)
+        last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
+        used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
+        self.constants = np.array([trace.constants[x] for x in used], FLOAT32)
+        self.arrays = 1 + len(places) + len(used)
+        place = {x: i for i, x in enumerate([result, *places, *used])}
+        free, code = list(reversed(range(self.arrays, self.arrays + REGISTERS))), []
+        for i, (kernel, made, given) in enumerate(calls):
+            if made is not result:
+                if not free:
+                    raise Unsupported("a formula with too many intermediate values")
+                place[made] = free.pop()
+            found: Any = compiled.kernel(kernel)
+            where = [place[x] for x in (made, *given)]
+            code += [found.where, len(where), *where, *[0] * (4 - len(where))]
+            free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
+        self.calls, self.length = np.array(code, np.int64), len(calls)
+        self.at_constants = [compiled.address(self.constants) + 4 * i for i in range(len(used))]
+
+    def __call__(self, out: Array, operands: list[Array]) -> Array:
+        operands = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in operands]
+        starts = [compiled.address(x) for x in (out, *operands)] + self.at_constants
+        steps = [x.itemsize if x.ndim else 0 for x in (out, *operands)] + [0] * len(self.at_constants)
+        sizes: Any = ctypes.c_int64 * self.arrays
+        run: Any = compiled.kernel("program")
+        threads = available() if out.size >= SHARED else 1
+        run(
+            compiled.address(self.calls), self.length, sizes(*starts), sizes(*steps), self.arrays,
+            out.size, compiled.PORTION, threads,
+        )  # fmt: skip
+        return out
+
+
+def _needed(calls: list[Call], result: _Value) -> list[Call]:
+    """The calls that the result depends on; a product that is only added to a number is one call with the sum."""
+    uses, kept = Counter([result]), []
+    for kernel, made, given in reversed(calls):
+        if uses[made]:
+            uses.update(given)
+            kept.append((kernel, made, given))
+    products = {made: given for kernel, made, given in kept if kernel == "multiply" and uses[made] == 1}
+    joined: list[Call] = []
+    for kernel, made, given in reversed(kept):
+        if kernel == "add_number" and given[0] in products:
+            factors = products[given[0]]
+            joined = [c for c in joined if c[1] is not given[0]]
+            kernel, given = "multiply_add_number", [*factors, given[1]]
+        joined.append((kernel, made, given))
+    return joined
+
+
+WIDENED = {"float16": "float_of_half", "bfloat16": "float_of_brain"}
+NARROWED = {"float16": "half_of_float", "bfloat16": "brain_of_float"}
+
+
+@lru_cache(512)
+def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program | None:
+    try:
+        return _Program(formula, kinds)
+    except (AttributeError, OverflowError, TypeError, Unsupported):  # NumPy computes it, or raises an error of its own
+        return None
+
+
+def one_pass(formula: Formula, *values: Any) -> Array | None:
+    """``formula(k, *values)`` of float32 or 16-bit floats; None if it is for NumPy.
+
+    Arrays have one shape, or one element; other values are numbers and options.
+    """
+    main = next((x for x in values if x.__class__ is np.ndarray and x.size >= MANY and any(x.strides)), None)
+    if main is None:
+        return None
+    level = compiled.level()
+    if level is None or not (main.dtype == FLOAT32 or is_half(main)):
+        return None
+    name = main.dtype.name
+    kinds: list[Any] = []
+    operands: list[Array] = []
+    for x in values:
+        if x.__class__ is not np.ndarray:
+            if x.__class__ is float and main.itemsize == 2:
+                x = float(np.asarray(x, main.dtype))  # as NumPy does, so that elements may equal it
+            kinds.append((repr(x), x))  # -0.0 == 0.0
+            continue
+        if x.dtype != main.dtype:
+            return None
+        if x.shape == main.shape and any(x.strides):
+            kinds.append(name)
+            operands.append(x)
+        elif x.shape == main.shape or (x.size == 1 and x.ndim <= main.ndim):
+            kinds.append("number")
+            operands.append(np.array(x[(0,) * x.ndim], FLOAT32))
+        else:
+            return None
+    program = _program(formula, tuple(kinds), level)
+    return None if program is None else program(empty(main.shape, main.dtype), operands)
+
+
+def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The method of a backend for an operation: its kernel or its body in one pass if that pays, else ``otherwise``."""
+    entry = OPERATIONS[name]
+    body, parameters = entry.body, tuple(entry.parameters.values())
+    formula = (lambda k, *values: getattr(k, name)(*values)) if name in KERNELS else body
+
+    def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
+        if x.__class__ is np.ndarray and x.size >= MANY:
+            rest = (options.get(p.name, p.default) for p in parameters[1 + len(operands) :])
+            if (found := one_pass(formula, x, *operands, *rest)) is not None:
+                return found
+        return body(self, x, *operands, **options) if otherwise is None else otherwise(x, *operands, **options)
+
+    return operation
+
+
+#: Operations that take NumPy long, or several passes.
+FORMULAS = (
+    *("hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "elu", "celu", "selu"),
+    *("mish", "softsign", "tanhshrink", "softshrink", "hardshrink", "clamp", "lerp", "hypot", "logaddexp", "rsqrt"),
+    *("erf", "erfc", "erfinv", "i0", "i1", "log1p", "sign"),
+)

@@ -1,0 +1,179 @@
+"""Element-wise formulas in one pass over memory, for every instruction set, against NumPy in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.test_numpy_compiled import USABLE, use_level
+
+from backburn.autodiff import Autodiff
+from backburn.autodiff.rules import RULES, STEPS
+from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
+from backburn.base.errors import ArgumentError
+from backburn.conformance import SAMPLES, checks
+from backburn.conformance.behaviour import check_mutation
+from backburn.conformance.kinds import VALUE_KINDS
+from backburn_numpy import compiled, formulas, threads
+
+BASE: Any = load_backend("numpy")
+OUTER: Any = Autodiff(BASE)
+
+pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+
+
+@pytest.fixture(params=USABLE)
+def at_each_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The smallest arrays are computed in one pass too."""
+    use_level(monkeypatch, request.param)
+    monkeypatch.setattr(formulas, "MANY", 2)
+    formulas._program.cache_clear()
+    yield
+    formulas._program.cache_clear()
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.usefixtures("at_each_level")
+def test_samples() -> None:
+    for check in checks(BASE, ops=formulas.FORMULAS, kinds=(*VALUE_KINDS, "layout")):
+        if check.dtype in ("float32", "float16", "bfloat16"):
+            check()
+            replace(check, function=check_mutation)()
+
+
+def gradients(name: str, operands: list[Any], attributes: dict[str, Any]) -> list[Any]:
+    def lift(a: Any) -> Any:
+        return OUTER.set_require_grad(OUTER.from_inner(a), True) if isinstance(a, np.ndarray) else a
+
+    given = [lift(a) for a in operands]
+    out = getattr(OUTER, name)(*given, **attributes)
+    cotangent = np.cos(np.arange(math.prod(out.shape))).reshape(out.shape).astype(out.dtype)
+    found = OUTER.backward(out, cotangent)
+    return [OUTER.grad(x, found) for x in given if hasattr(x, "node")]
+
+
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gradients(dtype: str) -> None:
+    """Those of the samples at which there is a derivative, and those that are a convention."""
+    rounding = 40 * float(np.finfo(dtype).eps)
+    for name in STEPS:
+        for sample in SAMPLES[name].cases:
+            operands = [a.astype(dtype) if isinstance(a, np.ndarray) else a for a in sample.operands]
+            wide = [a.astype(np.float64) if isinstance(a, np.ndarray) else a for a in operands]
+            if not all(np.isfinite(a).all() for a in operands if a is not None):
+                continue
+            pairs = zip(*(gradients(name, given, dict(sample.attributes)) for given in (operands, wide)), strict=True)
+            for got, expected in pairs:
+                assert got.dtype == dtype
+                with np.errstate(over="ignore"):
+                    expected = expected.astype(dtype).astype(np.float64)
+                np.testing.assert_allclose(got, expected, rtol=rounding, atol=rounding, err_msg=f"{name} {operands}")
+
+
+def test_formulas_are_used() -> None:
+    x = numbers(5000)
+    for name in STEPS:
+        operands = len(OPERATIONS[name].operands)
+        rule = next(r for r in RULES[name] if r.takes[0] == "k")
+        options = {"alpha": 1.0, "beta": 1.0, "slope": 0.1, "threshold": 0.5, "low": -1.0, "high": 1.0}
+        given = [options[n] if n in options and operands == 1 else x for n in rule.takes[1:]]
+        assert formulas.one_pass(rule.function, *given) is not None, name
+
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e38, -1e38, 1e-40, -1e-40, 88.7, -88.7, 104.5, -104.5], np.float32
+)
+#: The largest errors in units in the last place, by NumPy in float64.
+ACCURATE: dict[str, tuple[Any, float]] = {
+    "log": (np.log, 1), "log1p": (np.log1p, 1.6), "expm1": (np.expm1, 1.7), "exp": (np.exp, 1.1),
+    "floor": (np.floor, 0), "round": (np.rint, 0), "sign": (np.sign, 0), "sqrt": (np.sqrt, 0.5),
+    "erf": (BASE.erf, 3.2), "erfc": (BASE.erfc, 4), "erfinv": (BASE.erfinv, 4),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("name", ACCURATE)
+def test_functions_are_accurate(name: str) -> None:
+    """Of numbers of every size, near 0 and 1, and of those that are none; signs of zeros too."""
+    function, bound = ACCURATE[name]
+    every = np.arange(0, 1 << 32, 65_521, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    near = [np.linspace(-a, a, 20_001, dtype=np.float32) for a in (12.0, 1.0, 1e-3)]
+    x = np.concatenate([SPECIAL, every, *near, np.linspace(-104, 90, 20_001, dtype=np.float32)])
+    got: Any = formulas.one_pass(lambda k, x: getattr(k, name)(x), x)
+    with np.errstate(all="ignore"):
+        exact = function(x.astype(np.float64))
+        expected = exact.astype(np.float32)
+        finite = np.isfinite(expected)
+        np.testing.assert_array_equal(got[~finite], expected[~finite])
+        unit = np.spacing(np.maximum(np.abs(expected), np.float32(2.0**-126)))
+        assert (np.abs(got.astype(np.float64) - exact) / unit)[finite].max() <= bound
+    if name != "erfinv":
+        np.testing.assert_array_equal(np.signbit(got[finite]), np.signbit(expected[finite]))
+
+
+@pytest.mark.usefixtures("at_each_level")
+def test_every_length_and_layout_and_number_of_threads() -> None:
+    whole = numbers(100_003)
+    expected = BASE.hard_swish(whole.astype(np.float64))
+    for count in (*range(1, 40), 511, 512, 513, 100_003):
+        np.testing.assert_allclose(BASE.hard_swish(whole[:count]), expected[:count], rtol=1e-5, atol=1e-7)
+    square = whole[:10_000].reshape(100, 100)
+    np.testing.assert_array_equal(BASE.hard_swish(square.T), BASE.hard_swish(square).T)
+    np.testing.assert_array_equal(BASE.hard_swish(whole[::-3]), BASE.hard_swish(whole[::-3].copy()))
+    assert BASE.hard_swish(whole[:0]).shape == (0,)
+    before = threads.num_threads()
+    results = []
+    for count in (1, 3):
+        threads.set_num_threads(count)
+        results.append([getattr(BASE, name)(whole) for name in ("erf", "mish", "elu")])
+    threads.set_num_threads(before)
+    for one, three in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.usefixtures("at_each_level")
+def test_operands_of_one_element_and_scalars() -> None:
+    x, one = numbers(3, 700), np.full((1, 1), 0.3, np.float32)
+    spread = np.broadcast_to(np.float32(0.3), x.shape)
+    for low in (one, spread, 0.3, one[0, 0, ...]):
+        np.testing.assert_array_equal(BASE.clamp(x, low, 0.5), np.clip(x, np.float32(0.3), np.float32(0.5)))
+    np.testing.assert_allclose(BASE.hypot(one, x), np.hypot(np.float64(0.3), x), rtol=3e-7)
+    np.testing.assert_array_equal(BASE.clamp(x, x[:1], None), np.maximum(x, x[:1]))
+    zeros = np.zeros(10, np.float32)
+    assert not np.signbit(BASE.threshold(zeros, 0.5, 0.0)).any()
+    assert np.signbit(BASE.threshold(zeros, 0.5, -0.0)).all()
+    half = np.full(8, 0.3, np.float16)  # a little more than 0.3, but a scalar is rounded too
+    np.testing.assert_array_equal(BASE.threshold(half, 0.3, 7.0), np.float16(7.0))
+
+
+@pytest.mark.usefixtures("at_each_level")
+def test_what_a_program_cannot_do_is_for_numpy() -> None:
+    x = numbers(50)
+
+    def many(k: Any, x: Any) -> Any:
+        values = [k.exp(k.add(x, float(i))) for i in range(30)]
+        total = x
+        for value in values:
+            total = k.add(total, value)
+        return total
+
+    for formula in (many, lambda k, x: x, lambda k, x: k.sin(x), lambda k, x: k.sum(x, (0,), False)):
+        assert formulas.one_pass(formula, x) is None
+        np.testing.assert_array_equal(BASE.one_pass(formula, x), formula(BASE, x))
+    assert formulas.one_pass(lambda k, x: k.exp(x), x.astype(np.float64)) is None
+    assert formulas.one_pass(lambda k, x, y: k.mul(x, k.exp(y)), x, x[:1].astype(np.float64)) is None
+
+    def wrong(k: Any, x: Any) -> Any:
+        raise ArgumentError("it says what is wrong")
+
+    with pytest.raises(ArgumentError, match="what is wrong"):
+        BASE.one_pass(wrong, x)
