@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import backburn as bb
+from backburn.autodiff import anomaly
 from backburn.autodiff.rules import RULES
 from backburn.autodiff.tape import GradientTape
 from backburn.backend import OPERATIONS, Backend
@@ -225,3 +226,21 @@ def test_it_works_under_nesting() -> None:
         assert bb.grad(bb.grad(lambda x: x**3.0))(2.0).item() == 12.0
         with pytest.raises(NumericalInstabilityError, match="log"):
             bb.grad(lambda x: bb.log(x))(0.0)
+
+
+def test_an_interrupted_block_leaves_the_next_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes while the operations are being replaced."""
+    before, looking = dict(vars(bb.Autodiff)), anomaly._looking
+
+    def interrupted(name: str, original: Any) -> Any:
+        if name == "log":
+            raise KeyboardInterrupt
+        return looking(name, original)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(anomaly, "_looking", interrupted)
+        with bb.detect_anomaly():
+            pass
+    with pytest.raises(NumericalInstabilityError, match="log"), bb.detect_anomaly():
+        bb.log(bb.asarray(0.0).require_grad())
+    assert dict(vars(bb.Autodiff)) == before

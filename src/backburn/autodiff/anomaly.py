@@ -65,16 +65,17 @@ def _watching() -> Iterator[None]:
 def _install() -> None:
     global _depth
     with _lock:
-        _depth += 1
-        if _depth == 1:
+        if _depth == 0:
             for level in (Autodiff, Forward):
                 for name in OPERATIONS:
                     _replace(level, name, _looking)
             _replace(Autodiff, "backward", _looking_at_graph)
+        _depth += 1  # now that all are replaced: Ctrl-C may come in between
 
 
 def _replace(level: type[Any], name: str, make: Callable[[str, Any], Any]) -> None:
-    _originals[level, name] = original = getattr(level, name)
+    # An original that is known already was replaced by a block whose beginning or end Ctrl-C interrupted.
+    original = _originals.setdefault((level, name), getattr(level, name))
     setattr(level, name, make(name, original))
 
 
