@@ -107,8 +107,8 @@ def test_transforms_inside_no_grad_differentiate_and_return_constants() -> None:
     with bb.no_grad():
         results = [*value_and_grad(f)(w), *jvp(f, (w,), (w,)), hvp(f, (w,), (w,))[0], hessian(f)(w), linearize(f, w)[0]]
         _, pullback = vjp(f, w)
-        results.append(pullback(1.0)[0])
-    assert [x.item() for x in results] == [8.0, 8.0, 8.0, 16.0, 8.0, 4.0, 8.0, 8.0]
+        results += [pullback(1.0)[0], linearize(f, w)[1](1.0), grad(lambda x: (f(x), x * w), has_aux=True)(w)[1]]
+    assert [x.item() for x in results] == [8.0, 8.0, 8.0, 16.0, 8.0, 4.0, 8.0, 8.0, 8.0, 4.0]
     assert not any(x.is_tracked for x in results)
 
 

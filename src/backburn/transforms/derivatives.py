@@ -81,7 +81,7 @@ def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]
 def values_of(aux: list[Any], value: Any) -> Any:
     """A function's auxiliary data, with tensors as constants on the level of ``value``."""
     places = [x.backend for x in flatten(value)[0] if isinstance(x, Tensor)] or [default_backend()]
-    return tree_map(lambda x: taken_down(x, places[0]), aux[0])
+    return tree_map(lambda x: as_recorded(taken_down(x, places[0])), aux[0])
 
 
 def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, list[FloatTensor]]:
@@ -259,7 +259,10 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
         given = flatten_like(structure, tangents, "linearize", is_constant=is_no_float)
         given = [_like("linearize", "tangent", x, t) for x, t in zip(leaves, given, strict=True)]
         found = iter(_pull(middle, pulled, given, [x.primitive.node for x in start], start))
-        moved = [lowered(next(found), home) if isinstance(x, FloatTensor) else _tangent_of_other(x) for x in outputs]
+        moved = [
+            lowered(as_recorded(next(found)), home) if isinstance(x, FloatTensor) else _tangent_of_other(x)
+            for x in outputs
+        ]
         return unflatten(out_structure, moved)
 
     value = unflatten(out_structure, [_value(middle, x, home) for x in outputs])
