@@ -130,6 +130,10 @@ double gelu_gradient(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
+[[gnu::optimize("O3")]] void add(double* __restrict__ sums, const double* column, double factor, uint64_t rows) {
+  for (uint64_t row = 0; row < rows; ++row) sums[row] += column[row] * factor;
+}
+
 void run(const Product& p) {
   const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
   const size_t size = size_of(p.d.type);
@@ -138,14 +142,23 @@ void run(const Product& p) {
     const double value = read(at + (place * l.step + column * l.leading + row) * size_of(l.type), l.type);
     return p.desc.compute == BY_TF32 ? rounded(static_cast<float>(value), 13) : value;
   };
-  std::vector<double> sums(p.d.rows);
-  for (int place = 0; place < p.d.count; ++place)
-    for (uint64_t column = 0; column < p.d.columns; ++column)
+  // An operand as it is multiplied, with its columns one after the other.
+  auto dense = [&](const Layout& l, const char* at, int transposed, int place, uint64_t rows, uint64_t columns) {
+    std::vector<double> matrix;
+    matrix.reserve(rows * columns);
+    for (uint64_t column = 0; column < columns; ++column)
+      for (uint64_t row = 0; row < rows; ++row) matrix.push_back(element(l, at, transposed, place, row, column));
+    return matrix;
+  };
+  std::vector<double> sums(p.d.rows), totals;
+  for (int place = 0; place < p.d.count; ++place) {
+    const auto a = dense(p.a, p.at_a, p.desc.transposed[0], place, p.d.rows, length);
+    const auto b = dense(p.b, p.at_b, p.desc.transposed[1], place, length, p.d.columns);
+    for (uint64_t column = 0; column < p.d.columns; ++column) {
+      totals.assign(p.d.rows, 0);
+      for (uint64_t i = 0; i < length; ++i) add(totals.data(), &a[i * p.d.rows], b[column * length + i], p.d.rows);
       for (uint64_t row = 0; row < p.d.rows; ++row) {
-        double total = 0;
-        for (uint64_t i = 0; i < length; ++i)
-          total += element(p.a, p.at_a, p.desc.transposed[0], place, row, i) *
-                   element(p.b, p.at_b, p.desc.transposed[1], place, i, column);
+        double total = totals[row];
         char* at = p.at_d + (place * p.d.step + column * p.d.leading + row) * size;
         total = p.alpha * total + (p.beta != 0 ? p.beta * read(at, p.d.type) : 0);
         if (p.desc.epilogue == EPILOGUE_BIAS || p.desc.epilogue == EPILOGUE_GELU_AUX_BIAS)
@@ -160,6 +173,8 @@ void run(const Product& p) {
         }
         write(at, p.d.type, total);
       }
+    }
+  }
   if (p.desc.epilogue == EPILOGUE_DGELU_BGRAD)
     for (uint64_t row = 0; row < p.d.rows; ++row)
       write(static_cast<char*>(p.desc.bias) + row * size, p.d.type, sums[row]);
