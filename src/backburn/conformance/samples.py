@@ -41,7 +41,7 @@ class Stored:
         return k.quantize(k.from_numpy(self.values.astype(np.float32)), self.scheme)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """One call of an operation.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from backburn.conformance.silence import unwarned
 from backburn.conformance.tolerances import compare, widened
 
 
+@cache
 def value_kind(operation: Operation, sample: Sample) -> str:
     """The kind of check that comparing the results of a sample with the reference is."""
     found = [*host_arrays(sample), *(o.values for o in sample.operands if isinstance(o, Stored))]
