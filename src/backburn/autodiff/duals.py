@@ -59,7 +59,7 @@ class _Pushed(Source):
         op = self.operation
         parts = TANGENTS.get(op.name, [])
         self.signature()
-        self.emit(1, "k = self.inner_backend")
+        self.emit(1, "k = self._inner")
         if op.name in BODIES or (op.differentiable and not op.required and not self.rules):
             self.decomposed()
             return "\n".join(self.lines) + "\n"

@@ -73,7 +73,7 @@ class _Recorded(Source):
     def text(self) -> str:
         op = self.operation
         self.signature()
-        self.emit(1, "k = self.inner_backend")
+        self.emit(1, "k = self._inner")
         if op.differentiable and not op.required and not self.rules:
             self.decomposed()
         else:

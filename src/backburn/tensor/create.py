@@ -268,13 +268,13 @@ def arange(
         ([0, 1, 2, 3], [1.0, 0.75, 0.5, 0.25])
     """
     bounds = [_end(n) for n in ((0, start, step) if stop is None else (start, stop, step))]
-    numbers = [scalar_of(n) for n in bounds]
+    kinds = [type(scalar_of(n)) for n in bounds]
     k = as_backend(place_of(backend, device))
-    chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in map(type, numbers) else k.int_dtype)
+    chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in kinds else k.int_dtype)
     chosen = plain_dtype("arange", chosen, ("float", "int"))
-    if chosen.kind == "int" and float in map(type, numbers):
+    if chosen.kind == "int" and float in kinds:
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
-    first, last, by = (fitted("arange", n, chosen) for n in bounds)
+    first, last, by = [fitted("arange", n, chosen) for n in bounds]
     return made("arange", k, start=first, stop=last, step=by, dtype=chosen)
 
 

@@ -238,8 +238,9 @@ def call(name: str, *operands: Any, **attributes: Any) -> Any:
     except Exception as error:
         explain(name, operands, attributes, error)
     if result.__class__ is tuple:
-        return tuple(wrap(r, backend) for r in result)
-    return wrap(result, backend)
+        return tuple([wrap(r, backend) for r in result])
+    dtype = backend.dtype(result)
+    return CLASSES[dtype.kind](result, backend, dtype)  # as ``wrap``, without one more call
 
 
 def unary(name: str, x: Any) -> Any:

@@ -80,7 +80,7 @@ def _rolled(x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None
         place = axis_of("roll", x, a)
         total[place] = total.get(place, 0) + by
     order = tuple(sorted(total))
-    return call("roll", x, shift=tuple(total[a] for a in order), axis=order)
+    return call("roll", x, shift=tuple([total[a] for a in order]), axis=order)
 
 
 def tile(x: T, repetitions: int | Sequence[int], /) -> T:

@@ -59,12 +59,14 @@ def _whole(name: str, x: Any, shape: Any) -> Shape:
         return lengths
     if lengths.count(-1) > 1:
         raise ShapeError(f"{name}: only one length can be -1, and the shape is {list(lengths)}")
-    known = math.prod(shape_of(name, [n for n in lengths if n != -1]))
+    if min(lengths) < -1:
+        shape_of(name, [n for n in lengths if n != -1])  # raises
+    known = -math.prod(lengths)
     if known == 0 or x.size % known:
         raise ShapeError(
             f"{name}: no length for -1 makes {list(lengths)} hold {x.size} elements. Operand: {describe((x,))}"
         )
-    return tuple([n if n >= 0 else x.size // known for n in lengths])
+    return tuple([x.size // known if n == -1 else n for n in lengths])
 
 
 @plain_signature
@@ -125,8 +127,10 @@ def expand_dims(x: T, /, axis: int | Sequence[int] = 0, *surplus: Never, **wrong
             f"expand_dims: axis {axis} is out of range for the {rank} dimensions of the result, or names one twice. "
             f"Operand: {describe((x,))}"
         )
-    lengths = iter(x.shape)
-    return call("reshape", x, shape=tuple(1 if a in axes else next(lengths) for a in range(rank)))
+    shape = [*x.shape]
+    for a in sorted(axes):
+        shape.insert(a, 1)
+    return call("reshape", x, shape=tuple(shape))
 
 
 def atleast_1d(x: T, /) -> T:
@@ -177,8 +181,8 @@ def permute_dims(x: T, /, axes: Sequence[int], *surplus: Never, **wrong: Never) 
     if surplus or wrong:
         refuse(permute_dims, surplus, wrong)
     x = tensor_operand("permute_dims", x)
-    order = tuple(axis_of("permute_dims", x, a) for a in integers_of("permute_dims", "axes", axes))
-    return call("permute_dims", x, axes=order)
+    order = [axis_of("permute_dims", x, a) for a in integers_of("permute_dims", "axes", axes)]
+    return call("permute_dims", x, axes=tuple(order))
 
 
 def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int], /) -> T:
