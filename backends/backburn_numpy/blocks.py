@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy import compiled
+from backburn_numpy.formulas import kernel_in_one_pass
 from backburn_numpy.halves import fill, is_half, narrowed, widened
 from backburn_numpy.memory import aligned, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts, num_threads
@@ -95,7 +96,8 @@ def elementwise(kernel: Kernel, *operands: Array) -> Array:
     """A new array of the operands' shape, filled by ``kernel(out, *operands)``."""
     first = operands[0]
     if _is_for_kernels(kernel, first):
-        return narrowed(elementwise(kernel, *map(widened, operands)), first)
+        found = kernel_in_one_pass(kernel.__name__[1:], *operands)
+        return narrowed(elementwise(kernel, *map(widened, operands)), first) if found is None else found
     out = empty(first.shape, first.dtype)
     if in_parts(kernel.__name__[1:], (out, *operands), first.size):
         return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType, float32
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
-from backburn_numpy.blocks import SHARED
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.halves import is_half
 from backburn_numpy.memory import empty
@@ -30,6 +29,9 @@ Formula = Callable[..., Any]
 
 #: The fewest elements for which a program pays.
 MANY = 1 << 10
+
+#: From this many elements on, a second thread pays.
+SHARED = 1 << 15
 
 #: The registers of the interpreter.
 REGISTERS = 16
@@ -220,7 +222,7 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
     operands: list[Array] = []
     for x in values:
         if x.__class__ is not np.ndarray:
-            if x.__class__ is float and main.itemsize == 2:
+            if (x.__class__ is float or x.__class__ is int) and main.itemsize == 2:
                 x = float(np.asarray(x, main.dtype))  # as NumPy does, so that elements may equal it
             kinds.append((repr(x), x))  # -0.0 == 0.0
             continue
@@ -238,11 +240,21 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
     return None if program is None else program(empty(main.shape, main.dtype), operands)
 
 
+@cache
+def _of_kernel(name: str) -> Formula:
+    return lambda k, *operands: k.call(name, *operands)
+
+
+def kernel_in_one_pass(name: str, *operands: Any) -> Array | None:
+    """A kernel's result, with 16-bit floats converted within the pass; None if it is for NumPy."""
+    return one_pass(_of_kernel(name), *operands)
+
+
 def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
     """The method of a backend for an operation: its kernel or its body in one pass if that pays, else ``otherwise``."""
     entry = OPERATIONS[name]
     body, parameters = entry.body, tuple(entry.parameters.values())
-    formula = (lambda k, *values: getattr(k, name)(*values)) if name in KERNELS else body
+    formula = _of_kernel(KERNELS[name]) if name in KERNELS else body
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= MANY:
@@ -258,5 +270,5 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
 FORMULAS = (
     *("hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "elu", "celu", "selu"),
     *("mish", "softsign", "tanhshrink", "softshrink", "hardshrink", "clamp", "lerp", "hypot", "logaddexp", "rsqrt"),
-    *("erf", "erfc", "erfinv", "i0", "i1", "log1p", "sign"),
+    *("erf", "erfc", "erfinv", "i0", "i1", "log1p"),
 )

@@ -22,8 +22,8 @@ MANY = 64
 
 def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
-    if number and x.size >= MANY and x.dtype in (np.float32, np.float64) and math.isfinite(y) and y != 2:
-        return _to_the(x, y)
+    if number and x.size >= MANY and x.dtype.kind not in "iu" and math.isfinite(y) and y != 2:
+        return narrowed(_to_the(widened(x), float(np.asarray(y, x.dtype))), x)
     return _power(x, y)
 
 

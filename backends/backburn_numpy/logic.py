@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from backburn_numpy.ufuncs import binary, unary
+from backburn_numpy.ufuncs import binary, comparison, unary
 
-equal = binary(np.equal)
-not_equal = binary(np.not_equal)
-less = binary(np.less)
-less_equal = binary(np.less_equal)
-greater = binary(np.greater)
-greater_equal = binary(np.greater_equal)
+equal = comparison(np.equal)
+not_equal = comparison(np.not_equal)
+less = comparison(np.less)
+less_equal = comparison(np.less_equal)
+greater = comparison(np.greater)
+greater_equal = comparison(np.greater_equal)
 
 isnan = unary(np.isnan)
 isinf = unary(np.isinf)

@@ -15,6 +15,7 @@ import numpy as np
 from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
 from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.formulas import kernel_in_one_pass
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
@@ -35,6 +36,7 @@ KERNELS: dict[np.ufunc, str] = {
     np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
     np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
     np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
+    np.sign: "sign", np.floor: "floor", np.rint: "round", np.log1p: "log1p",
 }  # fmt: skip
 FLIPPED: dict[np.ufunc, str] = {np.subtract: "subtract_from", np.divide: "divide_into"}
 
@@ -66,15 +68,35 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
         elif x.__class__ is ndarray:
             if x.itemsize == 2 and x.dtype.isbuiltin != 1:
                 y = np.asarray(y, x.dtype)
-            elif x.nbytes >= threshold:
+            if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
                 return large(ufunc, x, y)
-        elif y.itemsize == 2 and y.dtype.isbuiltin != 1:
-            x = np.asarray(x, y.dtype)
-        elif y.nbytes >= threshold and (found := by_kernel(flipped, y, x)) is not None:
-            return found
+        else:
+            if y.itemsize == 2 and y.dtype.isbuiltin != 1:
+                x = np.asarray(x, y.dtype)
+            if y.nbytes >= least and (y.nbytes >= threshold or is_half(y)):
+                found = by_kernel(flipped, y, x)
+                if found is not None:
+                    return found
         return ufunc(x, y, out=...)
 
     return operation
+
+
+def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
+    """A comparison of two operands, one of which may be a Python scalar, as an operation."""
+
+    def operation(x: Array, y: Array, /) -> Array:
+        main = x if x.__class__ is np.ndarray else y
+        if main.itemsize == 2 and is_half(main) and (main.nbytes >= HALVES or main.dtype.isbuiltin != 1):
+            x, y = (_wide(o, main) for o in (x, y))
+        return ufunc(x, y, out=...)
+
+    return operation
+
+
+def _wide(x: Array | float, like: Array) -> Array | float:
+    """An array of 16-bit floats in float32, or a Python scalar rounded to them."""
+    return widened(x) if x.__class__ is np.ndarray else float(np.asarray(x, like.dtype))
 
 
 def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
@@ -87,7 +109,12 @@ def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
 
 
 def by_kernel(name: str | None, x: Array, *others: Any) -> Array | None:
-    """A kernel's result for a large contiguous float32 array, and another or a scalar; None if none applies."""
+    """A kernel's result for a large contiguous float32 array, and another or a scalar; None if none applies.
+
+    16-bit floats, of any layout, are converted within the same pass.
+    """
+    if name is not None and is_half(x):
+        return kernel_in_one_pass(name, x, *others)
     if name is None or x.dtype is not FLOAT32 or not x.flags.c_contiguous:
         return None
     arrays = [x]
@@ -118,8 +145,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
         return found
     if is_half(x) and compiled.level() is not None:
         # The result is rounded once, as by NumPy's own loops for them.
-        wide = (widened(o) if o.__class__ is np.ndarray else float(np.asarray(o, x.dtype)) for o in (x, *others))
-        return narrowed(large(ufunc, *wide), x)
+        return narrowed(large(ufunc, *(_wide(o, x) for o in (x, *others))), x)
     shape, size = x.shape, x.size
     for other in others:
         if other.__class__ is np.ndarray and other.shape != shape:
