@@ -21,6 +21,8 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 os.environ["MPLBACKEND"] = "Agg"
+# What JAX compiles in the tests is called once or twice: optimizing it takes longer than it saves.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 # No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
 if hypothesis is not None:

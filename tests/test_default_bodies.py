@@ -24,12 +24,6 @@ DERIVED = {name: entry.body for name, entry in OPERATIONS.items() if not entry.r
 #: NumPy with every derived operation as the contract writes it.
 NUMPY: Any = load_backend("numpy")
 BARE: Any = object.__new__(type("BareBackend", (NumpyBackend,), dict(DERIVED)))
-CASES = [
-    pytest.param(s, c, id=f"{name}-{i}")
-    for name, s in SAMPLES.items()
-    if name in DERIVED
-    for i, c in enumerate(s.cases)
-]
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -49,11 +43,16 @@ def test_what_is_required_has_no_body() -> None:
                 entry.body(BARE, *arguments)
 
 
-@pytest.mark.parametrize(("samples", "sample"), CASES)
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-def test_values(samples: SampleSet, sample: Sample, dtype: str) -> None:
-    if dtype not in samples.dtypes or (dtype != "float64" and not leaves(sample)):
-        pytest.skip("nothing to compute in this dtype")
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name in DERIVED])
+def test_values(name: str) -> None:
+    for sample in SAMPLES[name].cases:
+        for dtype in ("float64", "float32", "float16") if leaves(sample) else ("float64",):
+            if dtype in SAMPLES[name].dtypes:
+                compare_values(SAMPLES[name], sample, dtype)
+
+
+def compare_values(samples: SampleSet, sample: Sample, dtype: str) -> None:
+    """Compare what the body makes of a sample in a dtype with the reference."""
 
     def one(operand: Any, host: str) -> Any:
         if isinstance(operand, list):

@@ -134,7 +134,7 @@ def ulps(got: Any, exact: list[Any], dtype: Any) -> Any:
     errors = []
     with mp.workprec(200):
         for g, e in zip(got.astype(np.float64), exact, strict=True):
-            exponent = max(int(mp.floor(mp.log(abs(e), 2))), info.minexp) if e else info.minexp
+            exponent = max(mp.frexp(e)[1] - 1, info.minexp) if e else info.minexp
             unit = mp.ldexp(1, exponent - info.nmant)
             overflows = abs(e) > mp.mpf(float(info.max))
             errors.append(0.0 if overflows and abs(g) >= float(info.max) else float(abs(mp.mpf(float(g)) - e) / unit))
@@ -154,25 +154,34 @@ def test_values(name: str, dtype: Any, evaluate: Any) -> None:
     assert errors[worst] <= bound, f"{name}({x[worst]!r}) = {got[worst]!r}: {errors[worst]:.2f} ulp"
 
 
+@functools.cache
+def polygamma(n: int, dtype: Any) -> tuple[Any, list[Any]]:
+    """Positive numbers and the exact values there."""
+    x = sample([(0, 3), (2, 12), ("log", 1e-4, 1), ("log", 8, 1e5)], dtype)
+    with mp.workprec(200):
+        return x, [mp.polygamma(n, mp.mpf(float(v))) for v in x]
+
+
 @pytest.mark.parametrize("evaluate", EVALUATORS)
 @pytest.mark.parametrize("dtype", DTYPES[2:], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_polygamma_of_positive_numbers(n: int, dtype: Any, evaluate: Any) -> None:
-    x = sample([(0, 3), (2, 12), ("log", 1e-4, 1), ("log", 8, 1e5)], dtype)
-    with mp.workprec(200):
-        exact = [mp.polygamma(n, mp.mpf(float(v))) for v in x]
+    x, exact = polygamma(n, dtype)
     assert ulps(evaluate("polygamma", x, n), exact, dtype).max() <= (4 if n == 1 else 6)
 
 
 def reflections() -> dict[str, tuple[Any, Any, tuple[Any, ...], float]]:
-    """name: (reference, the size of what the reflection formula adds up, further arguments, bound in roundings)."""
+    """name: (reference, the size of what the reflection formula adds up, further arguments, bound in roundings).
 
-    def cotangent(n: int, x: Any) -> Any:
-        return abs(mp.polygamma(n, x)) + abs(mp.polygamma(n, 1 - x))
+    The size is of a point and of the exact value there.
+    """
+
+    def cotangent(n: int, x: Any, value: Any) -> Any:
+        return abs(value) + abs(mp.polygamma(n, 1 - x))
 
     return {
-        "lgamma": (log_gamma, lambda x: max(1, abs(log_gamma(x)), abs(log_gamma(-x))), (), 4),
-        "digamma": (mp.digamma, lambda x: max(1, abs(mp.digamma(-x)), abs(mp.pi * mp.cot(mp.pi * x))), (), 10),
+        "lgamma": (log_gamma, lambda x, value: max(1, abs(value), abs(log_gamma(-x))), (), 4),
+        "digamma": (mp.digamma, lambda x, _: max(1, abs(mp.digamma(-x)), abs(mp.pi * mp.cot(mp.pi * x))), (), 10),
         **{
             f"polygamma {n}": (
                 functools.partial(mp.polygamma, n),
@@ -192,7 +201,8 @@ def reflected(case: str, dtype: Any) -> tuple[Any, list[Any]]:
     x = sample([(-3, -0.5), (-2.5, -2.4), (-2.01, -1.99), (-30, -3), (-0.52, -0.5)], dtype)
     x = x[x != np.rint(x)]
     with mp.workprec(200):
-        return x, [(reference(at), size(at)) for at in (mp.mpf(float(v)) for v in x)]
+        points = [mp.mpf(float(v)) for v in x]
+        return x, [(value, size(at, value)) for at, value in zip(points, map(reference, points), strict=True)]
 
 
 @pytest.mark.parametrize("case", reflections())
