@@ -164,12 +164,11 @@ def _rows(axis: Axes, x: Array, *parameters: Array | None) -> tuple[Array, ...] 
     if axis != tuple(range(first, x.ndim)):
         return None
     shape = x.shape[first:]
-    if any(p is not None and p.shape[-len(shape) :] != shape for p in parameters):
-        return None
     length = math.prod(shape)
-    if any(p is not None and p.size != length for p in parameters):
-        return None
-    return x.reshape(-1, length), *(None if p is None else widened(p.reshape(length)) for p in parameters)
+    for p in parameters:
+        if p is not None and (p.size != length or p.shape[-len(shape) :] != shape):
+            return None
+    return x.reshape(-1, length), *[None if p is None else widened(p.reshape(length)) for p in parameters]
 
 
 def _difference(x: Array, y: Array) -> Array:

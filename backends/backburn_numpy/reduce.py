@@ -131,7 +131,7 @@ class _Moves:
 
 
 #: Sums of squares above this have not suffered from underflow.
-LEAST = {np.dtype(t): np.finfo(t).tiny / np.finfo(t).eps for t in (np.float32, np.float64)}
+LEAST = {np.dtype(t): float(np.finfo(t).tiny / np.finfo(t).eps) for t in (np.float32, np.float64)}
 
 
 def _norm(x: Array) -> Any:
@@ -146,11 +146,11 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
         wide = widened(x)
         total = np.add.reduce(np.square(wide, out=...), axis=axis, keepdims=keepdims, out=...)
         # Without overflow or underflow of the squares, no scaling is needed.
-        if (
-            total.size
-            and np.minimum.reduce(total, None) > LEAST[total.dtype]
-            and np.maximum.reduce(total, None) < math.inf
-        ):
+        if total.size == 1:
+            least = most = total.item()
+        elif total.size:
+            least, most = np.minimum.reduce(total, None), np.maximum.reduce(total, None)
+        if total.size and least > LEAST[total.dtype] and most < math.inf:
             return narrowed(np.sqrt(total, out=total), x)
     from backburn_numpy.backend import NumpyBackend
 

@@ -59,7 +59,7 @@ def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    if axes.__class__ is int or not isinstance(axes, Sequence):
+    if axes.__class__ is int or not (axes.__class__ is tuple or isinstance(axes, Sequence)):
         return (check_axis(axes, rank),)
     result = tuple(sorted([check_axis(a, rank) for a in axes]))
     if len(set(result)) != len(result):

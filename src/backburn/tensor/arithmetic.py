@@ -228,8 +228,11 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
         >>> y.tolist(), x.grad(y.backward()).tolist()
         ([-1.0, 0.5, 2.0], [0.0, 1.0, 1.0])
     """
-    values = iter(promoted("clamp", tensor_operand("clip", x), *[b for b in (min, max) if b is not None]))
-    return call("clamp", *[None if value is None else next(values) for value in (x, min, max)])
+    operands = promoted("clamp", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
+    for place, bound in ((1, min), (2, max)):
+        if bound is None:
+            operands.insert(place, None)
+    return call("clamp", *operands)
 
 
 def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:

@@ -147,8 +147,11 @@ def _shared_kind(operands: Sequence[Any]) -> str:
 
 def promoted_present(name: str, *operands: Any) -> list[Any]:
     """:func:`promoted` of the tensors among optional operands; None stays None."""
-    values = iter(promoted(name, *(tensor_operand(name, x) for x in operands if x is not None)))
-    return [None if x is None else next(values) for x in operands]
+    values = promoted(name, *[tensor_operand(name, x) for x in operands if x is not None])
+    if len(values) == len(operands):
+        return values
+    present = iter(values)
+    return [None if x is None else next(present) for x in operands]
 
 
 @functools.cache

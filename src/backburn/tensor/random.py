@@ -366,7 +366,7 @@ def normal(
 def _number(name: str, value: Any) -> float:
     """``value`` as a Python float."""
     if value.__class__ is float:
-        return value  # type: ignore[no-any-return]
+        return value
     scalar = scalar_of(value)
     if scalar is None:
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")
@@ -512,7 +512,7 @@ def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTenso
     """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
     k = _where_drawn(x.backend)
     key, offset = _generator("dropout", generator).take(_words("dropout", k, x.shape, x.dtype))
-    return call("dropout", wrap(lift(x, k), k), key=key, offset=offset, p=p)[0]
+    return call("dropout", x if x.backend is k else wrap(lift(x, k), k), key=key, offset=offset, p=p)[0]
 
 
 __all__ = [
