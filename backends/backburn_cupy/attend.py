@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.backend.sequence import attended, dropped, masked_scores, transposed, weights_of
+from backburn.backend.sequence import attended, dropped, masked_scores, weights_of
 from backburn.backend.table import OPERATIONS
+from backburn.backend.views import transposed
 from backburn_cupy import attend_fused
 from backburn_cupy.create import converted
 from backburn_cupy.kernels.attention import Options

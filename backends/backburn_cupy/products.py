@@ -16,9 +16,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.sequence import transposed
 from backburn.backend.shapes import matmul as product_shape
 from backburn.backend.table import OPERATIONS
+from backburn.backend.views import transposed
 from backburn_cupy import cublaslt
 from backburn_cupy.cublaslt import Layout, Sizes
 

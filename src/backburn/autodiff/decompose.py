@@ -12,8 +12,8 @@ from typing import Any
 
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction, tangent
-from backburn.backend.decompose import eps_of, identity, symmetric, transposed
-from backburn.backend.scan import part
+from backburn.backend.decompose import eps_of, identity, symmetric
+from backburn.backend.views import part, transposed
 from backburn.base.errors import SingularMatrixError
 
 

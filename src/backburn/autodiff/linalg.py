@@ -8,7 +8,7 @@ from typing import Any
 from backburn.autodiff.decompose import added
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent, through_body
-from backburn.backend.decompose import transposed
+from backburn.backend.views import transposed
 
 Shape = tuple[int, ...]
 

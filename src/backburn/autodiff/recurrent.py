@@ -7,7 +7,7 @@ from typing import Any
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import through_body
 from backburn.backend.recurrent import gates_of
-from backburn.backend.sequence import transposed
+from backburn.backend.views import part, transposed
 
 Needs = tuple[bool, ...]
 
@@ -40,8 +40,7 @@ def lstm(k: Any, g: Any, hidden: Any, cell: Any, weight: Any, out: Any, needs: N
     """Weight and bias get theirs from all steps at once."""
     of_sum, of_hidden, of_cell = k.lstm_backward(weight, cell, out[1], out[2], *g)
     steps, examples, size = out[0].shape
-    others = k.slice(out[0], (slice(0, steps - 1, 1), slice(0, examples, 1), slice(0, size, 1)))
-    before = k.concat([k.reshape(hidden, (1, examples, size)), others], 0)
+    before = k.concat([k.reshape(hidden, (1, examples, size)), part(k, out[0], 0, 0, steps - 1)], 0)
     rows = steps * examples
     together, before = k.reshape(of_sum, (rows, 4 * size)), k.reshape(before, (rows, size))
     _, of_weight, of_bias = recurrent(k, together, before, weight, (False, needs[3], needs[4]))

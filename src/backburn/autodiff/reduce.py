@@ -8,7 +8,7 @@ from typing import Any
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction
 from backburn.backend.reduce import count, one_axis, widened
-from backburn.backend.scan import part
+from backburn.backend.views import part
 
 Axes = tuple[int, ...]
 Shape = tuple[int, ...]

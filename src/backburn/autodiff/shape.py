@@ -11,6 +11,7 @@ from typing import Any
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.shape import padding
+from backburn.backend.views import part
 
 Shape = tuple[int, ...]
 
@@ -24,8 +25,7 @@ def pieces(k: Any, g: Any, axis: int, lengths: list[int]) -> list[Any]:
     """``g`` cut along ``axis``."""
     result, start = [], 0
     for n in lengths:
-        key = tuple(slice(start, start + n, 1) if a == axis else slice(0, m, 1) for a, m in enumerate(g.shape))
-        result.append(k.slice(g, key))
+        result.append(part(k, g, axis, start, start + n))
         start += n
     return result
 

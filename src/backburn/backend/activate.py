@@ -16,6 +16,7 @@ from backburn.backend.reduce import widened
 from backburn.backend.shapes import Shape, broadcast, check_axis, unchanged
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part
 from backburn.base.errors import ArgumentError, ShapeError
 
 #: The parameters of SELU, at which activations keep mean 0 and variance 1 (Klambauer et al., 2017, equation 14).
@@ -41,12 +42,7 @@ def _halved(x: Shape, *, axis: int) -> Shape:
 def halves(k: Any, x: Any, axis: int) -> tuple[Any, Any]:
     """The first and the second half of ``x`` along ``axis``."""
     middle = x.shape[axis] // 2
-    whole = tuple(slice(0, n, 1) for n in x.shape)
-
-    def part(start: int) -> Any:
-        return k.slice(x, (*whole[:axis], slice(start, start + middle, 1), *whole[axis + 1 :]))
-
-    return part(0), part(middle)
+    return part(k, x, axis, 0, middle), part(k, x, axis, middle, 2 * middle)
 
 
 def _exact(operation: str, approximate: str) -> bool:

@@ -15,6 +15,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import entry, part
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -80,16 +81,13 @@ class _Lattice:
         """``x`` moved ``by`` places to the right, or to the left for a negative number."""
         k, (examples, length) = self.k, x.shape
         edge = k.full((examples, min(abs(by), length)), fill, k.dtype(x))
-        rows, count = slice(0, examples, 1), max(length - abs(by), 0)
         if by > 0:
-            return k.concat([edge, k.slice(x, (rows, slice(0, count, 1)))], 1)
-        return k.concat([k.slice(x, (rows, slice(min(-by, length), length, 1))), edge], 1)
+            return k.concat([edge, part(k, x, 1, 0, max(length - by, 0))], 1)
+        return k.concat([part(k, x, 1, min(-by, length), length), edge], 1)
 
     def step(self, t: int) -> Any:
         """What each place emits at step ``t``."""
-        _, examples, length = self.emitted.shape
-        part = self.k.slice(self.emitted, (slice(t, t + 1, 1), slice(0, examples, 1), slice(0, length, 1)))
-        return self.k.reshape(part, (examples, length))
+        return entry(self.k, self.emitted, 0, t)
 
     def added(self, *terms: Any) -> Any:
         """The logarithm of the sum of exponentials."""

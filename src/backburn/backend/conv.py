@@ -20,6 +20,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import whole
 from backburn.base.errors import ArgumentError, ShapeError
 
 Shape = tuple[int, ...]
@@ -158,11 +159,6 @@ def places_of(offset: Shape, counts: Shape, stride: Shape, dilation: Shape) -> t
     """Where the windows have their element ``offset``."""
     starts = [o * spacing for o, spacing in zip(offset, dilation, strict=True)]
     return tuple(slice(s, s + (n - 1) * step + 1, step) for s, n, step in zip(starts, counts, stride, strict=True))
-
-
-def whole(*lengths: int) -> tuple[slice, ...]:
-    """The key of everything along axes of these lengths."""
-    return tuple(slice(0, n, 1) for n in lengths)
 
 
 def zero_padded(k: Any, x: Any, padding: Pairs) -> Any:

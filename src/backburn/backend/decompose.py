@@ -26,10 +26,10 @@ from typing import Any, Protocol
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import is_scalar
-from backburn.backend.scan import part
 from backburn.backend.shapes import broadcast, broadcast_to, unchanged
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part, transposed
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ShapeError
 
@@ -116,12 +116,6 @@ def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
 
 def _shape(x: Any) -> Shape:
     return tuple(x.shape)
-
-
-def transposed(k: Any, x: Any) -> Any:
-    """``x`` with its last two axes exchanged."""
-    rank = len(x.shape)
-    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def symmetric(k: Any, x: Any) -> Any:

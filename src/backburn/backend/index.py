@@ -15,6 +15,7 @@ from backburn.backend.scalars import is_scalar
 from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import entry
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -343,8 +344,7 @@ def _flat(k: Any, x: Any, indices: Any) -> tuple[Any, Any]:
         return entries, k.zeros(indices.shape[:-1], k.dtype(indices))
     flat, outside = None, None
     for number, length in enumerate(axes):
-        key = (*(slice(0, n, 1) for n in indices.shape[:-1]), slice(number, number + 1, 1))
-        part = k.reshape(k.slice(indices, key), indices.shape[: rank - 1])
+        part = entry(k, indices, rank - 1, number)
         part = k.where(k.less(part, 0), k.add(part, length), part)
         # An index out of range in one axis must not become another entry: it stays out of range for all.
         wrong = k.logical_or(k.less(part, 0), k.less_equal(length, part))

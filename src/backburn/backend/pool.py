@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Protocol
 
-from backburn.backend.conv import Pairs, check_window, offsets, places_of, reach_of, whole
+from backburn.backend.conv import Pairs, check_window, offsets, places_of, reach_of
 from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import whole
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
 

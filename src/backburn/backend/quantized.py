@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from backburn.backend import float8
+from backburn.backend.views import entry, whole
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, int16, uint8
 from backburn.base.errors import ArgumentError, AxisError, NumericalInstabilityError, ShapeError
 
@@ -100,7 +101,7 @@ def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
     sizes = block_lengths(dtype, shape)
     wide = k.broadcast_to(k.reshape(steps, each), _apart(tuple(steps.shape), sizes))
     wide = k.reshape(wide, _whole_blocks(tuple(steps.shape), sizes))
-    return k.slice(wide, tuple(slice(0, n, 1) for n in shape))
+    return k.slice(wide, whole(*shape))
 
 
 def _apart(counts: Shape, sizes: Shape) -> Shape:
@@ -216,7 +217,7 @@ def pack(k: Any, values: Any) -> Any:
     if shape[-1] % 2:
         values = k.concat([values, k.zeros((*shape[:-1], 1), uint8)], len(shape) - 1)
     pairs = k.reshape(values, (*shape[:-1], -(-shape[-1] // 2), 2))
-    low, high = (_part(k, pairs, i) for i in (0, 1))
+    low, high = (entry(k, pairs, len(shape), i) for i in (0, 1))
     return k.bitwise_or(low, k.bitwise_left_shift(high, 4))
 
 
@@ -226,12 +227,5 @@ def unpack(k: Any, values: Any, shape: Shape) -> Any:
     pairs = k.stack([low, high], len(values.shape))
     flat = k.reshape(pairs, (*values.shape[:-1], 2 * values.shape[-1]))
     lengths = shape or (1,)
-    flat = k.slice(flat, tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in lengths))
+    flat = k.slice(flat, whole(*lengths))
     return k.sub(k.bitwise_xor(k.cast(k.reshape(flat, shape), int8), 8), 8)
-
-
-def _part(k: Any, pairs: Any, index: int) -> Any:
-    """One element of each pair."""
-    shape = pairs.shape[:-1]
-    whole = tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape)
-    return k.reshape(k.slice(pairs, (*whole, slice(index, index + 1, 1))), shape)

@@ -16,6 +16,7 @@ from backburn.backend.layout import joined, permuted
 from backburn.backend.quantized import Quantized, block_over, integers, pack, scale_shape, unpack
 from backburn.backend.shapes import broadcast_to as broadcast_shape
 from backburn.backend.shapes import reshape as reshape_shape
+from backburn.backend.views import part
 from backburn.base.dtypes import QuantizedDType
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -144,10 +145,9 @@ def _packed_anew(k: Any, x: Q, axes: Shape) -> Any:
     parts = []
     for start in range(0, max(1, length), size):
         stop = min(start + size, length)
-        taken = slice(start // 2, -(-stop // 2), 1) if longest == last else slice(start, stop, 1)
-        key = tuple(taken if a == longest else slice(0, n, 1) for a, n in enumerate(x.values.shape))
-        part = (*shape[:longest], stop - start, *shape[longest + 1 :])
-        values = unpack(k, k.slice(x.values, key), part)
+        first, end = (start // 2, -(-stop // 2)) if longest == last else (start, stop)
+        packed = part(k, x.values, longest, first, end)
+        values = unpack(k, packed, (*shape[:longest], stop - start, *shape[longest + 1 :]))
         parts.append(pack(k, k.permute_dims(values, axes)))
     return parts[0] if len(parts) == 1 else k.concat(parts, axes.index(longest))
 

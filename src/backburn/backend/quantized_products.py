@@ -15,6 +15,7 @@ from backburn.backend.kinds import Kinds, between, quantizable
 from backburn.backend.quantized import block_over, centred
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import whole
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, qint8
 from backburn.base.errors import ShapeError
 
@@ -49,9 +50,9 @@ def product_shape(x: Shape, y: Shape, *, transposed: bool = False, **_: Any) -> 
 def row_blocks(shape: Shape, dtype: QuantizedDType) -> Iterator[slice]:
     """Ranges of the first axis of a quantized tensor that are expanded at a time, none of parts of several blocks."""
     size, block = max(1, BLOCK // max(1, math.prod(shape[1:]))), block_over(dtype, len(shape))[0]
-    for whole in _parts(shape[0], max(1, size // block) * block):
-        for part in _parts(whole.stop - whole.start, size):
-            yield slice(whole.start + part.start, whole.start + part.stop, 1)
+    for blocks in _parts(shape[0], max(1, size // block) * block):
+        for part in _parts(blocks.stop - blocks.start, size):
+            yield slice(blocks.start + part.start, blocks.start + part.stop, 1)
 
 
 def depth(x: QuantizedDType, y: QuantizedDType) -> int:
@@ -96,7 +97,7 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             if transposed:
                 parts.append(self.matmul(x, self.permute_dims(part, (1, 0))))
             else:
-                piece = self.matmul(self.slice(x, (*_whole(given.shape[:-1]), block)), part)
+                piece = self.matmul(self.slice(x, (*whole(*given.shape[:-1]), block)), part)
                 total = piece if total is None else self.add(total, piece)
         if transposed and parts:
             total = self.concat(parts, len(given.shape) - 1)
@@ -134,12 +135,8 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         return self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
 
 
-def _whole(shape: Shape) -> tuple[slice, ...]:
-    return tuple(slice(0, n, 1) if n else slice(0, 0, 1) for n in shape)
-
-
 def _rows(k: Any, x: Any, rows: slice) -> Any:
-    return k.slice(x, (rows, *_whole(x.shape[1:])))
+    return k.slice(x, (rows, *whole(*x.shape[1:])))
 
 
 #: The product of two int8 matrices, added up in int32; None where a library has none for their shapes.
@@ -190,7 +187,7 @@ def _rows_product(k: Any, left: Any, right: Any, most: int) -> Any:
     return _added(
         k,
         (
-            k.matmul(k.slice(left, (*_whole(left.shape[:1]), part)), k.slice(right, (part, *_whole(right.shape[1:]))))
+            k.matmul(k.slice(left, (*whole(left.shape[0]), part)), k.slice(right, (part, *whole(*right.shape[1:]))))
             for part in _parts(left.shape[1], most)
         ),
     )
@@ -202,7 +199,7 @@ def _columns_product(k: Any, left: Any, y: Any, most: int) -> Any:
     return _added(
         k,
         (
-            k.matmul(k.slice(left, (*_whole(left.shape[:1]), part)), _multiples(k, y, part))
+            k.matmul(k.slice(left, (*whole(left.shape[0]), part)), _multiples(k, y, part))
             for part in _parts(y.shape[0], size)
         ),
     )

@@ -24,6 +24,7 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part
 from backburn.base.dtypes import DType, FloatDType, IntDType, float32, float64
 from backburn.base.errors import ArgumentError
 
@@ -185,7 +186,7 @@ def words(k: Any, key: int, offset: int, shape: Shape, count: int) -> list[Any]:
     """The first, second, ... of the ``count`` consecutive words that each element of ``shape`` has."""
     size = math.prod(shape)
     bits = k.random_bits(key, offset, (size, count))
-    return [k.reshape(k.slice(bits, (slice(0, size, 1), slice(i, i + 1, 1))), shape) for i in range(count)]
+    return [k.reshape(part(k, bits, 1, i, i + 1), shape) for i in range(count)]
 
 
 def highest_bits(k: Any, low: Any, high: Any) -> Any:

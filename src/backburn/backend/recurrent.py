@@ -13,6 +13,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import entry, part
 from backburn.base.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -66,21 +67,10 @@ def _lstm_backward(
 # ---- helpers ----
 
 
-def columns(k: Any, x: Any, start: int, stop: int) -> Any:
-    """The columns of a matrix from ``start`` up to but excluding ``stop``."""
-    return k.slice(x, (slice(0, x.shape[0], 1), slice(start, stop, 1)))
-
-
 def gates_of(k: Any, x: Any, count: int) -> list[Any]:
     """A matrix as ``count`` matrices side by side."""
     size = x.shape[1] // count
-    return [columns(k, x, i * size, (i + 1) * size) for i in range(count)]
-
-
-def at_step(k: Any, x: Any, step: int) -> Any:
-    """The matrix of one step."""
-    _, rows, width = x.shape
-    return k.reshape(k.slice(x, (slice(step, step + 1, 1), slice(0, rows, 1), slice(0, width, 1))), (rows, width))
+    return [part(k, x, 1, i * size, (i + 1) * size) for i in range(count)]
 
 
 def total(k: Any, *terms: Any) -> Any:
@@ -168,7 +158,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         lstm_shapes(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
         found = []
         for step in range(shape_of(projected)[0]):
-            hidden, cell, gates = self.lstm_cell(at_step(self, projected, step), hidden, cell, weight, bias)
+            hidden, cell, gates = self.lstm_cell(entry(self, projected, 0, step), hidden, cell, weight, bias)
             found.append((hidden, cell, gates))
         hiddens, cells, all_gates = (self.stack(list(part), 0) for part in zip(*found, strict=True))
         return hiddens, cells, all_gates
@@ -201,10 +191,12 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         g_cell: Any = None
         back = self.permute_dims(weight, (1, 0))
         for step in reversed(range(shape_of(gates)[0])):
-            later = [None if g is None else at_step(self, g, step) for g in (g_hiddens, g_cells, g_gates)]
+            later = [None if g is None else entry(self, g, 0, step) for g in (g_hiddens, g_cells, g_gates)]
             g = total(self, later[0], g_hidden), total(self, later[1], g_cell), later[2]
-            before = at_step(self, cells, step - 1) if step else cell
-            of_sum, g_cell = lstm_cell_gradient(self, g, before, at_step(self, cells, step), at_step(self, gates, step))
+            before = entry(self, cells, 0, step - 1) if step else cell
+            of_sum, g_cell = lstm_cell_gradient(
+                self, g, before, entry(self, cells, 0, step), entry(self, gates, 0, step)
+            )
             g_hidden = self.matmul(of_sum, back)
             found.append(of_sum)
         return self.stack(found[::-1], 0), g_hidden, g_cell

@@ -18,6 +18,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import entry, whole
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -262,7 +263,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         lengths = tuple(n + before + after for n, (before, after) in zip(places, padding, strict=True))
         total = self.overlap_add(split, lengths, stride, tuple(range(2, 2 + rank)), dilation)
         cut = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
-        inside = self.slice(total, (slice(0, shape[0], 1), slice(0, shape[1], 1), *cut))
+        inside = self.slice(total, (*whole(*shape[:2]), *cut))
         return self.cast(inside, self.dtype(x))
 
     @operation(kinds="F", shape=_interpolated, differentiable=True)
@@ -307,9 +308,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         wanted = self.reshape(widened(self, grid), (shape[0], math.prod(out[2:]), rank))
         positions = []
         for axis, n in enumerate(places):
-            place = rank - 1 - axis
-            key = (slice(0, shape[0], 1), slice(0, wanted.shape[1], 1), slice(place, place + 1, 1))
-            given = self.add(self.reshape(self.slice(wanted, key), wanted.shape[:2]), 1.0)
+            given = self.add(entry(self, wanted, 2, rank - 1 - axis), 1.0)
             position = self.mul(given, (n - 1) / 2.0) if align_corners else self.sub(self.mul(given, n / 2.0), 0.5)
             if padding == "reflection":
                 edges = (0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)
@@ -363,10 +362,8 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             element = self.broadcast_to(along(self, element, axis, 2), size)
             fixed = self.add(self.reshape(element, (window, 1, 1)), self.reshape(along(self, place, axis, 2), (
                 1, counts[0] if axis == 0 else 1, counts[1] if axis == 1 else 1)))  # fmt: skip
-            key = (slice(0, examples * sets, 1), slice(0, window, 1), slice(axis, axis + 1, 1),
-                   slice(0, counts[0], 1), slice(0, counts[1], 1))  # fmt: skip
-            moved = self.reshape(self.slice(moves, key), (examples * sets, window, *counts))
-            positions.append(self.reshape(self.add(moved, fixed), (examples * sets, window * count)))
+            moved = self.add(entry(self, moves, 2, axis), fixed)
+            positions.append(self.reshape(moved, (examples * sets, window * count)))
         lines = self.reshape(widened(self, x), (examples * sets, channels // sets, height * width))
         seen = linear_sample(self, lines, positions, (height, width), True)
         if mask is not None:

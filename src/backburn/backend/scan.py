@@ -14,15 +14,11 @@ from backburn.backend.scalars import is_scalar
 from backburn.backend.shapes import along_axis, broadcast, broadcast_to, check_axis
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part
 from backburn.base.errors import ArgumentError
 
 Shape = tuple[int, ...]
 Elements = tuple[Any, ...]
-
-
-def part(k: Any, x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
-    """Every ``step``-th element of ``x`` along ``axis`` from ``start`` up to but excluding ``stop``."""
-    return k.slice(x, tuple(slice(start, stop, step) if i == axis else slice(0, n, 1) for i, n in enumerate(x.shape)))
 
 
 def associative_scan(

@@ -15,6 +15,7 @@ from backburn.backend.reduce import widened
 from backburn.backend.shapes import broadcast_to
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import transposed
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
 
@@ -63,12 +64,6 @@ def _attended_backward(
 
 
 # ---- helpers ----
-
-
-def transposed(k: Any, x: Any) -> Any:
-    """``x`` with its last two axes swapped."""
-    rank = len(x.shape)
-    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float) -> Any:

@@ -6,10 +6,10 @@ import math
 from typing import Any, Protocol, overload
 
 from backburn.backend.kinds import Kinds
-from backburn.backend.scan import part
 from backburn.backend.shapes import unchanged
 from backburn.backend.table import operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import part
 from backburn.base.dtypes import int64
 
 

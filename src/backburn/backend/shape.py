@@ -10,6 +10,7 @@ from backburn.backend.kinds import Kinds
 from backburn.backend.layout import Axes, Widths
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
+from backburn.backend.views import entry, key_along, part
 from backburn.base.dtypes import int64
 
 Shape = tuple[int, ...]
@@ -121,8 +122,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             n = x.shape[a]
             if n and by % n:
                 place = n - by % n
-                start, end = _part(x.shape, a, 0, place), _part(x.shape, a, place, n)
-                x = self.concat([self.slice(x, end), self.slice(x, start)], a)
+                x = self.concat([part(self, x, a, place, n), part(self, x, a, 0, place)], a)
         return x
 
     @overload
@@ -212,9 +212,8 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             total = self.zeros(shape, self.dtype(x))
             for j in range(width):
                 start = j * spacing
-                part = self.reshape(self.slice(x, _part(x.shape, len(x.shape) - 1, j, j + 1)), x.shape[:-1])
-                place = _part(shape, a, start, start + (count - 1) * step + 1, step)
-                total = self.add(total, self.slice_backward(part, shape, place))
+                key = key_along(shape, a, start, start + (count - 1) * step + 1, step)
+                total = self.add(total, self.slice_backward(entry(self, x, len(x.shape) - 1, j), shape, key))
             x = total
         return x
 
@@ -237,12 +236,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         start = offset if offset >= 0 else -offset * m
         stop = start + (count - 1) * (m + 1) + 1
         start, stop = (start, stop) if count else (0, 0)
-        return self.slice(flat, _part(flat.shape, len(batch), start, stop, m + 1))
-
-
-def _part(shape: Shape, axis: int, start: int, stop: int, step: int = 1) -> tuple[slice, ...]:
-    """The key of a range along one axis and of everything along the others."""
-    return tuple([slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
+        return part(self, flat, len(batch), start, stop, m + 1)
 
 
 def padding(k: Any, n: int, before: int, after: int, mode: str) -> Any:

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from backburn.backend import views
 from backburn.backend.contract import AnyBackend, Backend
 from backburn.backend.decorating import Decorating, make_operations
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import Operation
 from backburn.base.dtypes import DType
 from backburn.base.errors import GraphError, Unsupported
-from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped, whole
+from backburn.batching.rules import RULES, FallbackWarning, Mapped, Same, as_tuple, is_mapped
 
 _serial = itertools.count(1).__next__
 
@@ -93,8 +94,7 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
             return [self.example(t, index) for t in x]
         if not is_mapped(self, x):
             return x
-        k, shape = self.inner_backend, x.shape
-        return k.reshape(k.slice(x.value, (slice(index, index + 1, 1), *whole(*shape))), shape)
+        return views.entry(self.inner_backend, x.value, 0, index)
 
     def from_inner(self, tensor: Any) -> Any:
         """An inner primitive, unchanged: the same for all examples."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backburn.backend.table import OPERATIONS
-from backburn.batching.rules import Rule, batching, front, is_mapped, moved, size_of, whole, with_rank
+from backburn.backend.views import whole
+from backburn.batching.rules import Rule, batching, front, is_mapped, moved, size_of, with_rank
 
 Shape = tuple[int, ...]
 

@@ -190,11 +190,6 @@ def as_tuple(found: Any) -> tuple[Any, ...]:
     return found if found.__class__ is tuple else (found,)
 
 
-def whole(*lengths: int) -> tuple[slice, ...]:
-    """The slices that select everything along axes of these lengths."""
-    return tuple(slice(0, n, 1) for n in lengths)
-
-
 def size_of(shape: Shape) -> int:
     """The number of elements."""
     return math.prod(shape)

@@ -11,6 +11,7 @@ from backburn.autodiff.graph import reverse
 from backburn.autodiff.tape.evaluate import evaluate
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.records import is_tree
+from backburn.backend.views import entry
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.trees import flatten, tree_map, unflatten
 
@@ -22,9 +23,7 @@ def flat(k: Any, x: Any) -> Any:
 
 def slices(k: Any, x: Any) -> Iterator[Any]:
     """The slices of ``x`` along its first axis, which they lack."""
-    rest = tuple(slice(0, n, 1) for n in x.shape[1:])
-    for i in range(x.shape[0]):
-        yield k.reshape(k.slice(x, (slice(i, i + 1, 1), *rest)), tuple(x.shape[1:]))
+    return (entry(k, x, 0, i) for i in range(x.shape[0]))
 
 
 def rows_of(k: Any, output: Any, leaves: Sequence[Any]) -> list[list[Any]]:

@@ -1,0 +1,34 @@
+"""Views of a tensor that the bodies of operations take: a part along an axis, one entry, the transpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Shape = tuple[int, ...]
+Key = tuple[slice, ...]
+
+
+def whole(*lengths: int) -> Key:
+    """The key of everything along axes of these lengths."""
+    return tuple([slice(0, n, 1) for n in lengths])
+
+
+def key_along(shape: Shape, axis: int, start: int, stop: int, step: int = 1) -> Key:
+    """The key of a range along one axis and of everything along the others."""
+    return tuple([slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
+
+
+def part(k: Any, x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """Every ``step``-th entry of ``x`` along ``axis`` from ``start`` up to but excluding ``stop``."""
+    return k.slice(x, key_along(x.shape, axis, start, stop, step))
+
+
+def entry(k: Any, x: Any, axis: int, index: int) -> Any:
+    """One entry of ``x`` along ``axis``, which the result lacks."""
+    return k.reshape(part(k, x, axis, index, index + 1), (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def transposed(k: Any, x: Any) -> Any:
+    """``x`` with its last two axes exchanged."""
+    rank = len(x.shape)
+    return k.permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
