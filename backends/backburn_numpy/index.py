@@ -152,6 +152,9 @@ def _copy(x: Array, dtype: Any = None) -> Array:
 def _zeros(shape: Shape, dtype: Any) -> Array:
     """Writable zeros."""
     out = empty(shape, dtype)
+    if out.nbytes < THRESHOLD:
+        out.fill(0)
+        return out
     flat = out.reshape(-1)
     for_parts(lambda start, stop: flat[start:stop].fill(0), flat.size)
     return out
@@ -161,7 +164,7 @@ def _in_range(indices: Array, length: int) -> Array:
     """``indices`` made non-negative; raises for one out of range."""
     if not indices.size:
         return indices.astype(np.intp)
-    low, high = int(indices.min()), int(indices.max())
+    low, high = int(np.minimum.reduce(indices, None)), int(np.maximum.reduce(indices, None))
     if low < -length or high >= length:
         raise OutOfRangeError(f"index {high if high >= length else low} is out of range for an axis of {length}")
     indices = indices.astype(np.intp, copy=False)
@@ -199,7 +202,9 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     """Add the entries of ``values`` to those of ``out`` at ``indices``, along ``axis``."""
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
-    entries = (_in_range(indices, length) + (np.arange(before) * length)[:, None]).reshape(-1)
+    entries = _in_range(indices, length)
+    if before != 1:
+        entries = (entries + (np.arange(before) * length)[:, None]).reshape(-1)
     if np.ndim(values):
         values = values.reshape(entries.size, after)
         fast = compiled.serving("add_rows", values) if out.dtype == values.dtype else None

@@ -25,7 +25,8 @@ class Part:
 
 def put_together(k: Any, parts: Sequence[Part], shape: Shape) -> Any:
     """The gradient of a tensor of ``shape`` from those of its slices; overlapping ones are summed."""
-    parts = _added(k, parts)
+    if len(parts) > 1:
+        parts = _added(k, parts)
     for axis in reversed(range(len(shape))):
         if len(parts) == 1:
             break

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
@@ -25,14 +25,21 @@ DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", defaul
 DEFAULT_FLOAT: ContextVar[DType] = ContextVar("backburn_default_float", default=float32)
 
 
-@contextmanager
-def scoped(variable: ContextVar[T], value: T) -> Iterator[T]:
+class scoped(AbstractContextManager[T, None]):  # noqa: N801 - used like a function
     """Set ``variable`` to ``value`` for the length of a ``with`` block."""
-    token = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(token)
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> T:
+        self._token = self._variable.set(self._value)
+        return self._value
+
+    def __exit__(self, *error: object) -> None:
+        self._variable.reset(self._token)
 
 
 class Block(Generic[T]):
