@@ -535,7 +535,10 @@ FAULTS = {
     "accepts shapes that do not fit": Fault(backend(matmul=truncated_matmul), "matmul", "errors"),
     "another default": Fault(backend(elu=elu_of_two), "elu", "signature", VALUES | {"recorded"}),
     "options in another order": Fault(
-        backend(hardtanh=lambda x, /, high=1.0, low=-1.0: K.hardtanh(x, low, high)), "hardtanh", "signature"
+        backend(hardtanh=lambda x, /, high=1.0, low=-1.0: K.hardtanh(x, low, high)),
+        "hardtanh",
+        "signature",
+        {"recorded"},
     ),
     "rounds down as it quantizes": Fault(
         backend(quantize=quantize_downwards), "quantize", "quantized", {"value", "zero_d"}
@@ -594,9 +597,7 @@ FAULTS = {
     "right only where the first operand wants a gradient": Fault(
         rule("prelu", ("x", "slope"), right_beside_the_first), "prelu", "untracked", {"convention"}
     ),
-    "right only where all outputs are used": Fault(
-        rule("eigh", x=right_for_all_outputs_together), "eigh", "fan_out"
-    ),
+    "right only where all outputs are used": Fault(rule("eigh", x=right_for_all_outputs_together), "eigh", "fan_out"),
     "relu'(0) = 1": Fault(rule("relu", x=lambda k, g, x: k.where(k.less(x, 0.0), 0.0, g)), "relu", "convention"),
     "the rule of a rule is wrong": Fault(rule("cos", x=lambda k, g, x: k.mul(g, k.sin(x))), "sin", "second_gradient"),
     "the last use wins": Fault(last_use_wins, "mul", "fan_out", {"reuse"}),
