@@ -221,6 +221,13 @@ def test_off_it_leaves_nothing_behind() -> None:
     assert bb.log(bb.asarray([0.0])).tolist() == [float("-inf")]
 
 
+def test_infinities_that_are_gone_in_the_result_are_none() -> None:
+    x, where = bb.asarray([1.0, 2.0]), bb.asarray([0, 0])
+    with bb.detect_anomaly():
+        loss = lambda x: bb.scatter(x, where, 2.0 * x, axis=0, mode="max", include_self=False).sum()
+        assert bb.grad(loss)(x).tolist() == [0.0, 3.0]
+
+
 def test_it_works_under_nesting() -> None:
     with bb.detect_anomaly():
         assert bb.grad(bb.grad(lambda x: x**3.0))(2.0).item() == 12.0

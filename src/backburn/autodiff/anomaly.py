@@ -10,7 +10,7 @@ import functools
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,11 @@ def detect_anomaly() -> Block[None]:
         backburn.base.errors.NumericalInstabilityError: log: the result has 1 infinite value of 2. Operands: ...
     """
     return Block("detect_anomaly", _watching)
+
+
+def unwatched() -> AbstractContextManager[None]:
+    """Inside it, no operation is looked at: its infinities are intended, and gone in the result."""
+    return scoped(_LOOKING, False)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.autodiff.anomaly import unwatched
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
@@ -203,7 +204,10 @@ def _combined(
         kind_operand(name, x, "FI")
     if mode == "mean" and x.dtype.kind != "float":
         raise DTypeError(f"{name}: means are those of floats; cast with astype('float32'). Operand: {describe((x,))}")
-    kept = x if include_self or mode == "assign" else write(x, _neutral(x.dtype, mode), "assign")
+    kept = x
+    if not include_self and mode != "assign":
+        with unwatched():
+            kept = write(x, _neutral(x.dtype, mode), "assign")
     if mode != "mean":
         return write(kept, value, mode)
     wide = cast(kept, float32) if x.dtype.bits == 16 else kept
