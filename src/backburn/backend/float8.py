@@ -35,18 +35,29 @@ def thresholds(name: str) -> list[float]:
 
 def encode(k: Any, x: Any, name: str) -> Any:
     """The bytes of the nearest 8-bit floats of a float64 primitive."""
-    codes = k.cast(k.searchsorted(_row(k, thresholds(name)), k.abs(x)), int64)
+    codes = k.cast(k.searchsorted(_thresholds(k, name), k.abs(x)), int64)
     return k.cast(k.add(k.reshape(codes, x.shape), k.cast(k.mul(k.cast(k.less(x, 0.0), int64), 128), int64)), uint8)
 
 
 def decode(k: Any, codes: Any, name: str, dtype: DType) -> Any:
-    """The numbers of bytes, in ``dtype``."""
-    numbers = magnitudes(name)
-    numbers += [0.0] * (128 - len(numbers))
-    table = _row(k, [*numbers, *(-n for n in numbers)])
-    return k.cast(k.take(table, k.cast(codes, int64), 0), dtype)
+    """The numbers of bytes, in ``dtype``; 0 for those that are not finite."""
+    codes = k.cast(codes, int64)
+    places = k.bitwise_and(codes, 127)
+    numbers = k.where(k.less(places, len(magnitudes(name))), _magnitudes(k, places, name), 0.0)
+    return k.cast(k.where(k.greater(codes, 127), k.neg(numbers), numbers), dtype)
 
 
-def _row(k: Any, numbers: list[float]) -> Any:
-    """A float64 primitive of these numbers."""
-    return k.concat([k.full((1,), n, float64) for n in numbers], 0)
+def _magnitudes(k: Any, codes: Any, name: str) -> Any:
+    """:func:`magnitudes` of int64 ``codes``, in float64: integers times a power of two, which is exact."""
+    mantissa, bias = FORMATS[name]
+    exponents = k.bitwise_right_shift(codes, mantissa)
+    digits = k.add(k.bitwise_and(codes, 2**mantissa - 1), k.mul(k.minimum(exponents, 1), 2**mantissa))
+    whole = k.bitwise_left_shift(digits, k.sub(k.maximum(exponents, 1), 1))
+    return k.mul(k.cast(whole, float64), 2.0 ** (1 - bias - mantissa))
+
+
+def _thresholds(k: Any, name: str) -> Any:
+    """:func:`thresholds` as a float64 primitive."""
+    codes = k.arange(0, len(magnitudes(name)) - 1, 1, int64)
+    middles = k.mul(k.add(_magnitudes(k, codes, name), _magnitudes(k, k.add(codes, 1), name)), 0.5)
+    return k.mul(middles, k.sub(1.0, k.mul(k.cast(k.bitwise_and(codes, 1), float64), 2.0**-53)))
