@@ -352,6 +352,27 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links and modes of POSIX")
+def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
+    (tmp_path / "x").touch(mode=0o600)
+    (tmp_path / "latest").symlink_to("x")
+    write_atomically(tmp_path / "latest", b"content")
+    assert (tmp_path / "latest").is_symlink()
+    assert (tmp_path / "x").read_bytes() == b"content"
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "pipe", b"content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_documents_are_json(model_file: Path) -> None:
     from safetensors import safe_open
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 
@@ -11,7 +12,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
 
     If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
-    behind. If several threads or processes write, the last to finish wins. Raises OSError as ``open`` does.
+    behind. If several threads or processes write, the last to finish wins. As with ``open``, links are followed and an
+    old file's permissions stay; devices and pipes are written to. Raises OSError as ``open`` does.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -20,14 +22,20 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         (['a.txt'], b'new')
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)  # a folder raises
+        return
+    target = path.resolve()
     # Threads share a process number, and so do processes on machines that share a folder.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copymode(target, unfinished)
+        os.replace(unfinished, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
