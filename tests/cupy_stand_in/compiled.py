@@ -149,19 +149,30 @@ def typedefs(variables: Types) -> str:
     return "".join(f"typedef {C_NAMES[dtype.name]} {name};\n" for name, dtype in sorted(variables.items()))
 
 
-def declared(params: list[Parameter], values: list[Any], variables: Types, first: int, out: bool) -> str:
-    """The lines that give each parameter its name inside the loop."""
-    lines = []
-    for number, (parameter, value) in enumerate(zip(params, values, strict=True), first):
-        c = C_NAMES[dtype_of(parameter, variables).name]
-        constant = "" if out else "const "
+@functools.cache
+def loop(
+    ins: tuple[Parameter, ...],
+    outs: tuple[Parameter, ...],
+    body: str,
+    preamble: str,
+    are_arrays: tuple[bool, ...],
+    variables: tuple[tuple[str, np.dtype[Any]], ...],
+) -> Any:
+    """The function of an elementwise kernel, for parameters that are arrays or numbers, and types of its variables."""
+    known, lines = dict(variables), []
+    for number, (parameter, is_array) in enumerate(zip((*ins, *outs), are_arrays, strict=True)):
+        c = C_NAMES[dtype_of(parameter, known).name]
+        constant = "" if number >= len(ins) else "const "
         pointer = f"static_cast<{constant}{c}*>(arguments[{number}])"
         if parameter.raw:
             lines.append(f"Raw<{constant}{c}> {parameter.name}{{{pointer}}};")
         else:
-            place = "[i]" if isinstance(value, np.ndarray) else "[0]"
-            lines.append(f"{constant}{c}& {parameter.name} = {pointer}{place};")
-    return "\n".join(lines)
+            lines.append(f"{constant}{c}& {parameter.name} = {pointer}{'[i]' if is_array else '[0]'};")
+    return library(
+        f"{typedefs(known)}{preamble}\n"
+        'extern "C" void run(void** arguments, long long count_of_threads_) {\n'
+        "for (ptrdiff_t i = 0; i < count_of_threads_; ++i) {\n" + "\n".join(lines) + f"\n{body};\n}}\n}}\n"
+    )
 
 
 def addresses(arrays: list[Any]) -> Any:
@@ -197,20 +208,14 @@ def elementwise(
     operands: list[Any] = []
     for p, v in zip(ins, values, strict=False):
         if not isinstance(v, np.ndarray):
-            v = np.asarray(v).astype(dtype_of(p, variables))
-        operands.append(np.ascontiguousarray(v if p.raw or not v.ndim else np.broadcast_to(v, shape)))
-        if isinstance(values[len(operands) - 1], np.ndarray) and not p.raw and not v.ndim:
-            operands[-1] = np.ascontiguousarray(np.broadcast_to(v, shape))
+            operands.append(np.asarray(v).astype(dtype_of(p, variables)))
+        else:
+            operands.append(np.ascontiguousarray(v if p.raw else np.broadcast_to(v, shape)))
     targets = [r if r.flags.c_contiguous else np.ascontiguousarray(r) for r in results]
-    kinds = [*declared(ins, values[: len(ins)], variables, 0, False).splitlines()]
-    kinds += declared(outs, results, variables, len(ins), True).splitlines()
-    source = (
-        f"{typedefs(variables)}{preamble}\n"
-        'extern "C" void run(void** arguments, long long count_of_threads_) {\n'
-        "for (ptrdiff_t i = 0; i < count_of_threads_; ++i) {\n" + "\n".join(kinds) + f"\n{body};\n}}\n}}\n"
-    )
     arrays = [*operands, *targets]
-    library(source)(addresses(arrays), ctypes.c_longlong(count))
+    are_arrays = tuple(isinstance(v, np.ndarray) for v in (*values[: len(ins)], *results))
+    function = loop(tuple(ins), tuple(outs), body, preamble, are_arrays, tuple(variables.items()))
+    function(addresses(arrays), ctypes.c_longlong(count))
     for result, target in zip(results, targets, strict=True):
         if result is not target:
             result[...] = target
