@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DType, float32
+from backburn.base.dtypes import DType, float32, float64
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
@@ -64,18 +64,23 @@ Call = tuple[str, _Value, list[_Value]]
 
 
 class _Trace:
-    """A backend that notes the kernels of the operations. All floats are float32, and truth is 1 or 0."""
+    """A backend that notes the kernels of the operations. All floats have one dtype, and truth is 1 or 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: DType) -> None:
+        self.floats = dtype
         self.calls: list[Call] = []
         self.constants: dict[_Value, float] = {}
 
     def __getattr__(self, name: str) -> Callable[..., _Value]:
-        if name in KERNELS:
+        if name in KERNELS and self.kernel(KERNELS[name]) in compiled.SIGNATURES:
             return partial(self.call, KERNELS[name])
         if name in OPERATIONS:
             return partial(OPERATIONS[name].body, self)
         raise AttributeError(name)
+
+    def kernel(self, name: str) -> str:
+        """The name of a kernel for the dtype."""
+        return name if self.floats is float32 else f"{name}_double"
 
     def call(self, kernel: str, *operands: Any) -> _Value:
         """The result of a kernel."""
@@ -98,7 +103,7 @@ class _Trace:
         return value
 
     def dtype(self, x: _Value) -> DType:
-        return float32
+        return self.floats
 
     def full(self, shape: tuple[int, ...], number: float, dtype: DType) -> _Value:
         if shape:
@@ -106,8 +111,8 @@ class _Trace:
         return self.constant(number)
 
     def cast(self, x: _Value, dtype: DType) -> _Value:
-        if dtype is not float32:
-            raise Unsupported(f"a formula computes in float32, not in {dtype}")
+        if dtype is not self.floats:
+            raise Unsupported(f"a formula computes in {self.floats}, not in {dtype}")
         return x
 
     def softplus(self, x: _Value, beta: float = 1.0) -> _Value:
@@ -130,7 +135,8 @@ class _Program:
     """A formula for operands of certain kinds, as calls for the interpreter: 0 is its result's place, then theirs."""
 
     def __init__(self, formula: Formula, kinds: tuple[Any, ...]) -> None:
-        trace, places, values = _Trace(), [], []
+        wide = np.dtype(np.float64) if "float64" in kinds else FLOAT32
+        trace, places, values = _Trace(float64 if "float64" in kinds else float32), [], []
         for kind in kinds:
             if isinstance(kind, str):
                 places.append(_Value(is_number=kind == "number"))
@@ -146,7 +152,7 @@ class _Program:
         calls = _needed(trace.calls, result)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
-        self.constants = np.array([trace.constants[x] for x in used], FLOAT32)
+        self.constants = np.array([trace.constants[x] for x in used], wide)
         self.arrays = 1 + len(places) + len(used)
         place = {x: i for i, x in enumerate([result, *places, *used])}
         free, code = list(reversed(range(self.arrays, self.arrays + REGISTERS))), []
@@ -155,12 +161,13 @@ class _Program:
                 if not free:
                     raise Unsupported("a formula with too many intermediate values")
                 place[made] = free.pop()
-            found: Any = compiled.kernel(kernel)
+            found: Any = compiled.kernel(trace.kernel(kernel))
             where = [place[x] for x in (made, *given)]
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
         self.calls, self.length = np.array(code, np.int64), len(calls)
-        self.at_constants = [compiled.address(self.constants) + 4 * i for i in range(len(used))]
+        self.at_constants = [compiled.address(self.constants) + wide.itemsize * i for i in range(len(used))]
+        self.size = wide.itemsize
 
     def __call__(self, out: Array, operands: list[Array]) -> Array:
         operands = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in operands]
@@ -171,7 +178,7 @@ class _Program:
         threads = available() if out.size >= SHARED else 1
         run(
             compiled.address(self.calls), self.length, sizes(*starts), sizes(*steps), self.arrays,
-            out.size, compiled.PORTION, threads,
+            self.size, out.size, compiled.PORTION, threads,
         )  # fmt: skip
         return out
 
@@ -207,7 +214,7 @@ def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program
 
 
 def one_pass(formula: Formula, *values: Any) -> Array | None:
-    """``formula(k, *values)`` of float32 or 16-bit floats; None if it is for NumPy.
+    """``formula(k, *values)`` of floats; None if it is for NumPy.
 
     Arrays have one shape, or one element; other values are numbers and options.
     """
@@ -215,7 +222,7 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
     if main is None:
         return None
     level = compiled.level()
-    if level is None or not (main.dtype == FLOAT32 or is_half(main)):
+    if level is None or not (main.dtype == FLOAT32 or main.dtype == np.float64 or is_half(main)):
         return None
     name = main.dtype.name
     kinds: list[Any] = []
@@ -233,7 +240,7 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
             operands.append(x)
         elif x.shape == main.shape or (x.size == 1 and x.ndim <= main.ndim):
             kinds.append("number")
-            operands.append(np.array(x[(0,) * x.ndim], FLOAT32))
+            operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if main.itemsize == 2 else main.dtype))
         else:
             return None
     program = _program(formula, tuple(kinds), level)
@@ -254,7 +261,9 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
     """The method of a backend for an operation: its kernel or its body in one pass if that pays, else ``otherwise``."""
     entry = OPERATIONS[name]
     body, parameters = entry.body, tuple(entry.parameters.values())
-    formula = _of_kernel(KERNELS[name]) if name in KERNELS else body
+
+    def formula(k: Any, *values: Any) -> Any:
+        return getattr(k, name)(*values)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= MANY:

@@ -116,23 +116,30 @@ _WORD = ctypes.c_uint64
 
 def _signatures() -> dict[str, list[Any]]:
     """The C types of each kernel's arguments: pointers to arrays, options, sizes."""
-    unary = (
-        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh", "erf", "erfc"),
-        *("negative", "absolute", "square", "sqrt", "reciprocal", "sign", "floor", "round"),
-        *("exp", "expm1", "log", "log1p", "tanh", "fill"),
-    )
+    unary = ("negative", "absolute", "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "fill")
     both = (
         *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
         *("equal", "not_equal", "less", "less_equal"),
     )
-    numbers = ("subtract_from", "divide_into", "greater", "greater_equal")
-    binary = (
-        *("relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
-        *both, *(f"{name}_number" for name in (*both, *numbers)),
-    )  # fmt: skip
-    return {
+    numbers = (*both, "subtract_from", "divide_into", "greater", "greater_equal")
+    binary = (*both, *(f"{name}_number" for name in numbers))
+    operations = {
         **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
         **dict.fromkeys(binary, [_POINTER] * 3 + [_COUNT]),
+        **dict.fromkeys(("where", "multiply_add_number"), [_POINTER] * 4 + [_COUNT]),
+    }
+    functions = (
+        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh"),
+        *("erf", "erfc", "expm1", "log", "log1p", "tanh"),
+    )
+    backward = (
+        *("relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
+    )
+    return {
+        **operations,
+        **{f"{name}_double": types for name, types in operations.items()},
+        **dict.fromkeys(functions, [_POINTER] * 2 + [_COUNT]),
+        **dict.fromkeys(backward, [_POINTER] * 3 + [_COUNT]),
         **dict.fromkeys(
             ("float_of_half", "half_of_float", "float_of_brain", "brain_of_float"), [_POINTER] * 2 + [_COUNT]
         ),
@@ -154,8 +161,7 @@ def _signatures() -> dict[str, list[Any]]:
         "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
         "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
         "share": [_POINTER] + [_COUNT] * 3 + [_FLAG] * 2 + [_POINTER] * 4 + [_COUNT] * 4,
-        **dict.fromkeys(("where", "multiply_add_number"), [_POINTER] * 4 + [_COUNT]),
-        "program": [_POINTER, _COUNT, _POINTER, _POINTER] + [_COUNT] * 3 + [_FLAG],
+        "program": [_POINTER, _COUNT, _POINTER, _POINTER] + [_COUNT] * 4 + [_FLAG],
         "share_q_linear": [_POINTER] * 5 + [_FLAG] * 3 + [_COUNT] * 6 + [_FLAG],
         "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
         **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),

@@ -122,21 +122,23 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
-/* Element-wise kernels. */
+/* Element-wise kernels, of float unless REAL and NAMED say otherwise. */
+#define REAL float
+#define NAMED(name) backburn_##name
 
 #define UNARY(name, expression)                                                                                        \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict xs, int64_t count) {                       \
+    KERNEL void NAMED(name)(REAL *restrict out, const REAL *restrict xs, int64_t count) {                             \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float x = xs[i];                                                                                     \
+            const REAL x = xs[i];                                                                                      \
             out[i] = expression;                                                                                       \
         }                                                                                                              \
     }
 
 #define BINARY(name, first, second, expression)                                                                        \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict firsts, const float *restrict seconds,     \
-                                int64_t count) {                                                                       \
+    KERNEL void NAMED(name)(REAL *restrict out, const REAL *restrict firsts, const REAL *restrict seconds,            \
+                            int64_t count) {                                                                           \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
-            const float first = firsts[i], second = seconds[i];                                                        \
+            const REAL first = firsts[i], second = seconds[i];                                                         \
             out[i] = expression;                                                                                       \
         }                                                                                                              \
     }

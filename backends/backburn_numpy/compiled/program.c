@@ -2,28 +2,29 @@
 #include "kernels.h"
 #include "team.h"
 
-#define SPAN 512
+#define SPAN 2048 /* bytes; all registers together fit in the L1 cache */
 #define REGISTERS 16
 
 /* A call is six numbers: the kernel's address, how many arrays it takes, and which; the first array is its result.
- * Arrays from 0 on are those at starts, with the steps of their elements in bytes, and those after them registers. */
+ * Arrays from 0 on are those at starts, with the steps of their elements in bytes, and those after them registers, whose
+ * elements have size bytes. */
 typedef struct {
     const int64_t *calls, *starts, *steps;
-    int64_t length, arrays;
+    int64_t length, arrays, size;
 } Program;
 
 static void elements(const void *what, int64_t first, int64_t last) {
     typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
     typedef void Four(char *, char *, char *, char *, int64_t);
     const Program *p = what;
-    _Alignas(64) float registers[REGISTERS][SPAN + 16]; /* never a power of 2 apart, which would share cache sets */
-    for (; first < last; first += SPAN) {
-        const int64_t count = last - first < SPAN ? last - first : SPAN;
+    _Alignas(64) char registers[REGISTERS][SPAN + 64]; /* not a power of 2 apart, where they would share cache sets */
+    for (const int64_t span = SPAN / p->size; first < last; first += span) {
+        const int64_t count = last - first < span ? last - first : span;
         for (const int64_t *call = p->calls, *end = call + 6 * p->length; call < end; call += 6) {
             char *a[4];
             for (int i = 0; i < call[1]; i++) {
                 const int64_t k = call[2 + i], rest = k - p->arrays;
-                a[i] = rest < 0 ? (char *)(intptr_t)p->starts[k] + first * p->steps[k] : (char *)registers[rest];
+                a[i] = rest < 0 ? (char *)(intptr_t)p->starts[k] + first * p->steps[k] : registers[rest];
             }
             void *kernel = (void *)(intptr_t)call[0];
             if (call[1] == 2) ((Two *)kernel)(a[0], a[1], count);
@@ -34,7 +35,7 @@ static void elements(const void *what, int64_t first, int64_t last) {
 }
 
 KERNEL void backburn_program(const int64_t *calls, int64_t length, const int64_t *starts, const int64_t *steps,
-                             int64_t arrays, int64_t count, int64_t grain, int threads) {
-    const Program program = {calls, starts, steps, length, arrays};
+                             int64_t arrays, int64_t size, int64_t count, int64_t grain, int threads) {
+    const Program program = {calls, starts, steps, length, arrays, size};
     backburn_team_do(elements, &program, count, grain, threads);
 }
