@@ -623,6 +623,13 @@ def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
         build.build(tmp_path, only_best=True)
 
 
+def test_windows_has_no_vectors_wider_than_its_stack_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.platform, "machine", lambda: "AMD64")
+    assert list(build.levels()) == ["x86-64", "x86-64-v3", "x86-64-v4"]
+    monkeypatch.setattr(build.platform, "system", lambda: "Windows")
+    assert list(build.levels()) == ["x86-64"]
+
+
 def test_the_command_says_why_nothing_is_compiled() -> None:
     result = _python("-m", "backburn_numpy.compiled", CC="/nowhere/cc")
     assert result.returncode == 1

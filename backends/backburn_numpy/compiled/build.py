@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import zlib
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -48,9 +49,14 @@ OTHERS: dict[str, tuple[str, ...]] = {
 
 
 def levels() -> dict[str, tuple[str, ...]]:
-    """The instruction sets of this architecture, the lowest first, and the compiler flags of each."""
+    """The instruction sets of this architecture, the lowest first, and the compiler flags of each.
+
+    On Windows only the lowest: GCC stores wider vectors at aligned addresses of a stack that is aligned to 16 bytes,
+    which crashes (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=54412).
+    """
     machine = platform.machine()
-    return LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
+    known = LEVELS.get({"AMD64": "x86_64"}.get(machine, machine), OTHERS)
+    return dict(islice(known.items(), 1)) if platform.system() == "Windows" else known
 
 
 def edition() -> str:
