@@ -130,7 +130,7 @@ def digits(options: Options, say: Say) -> Result:
         command = [sys.executable, "-m", "backburn", "train", str(ROOT / "examples" / "digits.toml")]
         command += ["--backend", options.training, "--out", folder]
         started = time.perf_counter()
-        command += ["--epochs", "2"] if options.small else []
+        command += ["--epochs", "1"] if options.small else []
         run = subprocess.run(command, capture_output=True, text=True, check=False)
     last = run.stdout.strip().splitlines()[-1] if run.stdout.strip() else ""
     problems = [] if run.returncode == 0 else [run.stderr.strip()[-500:]]
