@@ -148,9 +148,9 @@ def norm(x: Array, /, axis: Axes, ord: float = 2.0, keepdims: bool = False) -> A
         # Without overflow or underflow of the squares, no scaling is needed.
         if total.size == 1:
             least = most = total.item()
-        elif total.size:
-            least, most = np.minimum.reduce(total, None), np.maximum.reduce(total, None)
-        if total.size and least > LEAST[total.dtype] and most < math.inf:
+        else:
+            least, most = (f.reduce(total, None, initial=1.0) for f in (np.minimum, np.maximum))
+        if least > LEAST[total.dtype] and most < math.inf:
             return narrowed(np.sqrt(total, out=total), x)
     from backburn_numpy.backend import NumpyBackend
 

@@ -52,7 +52,7 @@ def detect_anomaly() -> Block[None]:
     return Block("detect_anomaly", _watching)
 
 
-def unwatched() -> AbstractContextManager[None]:
+def unwatched() -> AbstractContextManager[bool]:
     """Inside it, no operation is looked at: its infinities are intended, and gone in the result."""
     return scoped(_LOOKING, False)
 

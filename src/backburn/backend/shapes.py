@@ -59,9 +59,10 @@ def check_axes(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """``axes`` as a sorted tuple of distinct numbers; None means all."""
     if axes is None:
         return tuple(range(rank))
-    if axes.__class__ is int or not (axes.__class__ is tuple or isinstance(axes, Sequence)):
+    if type(axes) is int:
         return (check_axis(axes, rank),)
-    result = tuple(sorted([check_axis(a, rank) for a in axes]))
+    given = axes if isinstance(axes, (tuple, Sequence)) else (axes,)
+    result = tuple(sorted([check_axis(a, rank) for a in given]))
     if len(set(result)) != len(result):
         raise AxisError(f"axis {axes} names the same axis twice")
     return result

@@ -123,7 +123,7 @@ def _repeated(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = axis_of("repeat", x, axis)
-    if repeats.__class__ is int and 0 <= repeats < 1 << 31 and not is_quantized(x):
+    if type(repeats) is int and 0 <= repeats < 1 << 31 and not is_quantized(x):
         return call("repeat", x, repeats=repeats, axis=axis)
     counts = host.counts("repeat", repeats)
     if len(counts) == 1 and is_quantized(x):
