@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -624,9 +625,9 @@ def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
 
 
 def test_windows_has_no_vectors_wider_than_its_stack_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build.platform, "machine", lambda: "AMD64")
+    monkeypatch.setattr(platform, "machine", lambda: "AMD64")
     assert list(build.levels()) == ["x86-64", "x86-64-v3", "x86-64-v4"]
-    monkeypatch.setattr(build.platform, "system", lambda: "Windows")
+    monkeypatch.setattr(platform, "system", lambda: "Windows")
     assert list(build.levels()) == ["x86-64"]
 
 
