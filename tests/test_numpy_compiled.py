@@ -503,6 +503,12 @@ def test_nothing_is_written_beside_the_result(level: str, name: str, monkeypatch
 
 
 @needs_kernels
+@pytest.mark.parametrize("name", ["gelu", "silu", "softplus"])
+def test_a_scalar_of_numpy_is_computed_like_an_array(name: str) -> None:
+    function = getattr(load_backend("numpy"), name)
+    np.testing.assert_array_equal(function(np.float32(0.5)), function(np.array(0.5, np.float32)))
+
+
 def test_many_threads_at_once() -> None:
     x, weight = numbers(8, 4, 20, 20), numbers(6, 4, 3, 3, seed=1)
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}

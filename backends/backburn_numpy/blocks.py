@@ -166,7 +166,8 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
     fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
-    whole = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+    # NumPy's scalars, which are no arrays, have their numbers elsewhere.
+    whole = [a if type(a) is np.ndarray and a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
     starts = [compiled.address(a) for a in whole]
     rest, kept = [], []
     for option in options:
