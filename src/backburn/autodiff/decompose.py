@@ -13,6 +13,7 @@ from typing import Any
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction, tangent
 from backburn.backend.decompose import eps_of, identity, symmetric
+from backburn.backend.totals import total
 from backburn.backend.views import part, transposed
 from backburn.base.errors import SingularMatrixError
 
@@ -27,7 +28,7 @@ def product(k: Any, *matrices: Any) -> Any:
 
 def added(k: Any, x: Any, y: Any) -> Any:
     """The sum of what is there."""
-    return y if x is None else x if y is None else k.add(x, y)
+    return total(k, (x, y))
 
 
 def columns(k: Any, x: Any, start: int, stop: int) -> Any:

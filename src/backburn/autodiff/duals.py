@@ -6,7 +6,7 @@ the inner backend, and, if an operand has a tangent, sums the contributions of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from backburn.autodiff.decorator import Autodiff
@@ -17,7 +17,9 @@ from backburn.autodiff.tangents import BODIES, TANGENTS, Part
 from backburn.backend.contract import BK
 from backburn.backend.scalars import is_scalar
 from backburn.backend.table import Operation
+from backburn.backend.totals import axes_of, total
 from backburn.base.contexts import RECORDING, scoped
+from backburn.base.dtypes import DType
 
 
 class Dual(Box[BK]):
@@ -37,7 +39,6 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
     """The method of ``Forward`` for ``operation``."""
     names: dict[str, Any] = {
         "Dual": Dual,
-        "plus": plus,
         "like": like,
         "zero": zero,
         "reduced": reduced,
@@ -91,7 +92,8 @@ class _Pushed(Source):
         self.emit(1, "t = None")
         for index, part in enumerate(parts):
             self.emit(1, f"if {' or '.join(self.noted(o) for o in part.operands)}:")
-            self.emit(2, f"t = plus(k, t, {self.part(index, part)})")
+            self.emit(2, f"term = {self.part(index, part)}")
+            self.emit(2, "t = term if t is None else t if term is None else k.add(t, term)" if index else "t = term")
         results = self.operation.results
         if len(results) == 1:
             self.emit(1, f"return {self.wrapped('out', results[0], ', like(k, t, out)')}")
@@ -132,11 +134,6 @@ class _Pushed(Source):
         return ", ".join(arguments)
 
 
-def plus(k: Any, known: Any, more: Any) -> Any:
-    """The sum of two parts of a tangent, either of which may be None."""
-    return more if known is None else known if more is None else k.add(known, more)
-
-
 def like(k: Any, t: Any, out: Any) -> Any:
     """A tangent in the shape of the result, which the other operands may have broadcast."""
     return t if t is None or t.shape == out.shape else k.broadcast_to(t, out.shape)
@@ -156,6 +153,14 @@ def reduced(k: Any, t: Any, gradient: Any, axis: int | tuple[int, ...], out: Any
     rank = len(t.shape)
     axes = tuple(sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis)))
     return k.reshape(k.sum(k.mul(t, gradient), axes, False), out.shape)
+
+
+def paired(middle: Any, pairs: Iterable[tuple[Any, Any]], dtype: DType) -> Any:
+    """The inner product, of ``dtype``, of the gradients that are on the graph with tangents; None if none is."""
+    return total(middle, (
+        middle.cast(middle.sum(middle.mul(g, middle.from_inner(t)), axes_of(t), False), dtype)
+        for g, t in pairs if g is not None and middle.is_tracked(g)
+    ))  # fmt: skip
 
 
 def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
@@ -183,14 +188,8 @@ def transposed(k: Any, operation: str, operands: tuple[Any, ...], attributes: di
             return None
         u = middle.set_require_grad(middle.from_inner(k.zeros(out.shape, outer.dtype(out))), True)
         pulled = outer.backward(out, u, retain_graph=True)
-        total = None
-        for x, t in pairs:
-            g = outer.grad(x, pulled)
-            if g is not None and middle.is_tracked(g):
-                term = middle.sum(middle.mul(g, middle.from_inner(t)), tuple(range(len(t.shape))), False)
-                term = middle.cast(term, outer.dtype(out))
-                total = term if total is None else middle.add(total, term)
-        return None if total is None else middle.grad(u, middle.backward(total))
+        product = paired(middle, ((outer.grad(x, pulled), t) for x, t in pairs), outer.dtype(out))
+        return None if product is None else middle.grad(u, middle.backward(product))
 
     with scoped(RECORDING, True):
         given = [[*map(lifted, x)] if x.__class__ in (list, tuple) else lifted(x) for x in operands]

@@ -11,6 +11,7 @@ from backburn.autodiff.reduce import divided
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import tangent, through_body
 from backburn.backend.normalize import channel_shape, other_axes
+from backburn.backend.totals import total
 
 Axes = tuple[int, ...]
 Needs = tuple[bool, ...]
@@ -78,9 +79,7 @@ def batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: floa
     if g_variance is not None:
         centred = k.sub(x, k.mean(x, others, True))
         shares.append(k.mul(centred, k.reshape(k.mul(g_variance, 2.0 / max(count, 1.0)), shape)))
-    for share in shares:
-        of_x = share if of_x is None else k.add(of_x, share)
-    return of_x, of_scale, of_bias
+    return total(k, (of_x, *shares)), of_scale, of_bias
 
 
 gradient("batch_norm_training", ("x", "scale", "bias"), batch_norm_training)

@@ -13,6 +13,7 @@ from backburn.backend.quantized_products import Multiply, product
 from backburn.backend.reduce import widened
 from backburn.backend.scalars import both_tensors
 from backburn.backend.table import OPERATIONS, Operation
+from backburn.backend.totals import all_of, axes_of
 from backburn.base.dtypes import DType, float32, int64
 from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
 
@@ -102,7 +103,7 @@ def from_start(k: Any, indices: Any, length: int) -> Any:
     """
     indices = k.cast(indices, int64)
     outside = k.logical_or(k.less(indices, -length), k.less_equal(length, indices))
-    if k.to_numpy(k.any(outside, tuple(range(len(indices.shape))))):
+    if k.to_numpy(k.any(outside, axes_of(outside))):
         raise OutOfRangeError(f"an index is out of range for an axis of {length}")
     return k.where(k.less(indices, 0), k.add(indices, length), indices)
 
@@ -154,4 +155,4 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
 
 def are_finite(k: Any, tensors: tuple[Any, ...]) -> bool:
     """Whether no element is infinite or NaN."""
-    return all(bool(k.to_numpy(k.all(k.isfinite(x), tuple(range(len(x.shape)))))) for x in tensors)
+    return all(all_of(k, k.isfinite(x)) for x in tensors)

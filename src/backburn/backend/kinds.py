@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from backburn.backend import quantized
 from backburn.backend.shapes import unchanged
 from backburn.backend.table import missing, operation
+from backburn.backend.totals import all_of
 from backburn.backend.types import B, F, I, Q
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, qint8
 from backburn.base.errors import ShapeError
@@ -83,13 +84,13 @@ class Kinds(Protocol[F, I, B, Q]):
         Values beyond are clamped. Raises for NaN and infinite values, and if ``low`` is above ``high``.
         """
         values: Any = x
-        if not quantized.all_of(self, self.isfinite(values)):
+        if not all_of(self, self.isfinite(values)):
             raise quantized.refuse_infinite(values.shape, dtype)
-        if not quantized.all_of(self, self.logical_not(self.greater(low, high))):
+        if not all_of(self, self.logical_not(self.greater(low, high))):
             raise quantized.refuse_turned(values.shape, dtype)
         wide_low, wide_high = self.minimum(self.cast(low, float64), 0.0), self.maximum(self.cast(high, float64), 0.0)
         reaches = self.logical_or(self.less(wide_low, 0.0), self.greater(wide_high, 0.0))
-        if not quantized.all_of(self, reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
+        if not all_of(self, reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
             x = self.where(quantized.spread(self, reaches, values.shape, dtype), x, 0.0)
         return quantized.quantize(self, x, wide_low, wide_high, dtype)  # type: ignore[return-value]
 

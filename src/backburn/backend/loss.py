@@ -14,6 +14,7 @@ from backburn.backend.normalize import channel_shape
 from backburn.backend.reduce import widened
 from backburn.backend.shapes import check_axis
 from backburn.backend.table import operation
+from backburn.backend.totals import axes_of
 from backburn.backend.types import B, F, I, Q
 from backburn.base.errors import ArgumentError, ShapeError
 
@@ -71,7 +72,7 @@ def _labels_only(
 
 def _reduce(k: Any, losses: Any, reduction: str, dtype: Any, weights: Any = None) -> Any:
     """The losses, their sum, or their mean, in ``dtype``; ``weights`` is what each counts for in the mean."""
-    losses, axes = widened(k, losses), tuple(range(len(losses.shape)))
+    losses, axes = widened(k, losses), axes_of(losses)
     if reduction == "mean":
         if weights is None:
             losses = k.mean(losses, axes, False)

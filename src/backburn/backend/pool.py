@@ -16,6 +16,7 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
+from backburn.backend.totals import total
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import whole
 from backburn.base.dtypes import int64
@@ -186,11 +187,9 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         counts, widths = pool_windows(places, size, stride, padding, ones, ceil_mode)
         wide = widened(self, x)
         padded = self.pad(wide, ((0, 0), (0, 0), *widths)) if any(map(any, widths)) else wide
-        total: Any = None
-        for offset in offsets(size):
-            seen = self.slice(padded, (*whole(*shape[:2]), *places_of(offset, counts, stride, ones)))
-            total = seen if total is None else self.add(total, seen)
-        result: F = self.cast(self.div(total, _divisor(self, places, counts, size, stride, padding, count_include_pad,
+        rows = whole(*shape[:2])
+        sums = total(self, (self.slice(padded, (*rows, *places_of(o, counts, stride, ones))) for o in offsets(size)))
+        result: F = self.cast(self.div(sums, _divisor(self, places, counts, size, stride, padding, count_include_pad,
                                                        rank, self.dtype(wide))), dtype)  # fmt: skip
         return result
 

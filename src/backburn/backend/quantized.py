@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from backburn.backend import float8
+from backburn.backend.totals import all_of, axes_of
 from backburn.backend.views import entry, whole
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, int16, uint8
 from backburn.base.errors import ArgumentError, AxisError, NumericalInstabilityError, ShapeError
@@ -169,7 +170,7 @@ def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quan
     scale, zero = steps_for(k, low, high, dtype)
     if not all_of(k, k.isfinite(scale)):
         reach = k.maximum(k.neg(low), high)
-        raise refuse(float(k.to_numpy(k.max(reach, tuple(range(len(reach.shape)))))), shape, dtype)
+        raise refuse(float(k.to_numpy(k.max(reach, axes_of(reach)))), shape, dtype)
     steps = k.div(k.cast(x, float64), spread(k, k.cast(scale, float64), shape, dtype))
     if dtype.is_float:
         return Quantized(float8.encode(k, steps, dtype.storage.name), scale, dtype, None, shape)
@@ -179,11 +180,6 @@ def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quan
     least, most = dtype.limits
     stored = k.cast(k.clamp(steps, float(least), float(most)), uint8 if dtype.storage is uint8 else int8)
     return Quantized(pack(k, stored) if dtype.is_packed else stored, scale, dtype, zero, shape)
-
-
-def all_of(k: Any, x: Any) -> bool:
-    """Whether all booleans of ``x`` are true, read on the host."""
-    return bool(k.to_numpy(k.all(x, tuple(range(len(x.shape))))))
 
 
 def integers(k: Any, x: Quantized[Any]) -> Any:

@@ -14,6 +14,7 @@ from backburn.backend import shapes
 from backburn.backend.kinds import Kinds, between, quantizable
 from backburn.backend.quantized import block_over, centred
 from backburn.backend.table import operation
+from backburn.backend.totals import total
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import whole
 from backburn.base.dtypes import DType, QuantizedDType, float32, float64, int8, qint8
@@ -184,34 +185,22 @@ def _multiples(k: Any, y: Any, rows: slice) -> Any:
 def _rows_product(k: Any, left: Any, right: Any, most: int) -> Any:
     """Sums of products of two matrices' rows, ``most`` of them in float32 at a time and those in float64."""
     right = k.permute_dims(right, (1, 0))
-    return _added(
-        k,
-        (
-            k.matmul(k.slice(left, (*whole(left.shape[0]), part)), k.slice(right, (part, *whole(*right.shape[1:]))))
-            for part in _parts(left.shape[1], most)
-        ),
+    products = (
+        k.matmul(k.slice(left, (*whole(left.shape[0]), part)), k.slice(right, (part, *whole(*right.shape[1:]))))
+        for part in _parts(left.shape[1], most)
     )
+    return total(k, (k.cast(product, float64) for product in products))
 
 
 def _columns_product(k: Any, left: Any, y: Any, most: int) -> Any:
     """As :func:`_rows_product`, for the columns of ``y``, whose rows are expanded one block after another."""
     size = max(1, min(most, BLOCK // y.shape[1]))
-    return _added(
-        k,
-        (
-            k.matmul(k.slice(left, (*whole(left.shape[0]), part)), _multiples(k, y, part))
-            for part in _parts(y.shape[0], size)
-        ),
+    products = (
+        k.matmul(k.slice(left, (*whole(left.shape[0]), part)), _multiples(k, y, part))
+        for part in _parts(y.shape[0], size)
     )
+    return total(k, (k.cast(product, float64) for product in products))
 
 
 def _parts(length: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, length), 1) for start in range(0, length, size))
-
-
-def _added(k: Any, products: Iterator[Any]) -> Any:
-    total: Any = None
-    for part in products:
-        sums = k.cast(part, float64)
-        total = sums if total is None else k.add(total, sums)
-    return total

@@ -12,6 +12,7 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.reduce import widened
 from backburn.backend.table import operation
+from backburn.backend.totals import total
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import entry, part
 from backburn.base.errors import ShapeError
@@ -73,15 +74,6 @@ def gates_of(k: Any, x: Any, count: int) -> list[Any]:
     return [part(k, x, 1, i * size, (i + 1) * size) for i in range(count)]
 
 
-def total(k: Any, *terms: Any) -> Any:
-    """The sum of the terms that are there; None of none."""
-    present = [t for t in terms if t is not None]
-    result = present[0] if present else None
-    for term in present[1:]:
-        result = k.add(result, term)
-    return result
-
-
 def lstm_cell_gradient(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any, gates: Any) -> tuple[Any, Any]:
     """The gradients of a step for the sum that its gates are made of, and for the cell state before it.
 
@@ -92,7 +84,7 @@ def lstm_cell_gradient(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any
     i, f, c, o = parts
     zero = k.zeros(cell.shape, k.dtype(cell))
     g_hidden = zero if g_hidden is None else g_hidden
-    of_cell = total(k, g_cell, k.tanh_backward(k.mul(g_hidden, o), new))
+    of_cell = total(k, (g_cell, k.tanh_backward(k.mul(g_hidden, o), new)))
     of_gates = [k.mul(of_cell, c), k.mul(of_cell, cell), k.mul(of_cell, i), k.mul(g_hidden, new)]
     if g_gates is not None:
         of_gates = [k.add(a, b) for a, b in zip(of_gates, gates_of(k, g_gates, 4), strict=True)]
@@ -192,7 +184,7 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         back = self.permute_dims(weight, (1, 0))
         for step in reversed(range(shape_of(gates)[0])):
             later = [None if g is None else entry(self, g, 0, step) for g in (g_hiddens, g_cells, g_gates)]
-            g = total(self, later[0], g_hidden), total(self, later[1], g_cell), later[2]
+            g = total(self, (later[0], g_hidden)), total(self, (later[1], g_cell)), later[2]
             before = entry(self, cells, 0, step - 1) if step else cell
             of_sum, g_cell = lstm_cell_gradient(
                 self, g, before, entry(self, cells, 0, step), entry(self, gates, 0, step)

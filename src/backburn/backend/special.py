@@ -21,6 +21,7 @@ from functools import cache, update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
 from backburn.backend import special_coefficients as table
+from backburn.backend.totals import total
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError
 
@@ -309,11 +310,8 @@ def polygamma(k: Any, x: Any, bits: int, n: int = 1) -> Any:
     rest = k.add(k.mul(inverse, 0.5), k.mul(square, horner(k, square, coefficients)))
     remainder = k.mul(_power(k, inverse, n), k.add(rest, 1.0 / n))
     # For large arguments the terms are far below the remainder: summed first, they cost it one rounding, not many.
-    total: Any = None
-    for j in reversed(range(terms)):
-        term = _power(k, k.reciprocal(k.add(z, float(j)) if j else z), n + 1)
-        total = term if total is None else k.add(total, term)
-    value = k.mul(k.add(total, remainder), -((-1.0) ** n) * math.factorial(n))
+    small = (_power(k, k.reciprocal(k.add(z, float(j)) if j else z), n + 1) for j in reversed(range(terms)))
+    value = k.mul(k.add(total(k, small), remainder), -((-1.0) ** n) * math.factorial(n))
 
     def reflected() -> Any:
         distance = k.sub(x, k.round(x))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff import Autodiff, Dual, Forward
+from backburn.autodiff.duals import paired
 from backburn.autodiff.graph import Node, next_stamp
 from backburn.autodiff.recorder import with_outputs
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
@@ -196,13 +197,8 @@ def _transposed(
     with running(middle):
         cotangents = pulled(us, middle)
     dtype = next(x.dtype for x in outputs if isinstance(x, FloatTensor))
-    total: Any = None
-    for t, c in zip(tangents, cotangents, strict=True):
-        if c is not None and middle.is_tracked(c):
-            term = middle.sum(middle.mul(c, middle.from_inner(t)), tuple(range(len(t.shape))), False)
-            term = middle.cast(term, dtype)
-            total = term if total is None else middle.add(total, term)
-    gradients = None if total is None else middle.backward(total)
+    product = paired(middle, zip(cotangents, tangents, strict=True), dtype)
+    gradients = None if product is None else middle.backward(product)
     made: list[Any] = []
     for value, zero, u in zip(values, zeros, us, strict=True):
         found = None if gradients is None or u is None else middle.grad(u, gradients)

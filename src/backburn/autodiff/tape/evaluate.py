@@ -12,8 +12,9 @@ from typing import Any, assert_never
 
 from backburn.autodiff.tape.operations import AnyGradOp, GradOp
 from backburn.autodiff.tape.records import check_form, parts
-from backburn.autodiff.tape.values import axes_of, item
+from backburn.autodiff.tape.values import item
 from backburn.backend.shapes import check_axis
+from backburn.backend.totals import axes_of
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 

@@ -9,8 +9,9 @@ from backburn.autodiff.graph import Tracked, reverse
 from backburn.autodiff.tape import accumulation
 from backburn.autodiff.tape.calls import bound, differentiable
 from backburn.autodiff.tape.slots import Slots
-from backburn.autodiff.tape.values import as_float, axes_of, index_of, is_close
+from backburn.autodiff.tape.values import as_float, index_of, is_close
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
+from backburn.backend.totals import axes_of
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, NumericalInstabilityError, ShapeError
 from backburn.base.quiet import quietly

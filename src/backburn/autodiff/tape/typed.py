@@ -14,7 +14,6 @@ from backburn.autodiff.tape.records import is_tree
 from backburn.autodiff.tape.values import (
     as_float,
     as_primitive,
-    axes_of,
     handed_out,
     is_close,
     is_numbers,
@@ -22,6 +21,7 @@ from backburn.autodiff.tape.values import (
     number_of,
     shown,
 )  # fmt: skip
+from backburn.backend.totals import axes_of
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NumericalInstabilityError, ShapeError
 from backburn.base.quiet import quietly
 from backburn.base.trees import flatten, flatten_like, tree_map, unflatten

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from backburn.autodiff.graph import Tracked
 from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
+from backburn.backend.quantized import LARGEST
 from backburn.backend.registry import load_backend
+from backburn.backend.totals import all_of, axes_of
 from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
 from backburn.base.dtypes import DType, int64
 from backburn.base.dtypes import bool_ as truth
@@ -23,7 +25,6 @@ T = TypeVar("T")
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 #: Numbers beyond these are infinite in the dtype; Python's own are float64.
-LARGEST = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def base_backend(backend: AnyBackend | str | None) -> Any:
@@ -167,11 +168,6 @@ def own_state(recorded: T) -> T:
     return made
 
 
-def axes_of(x: Any) -> tuple[int, ...]:
-    """All axes of a primitive."""
-    return tuple(range(len(x.shape)))
-
-
 def item(k: Any, x: Any) -> Any:
     """The only element of a primitive, as a Python number."""
     return k.to_numpy(x).item()
@@ -191,7 +187,7 @@ def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
     size = quietly(k, k.cast, size, coarser)
     near = k.less_equal(k.abs(quietly(k, k.sub, a, b)), k.mul(size, TOLERANCES[coarser.name]))
     same = k.logical_or(k.equal(a, b), k.logical_and(k.isnan(a), k.isnan(b)))
-    return bool(item(k, k.all(k.logical_or(near, same), axes_of(b), False)))
+    return all_of(k, k.logical_or(near, same))
 
 
 def largest(k: Any, x: Any) -> Any:
