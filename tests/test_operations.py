@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -73,20 +72,16 @@ def test_autodiff_computes_the_same(name: str) -> None:
             np.testing.assert_allclose(value, BASE.to_numpy(reference), rtol=1e-12, atol=1e-13, strict=True)
 
 
-def derivatives() -> Iterator[Any]:
-    """The orders at which each sample is differentiable; the third is checked at the first point that has it."""
-    for name, samples in SAMPLES.items():
-        cases = [(i, s) for i, s in enumerate(samples.cases) if OPERATIONS[name].differentiable and leaves(s)]
-        third = next((i for i, s in cases if s.smooth >= 3), None)
-        for index, sample in cases:
-            for order in range(1, sample.smooth + 1):
-                if order < 3 or index == third:
-                    yield pytest.param(name, sample, order, id=f"{name}-{index}-order {order}")
-
-
-@pytest.mark.parametrize(("name", "sample", "order"), list(derivatives()))
-def test_derivatives(name: str, sample: Any, order: int) -> None:
-    check_derivative(name, sample, BASE, order, 1e-6 * SAMPLES[name].gradient_tolerance)
+@each_operation
+def test_derivatives(name: str) -> None:
+    """At every order to which a sample is differentiable; the third is checked at the first point that has it."""
+    samples = SAMPLES[name]
+    cases = [sample for sample in samples.cases if OPERATIONS[name].differentiable and leaves(sample)]
+    third = next((sample for sample in cases if sample.smooth >= 3), None)
+    for sample in cases:
+        for order in range(1, sample.smooth + 1):
+            if order < 3 or sample is third:
+                check_derivative(name, sample, BASE, order, 1e-6 * samples.gradient_tolerance)
 
 
 def test_every_operation_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
