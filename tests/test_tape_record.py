@@ -658,11 +658,11 @@ def test_options_follow_the_operands_in_the_declared_order() -> None:
     ):
         np.testing.assert_allclose(tape.value(recorded), expected)
     for wrong, match in (
-        (lambda: tape.record_softmax(a), r"record_softmax: softmax takes x, axis, and axis is lacking\. Write axis="),
+        (lambda: tape.record_softmax(a), r"record_softmax: softmax takes x, axis, and axis is missing\. Write axis="),
         (lambda: tape.record_softmax(a, dim=1), "no option 'dim': softmax takes x, axis"),
         (lambda: tape.record_softmax(a, 1, axis=1), "axis is given twice"),
         (lambda: tape.record_softmax(a, 1, 2), "3 arguments were given"),
-        (lambda: tape.record("sub", a), "sub takes x, y, and y is lacking"),
+        (lambda: tape.record("sub", a), "sub takes x, y, and y is missing"),
     ):
         with pytest.raises(ArgumentError, match=match):
             wrong()
@@ -676,9 +676,9 @@ def test_options_follow_the_operands_in_the_declared_order() -> None:
 def test_a_scan_needs_its_coefficients() -> None:
     tape = GradientTape()
     tape.input(np.ones(3))
-    with pytest.raises(ArgumentError, match="record_ssm_scan: a_vals is lacking"):
+    with pytest.raises(ArgumentError, match="record_ssm_scan: a_vals is missing"):
         tape.record_ssm_scan(0, None, np.ones(3))
-    with pytest.raises(ArgumentError, match="b_vals is lacking"):
+    with pytest.raises(ArgumentError, match="b_vals is missing"):
         tape.record_ssm_scan(0, np.ones(3), None)
 
 

@@ -131,9 +131,9 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
     def libraries(self) -> Mapping[str, str]:
         """The instruction set of the compiled kernels, and whether they can call OpenBLAS."""
         level = compiled.level()
-        lacking = "NumPy computes; python -m backburn_numpy.compiled compiles them"
+        without = "NumPy computes; python -m backburn_numpy.compiled compiles them"
         return {
-            "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {lacking}",
+            "kernels": f"compiled for {level}" if level is not None else f"not compiled, or left out: {without}",
             "OpenBLAS": "used by kernels" if blas.product() is not None else "not found: NumPy convolves",
         }
 

@@ -44,7 +44,7 @@ def bound(
     for name, parameter in entry.parameters.items():
         all_axes = name == "axis" and parameter.annotation != "int"
         if name not in found and parameter.default is parameter.empty and not all_axes:
-            raise ArgumentError(f"{where}: {what}, and {name} is lacking. Write {name}=...")
+            raise ArgumentError(f"{where}: {what}, and {name} is missing. Write {name}=...")
     for name in entry.operands:
         if found.get(name) is None and name not in entry.optional:
             raise ArgumentError(f"{where}: {what}, and {name} is None")

@@ -263,7 +263,7 @@ class GradientTape(Slots):
         x = self._operand(where, input)
         for name, values in (("a_vals", a_vals), ("b_vals", b_vals)):
             if values is None:
-                raise ArgumentError(f"{where}: {name} is lacking: an array or a slot; 1.0 leaves everything as it is")
+                raise ArgumentError(f"{where}: {name} is missing: an array or a slot; 1.0 leaves everything as it is")
         operands = [self._slot_or_array(where, o, x) for o in (a_vals, b_vals, h_0)]
         slots = (index_of(a_vals), index_of(b_vals), self._slot(where, input), index_of(h_0))
         a, b, first = operands
