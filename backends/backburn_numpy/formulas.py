@@ -20,15 +20,14 @@ from backburn.base.dtypes import DType, float32, float64
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.halves import is_half
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import available
 
 Array = Any
 Formula = Callable[..., Any]
 
-#: The fewest elements for which a program pays.
-MANY = 1 << 10
+#: The fewest elements for which a program pays, whose call takes 5 us, and of 16-bit floats, which take NumPy longer.
+MANY, MANY_HALVES = 1 << 13, 1 << 10
 
 #: From this many elements on, a second thread pays.
 SHARED = 1 << 15
@@ -142,7 +141,7 @@ class _Program:
                 places.append(_Value(is_number=kind == "number"))
                 values.append(trace.call(WIDENED[kind], places[-1]) if kind in WIDENED else places[-1])
             else:  # a Python scalar or an option
-                values.append(kind[1])
+                values.append(kind[0])
         result = formula(trace, *values)
         narrow = next((NARROWED[kind] for kind in kinds if kind in NARROWED), None)
         if narrow:
@@ -165,21 +164,19 @@ class _Program:
             where = [place[x] for x in (made, *given)]
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
-        self.calls, self.length = np.array(code, np.int64), len(calls)
+        self.calls, self.starts = np.array(code, np.int64), ctypes.c_int64 * self.arrays
         self.at_constants = [compiled.address(self.constants) + wide.itemsize * i for i in range(len(used))]
-        self.size = wide.itemsize
+        step = 2 if narrow else wide.itemsize
+        arrays = [0 if x.is_number else step for x in places]
+        self.steps = np.array([step, *arrays, *[0] * len(used)], np.int64)
+        self.fixed = compiled.address(self.calls), len(calls), compiled.address(self.steps), wide.itemsize
+        self.run: Any = compiled.kernel("program")
 
     def __call__(self, out: Array, operands: list[Array]) -> Array:
-        operands = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in operands]
-        starts = [compiled.address(x) for x in (out, *operands)] + self.at_constants
-        steps = [x.itemsize if x.ndim else 0 for x in (out, *operands)] + [0] * len(self.at_constants)
-        sizes: Any = ctypes.c_int64 * self.arrays
-        run: Any = compiled.kernel("program")
+        starts = self.starts(compiled.address(out), *map(compiled.address, operands), *self.at_constants)
+        calls, length, steps, size = self.fixed
         threads = available() if out.size >= SHARED else 1
-        run(
-            compiled.address(self.calls), self.length, sizes(*starts), sizes(*steps), self.arrays,
-            self.size, out.size, compiled.PORTION, threads,
-        )  # fmt: skip
+        self.run(calls, length, starts, steps, self.arrays, size, out.size, compiled.PORTION, threads)
         return out
 
 
@@ -213,38 +210,46 @@ def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program
         return None
 
 
+@cache
+def _name(dtype: np.dtype[Any]) -> str | None:
+    """The name of a dtype that there are kernels for."""
+    known = dtype.isnative and dtype.name in ("float64", "float32", *WIDENED)
+    return dtype.name if known else None
+
+
 def one_pass(formula: Formula, *values: Any) -> Array | None:
     """``formula(k, *values)`` of floats; None if it is for NumPy.
 
     Arrays have one shape, or one element; other values are numbers and options.
     """
-    main = next((x for x in values if x.__class__ is np.ndarray and x.size >= MANY and any(x.strides)), None)
-    if main is None:
+    for main in values:
+        if main.__class__ is np.ndarray and main.size >= MANY_HALVES and any(main.strides):
+            break
+    else:
         return None
-    level = compiled.level()
-    if level is None or not (main.dtype == FLOAT32 or main.dtype == np.float64 or is_half(main)):
+    dtype, shape, level = main.dtype, main.shape, compiled.level()
+    name = _name(dtype)
+    if name is None or level is None or main.size < (MANY_HALVES if dtype.itemsize == 2 else MANY):
         return None
-    name = main.dtype.name
     kinds: list[Any] = []
     operands: list[Array] = []
     for x in values:
         if x.__class__ is not np.ndarray:
-            if (x.__class__ is float or x.__class__ is int) and main.itemsize == 2:
-                x = float(np.asarray(x, main.dtype))  # as NumPy does, so that elements may equal it
-            kinds.append((repr(x), x))  # -0.0 == 0.0
-            continue
-        if x.dtype != main.dtype:
+            if dtype.itemsize == 2 and (x.__class__ is float or x.__class__ is int):
+                x = float(np.asarray(x, dtype))  # as NumPy does, so that elements may equal it
+            kinds.append((x,) if x else (x, repr(x)))  # -0.0 == 0.0
+        elif x.dtype is not dtype and x.dtype != dtype:
             return None
-        if x.shape == main.shape and any(x.strides):
+        elif x.shape == shape and (x is main or any(x.strides)):
             kinds.append(name)
-            operands.append(x)
-        elif x.shape == main.shape or (x.size == 1 and x.ndim <= main.ndim):
+            operands.append(x if x.flags.c_contiguous else np.ascontiguousarray(x))
+        elif x.shape == shape or (x.size == 1 and x.ndim <= len(shape)):
             kinds.append("number")
-            operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if main.itemsize == 2 else main.dtype))
+            operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if dtype.itemsize == 2 else dtype))
         else:
             return None
     program = _program(formula, tuple(kinds), level)
-    return None if program is None else program(empty(main.shape, main.dtype), operands)
+    return None if program is None else program(empty(shape, dtype), operands)
 
 
 @cache
@@ -266,7 +271,7 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
         return getattr(k, name)(*values)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
-        if x.__class__ is np.ndarray and x.size >= MANY:
+        if x.__class__ is np.ndarray and x.size >= MANY_HALVES:
             rest = (options.get(p.name, p.default) for p in parameters[1 + len(operands) :])
             if (found := one_pass(formula, x, *operands, *rest)) is not None:
                 return found

@@ -77,7 +77,7 @@ INLINE float exp_of_sum(float x, float rest) {
     return p * power_of_2(half) * power_of_2(whole - half);
 }
 
-INLINE float exp_of(float x) { return exp_of_sum(x, 0.0f); }
+INLINE float exp_of(float x) { return exp_of_sum(x, -0.0f); } /* unlike 0, compilers leave it out */
 
 /* log(1 + z) for z in -0.3 to 0.42 is z - z**2 / 2 + z**2 times this, a polynomial of Cephes (Moshier). */
 INLINE float log_terms(float z) {

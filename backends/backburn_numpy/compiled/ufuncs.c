@@ -7,7 +7,7 @@ INLINE float expm1_of(float x) {
     x = x > 89.0f ? 89.0f : x;
     x = x < -18.0f ? -18.0f : x;
     int32_t whole;
-    const float rest = exp_terms(x, 0.0f, &whole);
+    const float rest = exp_terms(x, -0.0f, &whole);
     const int32_t half = whole >> 1, least = whole < 126 ? whole : 126;
     const float result = (rest + (1.0f - power_of_2(-least))) * power_of_2(half) * power_of_2(whole - half);
     return x == 0.0f ? x : result;
