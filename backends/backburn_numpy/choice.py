@@ -67,6 +67,20 @@ def _in_parts(work: Callable[..., None], *operands: Array) -> Array:
     return result
 
 
+def triu(x: Array, /, offset: int = 0) -> Array:
+    return where(_above(x, offset), x, 0)
+
+
+def tril(x: Array, /, offset: int = 0) -> Array:
+    return where(_above(x, offset + 1), 0, x)
+
+
+def _above(x: Array, offset: int) -> Array:
+    """For each place of a matrix, whether it is on or above the diagonal ``offset`` above the main one."""
+    rows, columns = x.shape[-2:]
+    return np.arange(offset, offset + rows)[:, None] <= np.arange(columns)
+
+
 def masked_select(x: Array, mask: Array, /) -> Array:
     if x.shape != mask.shape:
         shape = broadcast(x.shape, mask.shape)
