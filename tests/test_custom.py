@@ -125,6 +125,26 @@ def test_one_backend_may_have_its_own_implementation(scaled_tanh: Any) -> None:
     assert calls == [1]
 
 
+@pytest.mark.parametrize("by_rule", [False, True])
+def test_operands_and_options_have_any_names(by_rule: bool) -> None:
+    """Those that the decorators use for themselves, too."""
+
+    @bb.operation()
+    def odd_names(k: Any, body: Any, /, constant: float = 3.0, name: float = 1.0, parents: float = 1.0) -> Any:
+        """A multiple of the square."""
+        return k.mul(k.mul(body, body), constant * name * parents)
+
+    if by_rule:
+        bb.gradient(odd_names, body=lambda k, g, body, constant: k.mul(g, k.mul(body, 2.0 * constant)))
+
+    def f(x: Any) -> Any:
+        return odd_names(x, constant=3.0, name=1.0, parents=1.0)
+
+    assert bb.grad(f)(2.0).item() == bb.jvp(f, (bb.asarray(2.0),), (bb.asarray(1.0),))[1].item() == 12.0
+    assert bb.grad(bb.grad(f))(2.0).item() == 6.0
+    assert bb.vmap(f)(bb.asarray([2.0])).tolist() == [12.0]
+
+
 def test_what_cannot_be_an_operation_is_refused() -> None:
     def add(k: Any, x: Any, /) -> Any:
         """Taken."""
@@ -135,10 +155,19 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
     def greedy(k: Any, g: Any, /) -> Any:
         """An operand that rules reserve."""
 
+    def ambiguous(k: Any, x: Any, x_shape: Any, /) -> Any:
+        """An operand that is the shape of another to a rule."""
+
     def pointless(k: Any, x: Any) -> Any:
         """No operand."""
 
-    for body, words in ((add, "taken"), (nameless, "docstring"), (greedy, "reserved"), (pointless, "operands")):
+    for body, words in (
+        (add, "taken"),
+        (nameless, "docstring"),
+        (greedy, "reserved"),
+        (ambiguous, "reserved"),
+        (pointless, "operands"),
+    ):
         with pytest.raises(ArgumentError, match=words):
             bb.operation()(body)
         assert body is add or body.__name__ not in OPERATIONS

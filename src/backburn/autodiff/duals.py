@@ -38,14 +38,14 @@ class Dual(Box[BK]):
 def compile_operation(operation: Operation) -> Callable[..., Any]:
     """The method of ``Forward`` for ``operation``."""
     names: dict[str, Any] = {
-        "Dual": Dual,
-        "like": like,
-        "zero": zero,
-        "reduced": reduced,
-        "transposed": transposed,
-        "missing_rule": missing_rule,
-        "operation": operation.name,
-        **{f"tangent_{i}": p.function for i, p in enumerate(TANGENTS.get(operation.name, []))},
+        "_Dual": Dual,
+        "_like": like,
+        "_zero": zero,
+        "_reduced": reduced,
+        "_transposed": transposed,
+        "_missing_rule": missing_rule,
+        "_operation": operation.name,
+        **{f"_tangent_{i}": p.function for i, p in enumerate(TANGENTS.get(operation.name, []))},
     }
     return compiled(operation, _Pushed(operation).text(), "Forward", names)
 
@@ -53,7 +53,7 @@ def compile_operation(operation: Operation) -> Callable[..., Any]:
 class _Pushed(Source):
     """The source text of one operation of ``Forward``."""
 
-    box = "Dual"
+    box = "_Dual"
     note = "tangent"
 
     def text(self) -> str:
@@ -65,17 +65,17 @@ class _Pushed(Source):
             self.decomposed()
             return "\n".join(self.lines) + "\n"
         if op.differentiable and not parts:
-            self.emit(1, f"boxed = ({', '.join(op.operands)},)")
+            self.emit(1, f"_boxed = ({', '.join(op.operands)},)")
         self.unwrap()
         if op.differentiable:
-            self.emit(1, f"constant = not ({' or '.join(self.noted(o) for o in op.operands)}) or not recording()")
+            self.emit(1, f"_constant = not ({' or '.join(self.noted(o) for o in op.operands)}) or not _recording()")
             if not parts:
-                self.emit(1, "if not constant:")
+                self.emit(1, "if not _constant:")
                 attributes = ", ".join(f"{n}={n}" for n in op.attributes)
-                self.emit(2, f"return transposed(k, operation, boxed, dict({attributes}))")
+                self.emit(2, f"return _transposed(k, _operation, _boxed, dict({attributes}))")
         self.emit(1, f"out = k.{op.name}({self.arguments()})")
         if op.differentiable and parts:
-            self.emit(1, "if constant:")
+            self.emit(1, "if _constant:")
             self.emit(2, f"return {self.plain()}")
             self.push(parts)
         else:
@@ -88,18 +88,20 @@ class _Pushed(Source):
         for operand in self.operation.operands:
             if operand not in served:
                 self.emit(1, f"if {self.noted(operand)}:")
-                self.emit(2, f"missing_rule({self.operation.name!r}, {operand!r})")
-        self.emit(1, "t = None")
+                self.emit(2, f"_missing_rule({self.operation.name!r}, {operand!r})")
+        self.emit(1, "_t = None")
         for index, part in enumerate(parts):
             self.emit(1, f"if {' or '.join(self.noted(o) for o in part.operands)}:")
-            self.emit(2, f"term = {self.part(index, part)}")
-            self.emit(2, "t = term if t is None else t if term is None else k.add(t, term)" if index else "t = term")
+            self.emit(2, f"_term = {self.part(index, part)}")
+            self.emit(
+                2, "_t = _term if _t is None else _t if _term is None else k.add(_t, _term)" if index else "_t = _term"
+            )
         results = self.operation.results
         if len(results) == 1:
-            self.emit(1, f"return {self.wrapped('out', results[0], ', like(k, t, out)')}")
+            self.emit(1, f"return {self.wrapped('out', results[0], ', _like(k, _t, out)')}")
         else:
-            self.emit(1, f"t = ({'None, ' * len(results)}) if t is None else t")
-            boxed = (self.wrapped(f"out[{i}]", r, f", like(k, t[{i}], out[{i}])") for i, r in enumerate(results))
+            self.emit(1, f"_t = ({'None, ' * len(results)}) if _t is None else _t")
+            boxed = (self.wrapped(f"out[{i}]", r, f", _like(k, _t[{i}], out[{i}])") for i, r in enumerate(results))
             self.emit(1, f"return {', '.join(boxed)}")
 
     def part(self, index: int, part: Part) -> str:
@@ -108,13 +110,13 @@ class _Pushed(Source):
         if part.kind == "linear":
             return f"k.{self.operation.name}({self.linear_arguments(part.operands)})"
         if part.kind == "tangent":
-            return self.call(f"tangent_{index}", part.takes, {"t": f"{operand}_tangent"})
+            return self.call(f"_tangent_{index}", part.takes, {"t": f"_{operand}_tangent"})
         number, rule = next((i, r) for i, r in enumerate(self.rules) if operand in r.operands)
         if part.kind == "elementwise":
-            return self.call(f"rule_{number}", rule.takes, {"g": f"{operand}_tangent"})
-        of_ones = self.call(f"rule_{number}", rule.takes, {"g": "k.ones(out.shape, k.dtype(out))"})
+            return self.call(f"_rule_{number}", rule.takes, {"g": f"_{operand}_tangent"})
+        of_ones = self.call(f"_rule_{number}", rule.takes, {"g": "k.ones(out.shape, k.dtype(out))"})
         axes = "axis" if part.axes is None else repr(part.axes)
-        return f"reduced(k, {operand}_tangent, {of_ones}, {axes}, out)"
+        return f"_reduced(k, _{operand}_tangent, {of_ones}, {axes}, out)"
 
     def call(self, function: str, takes: tuple[str, ...], given: dict[str, str]) -> str:
         """A call of a rule with what it names."""
@@ -126,9 +128,9 @@ class _Pushed(Source):
         arguments = []
         for name in op.parameters:
             if name in group and name in op.lists:
-                arguments.append(f"[zero(k, x, t) for x, t in zip({name}, {name}_tangents)]")
+                arguments.append(f"[_zero(k, x, t) for x, t in zip({name}, _{name}_tangents)]")
             elif name in group:
-                arguments.append(f"zero(k, {name}, {name}_tangent)")
+                arguments.append(f"_zero(k, {name}, _{name}_tangent)")
             else:
                 arguments.append("None" if name in op.optional and name in linear else name)
         return ", ".join(arguments)

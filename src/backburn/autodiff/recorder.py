@@ -26,12 +26,12 @@ from backburn.base.quiet import silence
 def compile_operation(operation: Operation) -> Callable[..., Any]:
     """The method of ``Autodiff`` for ``operation``."""
     names = {
-        "Tracked": Tracked,
-        "Node": Node,
-        "next_stamp": next_stamp,
-        "missing_rule": missing_rule,
-        "with_outputs": with_outputs,
-        "silence": silence,
+        "_Tracked": Tracked,
+        "_Node": Node,
+        "_next_stamp": next_stamp,
+        "_missing_rule": missing_rule,
+        "_with_outputs": with_outputs,
+        "_silence": silence,
     }
     return compiled(operation, _Recorded(operation).text(), "Autodiff", names)
 
@@ -86,8 +86,8 @@ class _Recorded(Source):
         """Call the inner backend, and again if its warning of a NaN or infinity was turned into an error."""
         self.emit(1, "try:")
         self.emit(2, line)
-        self.emit(1, "except RuntimeWarning as warning:")
-        self.emit(2, "silence(warning, k)")
+        self.emit(1, "except RuntimeWarning as _warning:")
+        self.emit(2, "_silence(_warning, k)")
         self.emit(2, line)
 
     def record(self) -> None:
@@ -97,20 +97,20 @@ class _Recorded(Source):
             self.emit(1, f"return {self.plain()}")
             return
         tracked = " or ".join(self.noted(o) for o in op.operands)
-        self.emit(1, f"if not ({tracked}) or not recording():")
+        self.emit(1, f"if not ({tracked}) or not _recording():")
         self.emit(2, f"return {self.plain()}")
         for operand in op.operands:
             if operand not in self.served:
                 self.emit(1, f"if {self.noted(operand)}:")
-                self.emit(2, f"missing_rule({op.name!r}, {operand!r})")
-        parents = ", ".join(f"*{o}_nodes" if o in op.lists else f"{o}_node" for o in self.served)
+                self.emit(2, f"_missing_rule({op.name!r}, {operand!r})")
+        parents = ", ".join(f"*_{o}_nodes" if o in op.lists else f"_{o}_node" for o in self.served)
         saved = ", ".join(self.value_to_save(n) for n in self.saved)
         several = len(op.results) > 1
         shape = "()" if several else "out.shape"
-        node = f"Node(backward, ({parents},), ({saved}{',' if saved else ''}), {shape}, next_stamp())"
+        node = f"_Node(_backward, ({parents},), ({saved}{',' if saved else ''}), {shape}, _next_stamp())"
         if several:
             floats = ", ".join(str(r == "same" or r.startswith(("float", "bfloat"))) for r in op.results)
-            self.emit(1, f"return with_outputs({node}, out, ({floats},))")
+            self.emit(1, f"return _with_outputs({node}, out, ({floats},))")
         else:
             self.emit(1, f"return {self.wrapped('out', op.results[0], ', ' + node)}")
 
@@ -126,23 +126,23 @@ class _Recorded(Source):
         """The source of the function that applies the rules to a node."""
         if not self.rules:
             return ""
-        lines = ["def backward(k, g, node):"]
+        lines = ["def _backward(k, g, _node):"]
         if self.saved:
-            lines.append(f"    {', '.join(self.saved)}, = node.saved")
+            lines.append(f"    {', '.join(self.saved)}, = _node.saved")
         results: list[str] = []
         for index, rule in enumerate(self.rules):
             needs = [self.parents_of(o) for o in rule.operands]
             if "needs" in rule.takes:
                 lines.append(f"    needs = ({', '.join(needs)},)")
             arguments = ", ".join(rule.takes)
-            call = f"rule_{index}({arguments})"
+            call = f"_rule_{index}({arguments})"
             if self.operation.name in STEPS and rule.takes[0] == "k":
                 rest = ", ".join(rule.takes[1:])
-                call = f"(k.one_pass(rule_{index}, {rest}) if hasattr(k, 'one_pass') else {call})"
+                call = f"(k.one_pass(_rule_{index}, {rest}) if hasattr(k, 'one_pass') else {call})"
             if rule.grouped:
-                lines.append(f"    result_{index} = {call}")
+                lines.append(f"    _result_{index} = {call}")
                 results.extend(
-                    f"*result_{index}[{i}]" if o in self.operation.lists else f"result_{index}[{i}]"
+                    f"*_result_{index}[{i}]" if o in self.operation.lists else f"_result_{index}[{i}]"
                     for i, o in enumerate(rule.operands)
                 )
             elif rule.operands[0] in self.operation.lists:
@@ -152,21 +152,21 @@ class _Recorded(Source):
             else:
                 results.append(f"{call} if {needs[0]} else None")
         lines.append(f"    return ({', '.join(results)},)")
-        if any("parents" in line for line in lines):
-            lines.insert(1, "    parents = node.parents")
+        if any("_parents" in line for line in lines):
+            lines.insert(1, "    _parents = _node.parents")
         return "\n".join(lines) + "\n"
 
     def parents_of(self, operand: str) -> str:
-        """An expression over ``parents`` that tells whether an operand wants a gradient."""
+        """An expression over ``_parents`` that tells whether an operand wants a gradient."""
         position = self.served.index(operand)
         lists = [o for o in self.served if o in self.operation.lists]
         if not lists:
-            return f"parents[{position}] is not None"
+            return f"_parents[{position}] is not None"
         if len(lists) > 1:
             raise ValueError(f"{self.operation.name}: two lists of tensors cannot both have gradients")
         after = len(self.served) - 1 - self.served.index(lists[0])
         if operand == lists[0]:
             start, stop = position, f"-{after}" if after else ""
-            return f"[p is not None for p in parents[{start}:{stop}]]"
+            return f"[p is not None for p in _parents[{start}:{stop}]]"
         place = position if position < self.served.index(lists[0]) else position - len(self.served)
-        return f"parents[{place}] is not None"
+        return f"_parents[{place}] is not None"

@@ -1,7 +1,8 @@
 """The common part of the source code that ``Autodiff`` and ``Forward`` generate for each operation.
 
 An operation of a decorator unwraps the inner primitives, calls the inner backend, and wraps float results again. A
-wrapper holds a value and a note: a node of the graph or a tangent.
+wrapper holds a value and a note: a node of the graph or a tangent. Names in the code, but for the reserved ones, begin
+with an underscore, so that operands and attributes may have any others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Source:
     ``box`` names the class of its float primitives and ``note`` their slot beside the value.
     """
 
-    box = "Tracked"
+    box = "_Tracked"
     note = "node"
 
     def __init__(self, operation: Operation) -> None:
@@ -40,7 +41,7 @@ class Source:
         op = self.operation
         names = ["self"]
         for index, (name, parameter) in enumerate(op.parameters.items()):
-            names.append(name if parameter.default is parameter.empty else f"{name}=defaults[{index}]")
+            names.append(name if parameter.default is parameter.empty else f"{name}=_defaults[{index}]")
         names.insert(1 + len(op.operands), "/")
         self.emit(0, f"def {op.name}({', '.join(names)}):")
 
@@ -56,35 +57,35 @@ class Source:
     def unwrap(self) -> None:
         """Take the inner primitives, and what is noted beside them, out of the operands."""
         if self.decides_by_operands:
-            self.emit(1, "is_float = False")
-        flag = "; is_float = True" if self.decides_by_operands else ""
+            self.emit(1, "_is_float = False")
+        flag = "; _is_float = True" if self.decides_by_operands else ""
         for operand in self.operation.operands:
             if operand in self.operation.lists:
                 noted = f"t.{self.note} if t.__class__ is {self.box} else None"
-                self.emit(1, f"{operand}_{self.note}s = [{noted} for t in {operand}]")
+                self.emit(1, f"_{operand}_{self.note}s = [{noted} for t in {operand}]")
                 if self.decides_by_operands:
-                    self.emit(1, f"is_float = is_float or any([t.__class__ is {self.box} for t in {operand}])")
+                    self.emit(1, f"_is_float = _is_float or any([t.__class__ is {self.box} for t in {operand}])")
                 self.emit(1, f"{operand} = [t.value if t.__class__ is {self.box} else t for t in {operand}]")
             else:
                 self.emit(1, f"if {operand}.__class__ is {self.box}:")
-                self.emit(2, f"{operand}_{self.note} = {operand}.{self.note}; {operand} = {operand}.value{flag}")
+                self.emit(2, f"_{operand}_{self.note} = {operand}.{self.note}; {operand} = {operand}.value{flag}")
                 self.emit(1, "else:")
-                self.emit(2, f"{operand}_{self.note} = None")
+                self.emit(2, f"_{operand}_{self.note} = None")
         for operand in CONSTANTS.get(self.operation.name, ()):
-            self.emit(1, f"if {self.noted(operand)} and recording():")
-            self.emit(2, f"refuse(k, {self.operation.name!r}, {operand!r}, {operand})")
+            self.emit(1, f"if {self.noted(operand)} and _recording():")
+            self.emit(2, f"_refuse(k, {self.operation.name!r}, {operand!r}, {operand})")
 
     def noted(self, operand: str) -> str:
         """An expression that tells whether an operand is on the graph, or has a tangent."""
         if operand in self.operation.lists:
-            return f"any([n is not None for n in {operand}_{self.note}s])"
-        return f"{operand}_{self.note} is not None"
+            return f"any([n is not None for n in _{operand}_{self.note}s])"
+        return f"_{operand}_{self.note} is not None"
 
     def wrapped(self, value: str, result: str, note: str = "") -> str:
         """An expression for one output as a primitive of the decorator."""
         float_value = f"{self.box}({value}{note})"
         if result == "same":
-            return f"{float_value} if is_float else {value}" if self.decides_by_operands and not note else float_value
+            return f"{float_value} if _is_float else {value}" if self.decides_by_operands and not note else float_value
         if result == "dtype":
             return f'{float_value} if dtype.kind == "float" else {value}'
         if result == "data":
@@ -111,13 +112,13 @@ class Source:
                 several = operand in self.operation.lists
                 return f"[t.shape for t in {operand}]" if several else f"getattr({operand}, 'shape', None)"
             if name == f"{operand}_dtype":
-                return f"dtype_of(k, {operand})"
+                return f"_dtype_of(k, {operand})"
         return name
 
     def decomposed(self) -> None:
         """The default body runs on the decorator where something is noted; the inner backend computes the rest."""
         op = self.operation
-        self.emit(1, "if recording() and (")
+        self.emit(1, "if _recording() and (")
         for index, operand in enumerate(op.operands):
             joint = "    or " if index else "    "
             if operand in op.lists:
@@ -126,7 +127,7 @@ class Source:
             else:
                 self.emit(1, f"{joint}({operand}.__class__ is {self.box} and {operand}.{self.note} is not None)")
         self.emit(1, "):")
-        self.emit(2, f"return body(self, {self.arguments()})")
+        self.emit(2, f"return _body(self, {self.arguments()})")
         self.unwrap()
         self.emit(1, f"out = k.{op.name}({self.arguments()})")
         self.emit(1, f"return {self.plain()}")
@@ -135,12 +136,12 @@ class Source:
 def compiled(operation: Operation, text: str, decorator: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function that ``text`` defines, which may use ``names`` and what all texts use; tracebacks show its lines."""
     namespace: dict[str, Any] = {
-        "recording": RECORDING.get,
-        "dtype_of": dtype_of,
-        "refuse": refuse,
-        "body": operation.body,
-        "defaults": tuple(operation.parameters[n].default for n in operation.parameters),
-        **{f"rule_{i}": r.function for i, r in enumerate(RULES.get(operation.name, []))},
+        "_recording": RECORDING.get,
+        "_dtype_of": dtype_of,
+        "_refuse": refuse,
+        "_body": operation.body,
+        "_defaults": tuple(operation.parameters[n].default for n in operation.parameters),
+        **{f"_rule_{i}": r.function for i, r in enumerate(RULES.get(operation.name, []))},
         **names,
     }
     filename = f"<backburn.{decorator.lower()} {operation.name}>"

@@ -22,8 +22,8 @@ def define(
     """Define ``body(k, operands, /, attributes)`` as a derived operation of every backend.
 
     An earlier user-defined operation of the same name is removed first, as when a cell of a notebook runs again. Raises
-    :class:`ArgumentError` for an invalid name or one in use, an operand with a name that gradient rules reserve, and a
-    body without a docstring.
+    :class:`ArgumentError` for an invalid name or one in use, a parameter with a name that gradient rules reserve or
+    that begins with an underscore, and a body without a docstring.
     """
     name = body.__name__
     withdraw(name)
@@ -34,10 +34,11 @@ def define(
     enter = table.operation(kinds=kinds, shape=shape, result=result, differentiable=differentiable)
     enter(body)
     entry = table.OPERATIONS[name]
-    reserved = table.RESERVED & set(entry.parameters)
+    taken = {*table.RESERVED, "self", *(f"{o}_{about}" for o in entry.operands for about in ("shape", "dtype"))}
+    reserved = [n for n in entry.parameters if n in taken or n.startswith("_")]
     if reserved or not entry.operands:
         del table.OPERATIONS[name]
-        problem = f"{min(reserved)!r} is reserved for gradient rules" if reserved else "it has no operands before '/'"
+        problem = f"the name {reserved[0]!r} is reserved" if reserved else "it has no operands before '/'"
         raise ArgumentError(f"operation: {name} cannot be declared so: {problem}")
     setattr(Backend, name, body)
     ADDED[name] = []

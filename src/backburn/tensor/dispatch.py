@@ -226,7 +226,7 @@ def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     ]
 
 
-def call(name: str, *operands: Any, **attributes: Any) -> Any:
+def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     """Call operation ``name`` on tensors, Python scalars, None and lists of tensors that are already promoted."""
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
