@@ -791,10 +791,14 @@ def test_reductions_of_rows(shape: tuple[int, int]) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("shape", [(1, 70_001), (9, 513), (3, 2, 5, 77), (17, 1)])
-def test_running_sums(shape: tuple[int, ...]) -> None:
+def test_running_sums_and_products(shape: tuple[int, ...]) -> None:
     x = numbers(*shape)
     np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1), np.cumsum(x, -1))
     np.testing.assert_array_equal(BASE.cumsum(x, len(shape) - 1, True), np.cumsum(x[..., ::-1], -1)[..., ::-1])
+    near_one = 1 + x / 1000
+    np.testing.assert_array_equal(BASE.cumprod(near_one, len(shape) - 1), np.cumprod(near_one, -1))
+    backwards = np.cumprod(near_one[..., ::-1], -1)[..., ::-1]
+    np.testing.assert_array_equal(BASE.cumprod(near_one, len(shape) - 1, True), backwards)
 
 
 @needs_kernels

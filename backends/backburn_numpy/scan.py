@@ -28,16 +28,20 @@ def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> 
 
 
 def cumsum(x: Array, /, axis: int, reverse: bool = False) -> Array:
-    name = "cumsum_reverse" if reverse else "cumsum"
+    return _running("cumsum", np.add, x, axis, reverse)
+
+
+def cumprod(x: Array, /, axis: int, reverse: bool = False) -> Array:
+    return _running("cumprod", np.multiply, x, axis, reverse)
+
+
+def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool) -> Array:
+    name = f"{name}_reverse" if reverse else name
     if axis == x.ndim - 1 and compiled.serving(name, x) is not None:
         out = empty(x.shape, x.dtype)
         if in_parts(name, (out, x), x.size // x.shape[-1], x.shape[-1]):
             return out
-    return _accumulate(np.add, x, axis, reverse)
-
-
-def cumprod(x: Array, /, axis: int, reverse: bool = False) -> Array:
-    return _accumulate(np.multiply, x, axis, reverse)
+    return _accumulate(ufunc, x, axis, reverse)
 
 
 def cummax(x: Array, /, axis: int) -> Array:

@@ -30,7 +30,7 @@ FLOAT32 = np.dtype(np.float32)
 FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
-        *("cumsum", "cumsum_reverse", "attention", "attention_scores"),
+        *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "attention", "attention_scores"),
     ),
     1 << 10,
 )
@@ -165,7 +165,7 @@ def _signatures() -> dict[str, list[Any]]:
         "share_q_linear": [_POINTER] * 5 + [_FLAG] * 3 + [_COUNT] * 6 + [_FLAG],
         "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
         **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
-        **dict.fromkeys(("cumsum", "cumsum_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
+        **dict.fromkeys(("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
         **dict.fromkeys(
             ("random_words", "random_below", "random_uniform", "random_normal"),
             [_POINTER] * 2 + [_WORD] + [_COUNT] * 2,

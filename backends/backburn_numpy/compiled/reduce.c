@@ -60,32 +60,38 @@ KERNEL void backburn_min_rows(const float *restrict x, float *restrict out, int6
     }
 }
 
-#define CHAINS 8 /* rows at a time: independent chains of additions hide their latency */
+#define CHAINS 8 /* rows at a time: independent chains of operations hide their latency */
 
-INLINE void running_sums(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int64_t first,
-                         int64_t step) {
+INLINE float next_of(float total, float x, int multiplies) { return multiplies ? total * x : total + x; }
+
+INLINE void running(float *restrict out, const float *restrict x, int64_t rows, int64_t width, int64_t first,
+                    int64_t step, int multiplies) {
     int64_t r = 0;
     for (; r + CHAINS <= rows; r += CHAINS) {
-        float sums[CHAINS] = {0};
+        float totals[CHAINS];
+        for (int c = 0; c < CHAINS; c++) totals[c] = multiplies ? 1.0f : 0.0f;
         for (int64_t i = 0; i < width; i++) {
             const int64_t at = r * width + first + i * step;
-            for (int c = 0; c < CHAINS; c++) out[at + c * width] = sums[c] += x[at + c * width];
+            for (int c = 0; c < CHAINS; c++) {
+                out[at + c * width] = totals[c] = next_of(totals[c], x[at + c * width], multiplies);
+            }
         }
     }
     for (; r < rows; r++) {
-        float sum = 0.0f;
+        float total = multiplies ? 1.0f : 0.0f;
         for (int64_t i = 0; i < width; i++) {
             const int64_t at = r * width + first + i * step;
-            out[at] = sum += x[at];
+            out[at] = total = next_of(total, x[at], multiplies);
         }
     }
 }
 
-KERNEL void backburn_cumsum(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
-    running_sums(out, x, rows, width, 0, 1);
-}
-
-/* From the end to the start. */
-KERNEL void backburn_cumsum_reverse(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
-    running_sums(out, x, rows, width, width - 1, -1);
-}
+#define RUNNING(name, multiplies)                                                                                      \
+    KERNEL void backburn_##name(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {          \
+        running(out, x, rows, width, 0, 1, multiplies);                                                                \
+    }                                                                                                                  \
+    KERNEL void backburn_##name##_reverse(float *restrict out, const float *restrict x, int64_t rows, int64_t width) { \
+        running(out, x, rows, width, width - 1, -1, multiplies); /* from the end to the start */                       \
+    }
+RUNNING(cumsum, 0)
+RUNNING(cumprod, 1)
