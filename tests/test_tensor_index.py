@@ -126,8 +126,11 @@ def test_gather_nd_and_scatter_nd() -> None:
     expected = REAL.copy()
     expected[[0, 1], [2, -3]] += 8
     np.testing.assert_array_equal(bb.scatter_nd(x, places, 8.0, mode="add").numpy(), expected)
-    with pytest.raises(OutOfRangeError, match="gather_nd"):
-        bb.gather_nd(x, bb.asarray([[0, 3]]))
+    for tracked in (x, x.require_grad()):
+        with pytest.raises(OutOfRangeError, match="gather_nd: index 7 is out of range for axis 1, which has 3"):
+            bb.gather_nd(tracked, bb.asarray([[0, 1], [0, 7]]))
+        with pytest.raises(OutOfRangeError, match="scatter_nd: index -9 is out of range for axis 0"):
+            bb.scatter_nd(tracked, bb.asarray([[-9]]), 8.0)
     with pytest.raises(ArgumentError, match="scatter_nd: mode is one of"):
         bb.scatter_nd(x, places, 8.0, mode="or")
 

@@ -136,6 +136,8 @@ def test_indexing_with_indices_of_each_example() -> None:
     same(rows, loop(lambda x, i: (x[i], x[i, 1], x.at[i].set(0.0), bb.take(x, bb.stack([i, i]), axis=0)), (0, 0), x, i))
     with pytest.raises(OutOfRangeError):
         bb.vmap(lambda x, i: x[i])(x, bb.asarray([0, 5, 0, 0]))  # not a row of the next example
+    with pytest.raises(OutOfRangeError, match="index 5 is out of range for axis 0"):
+        bb.vmap(lambda x, i: x[i, i])(x, bb.asarray([0, 5, 0, 0]))
 
 
 def test_a_mask_that_is_the_same_for_all_examples() -> None:

@@ -186,7 +186,7 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
     node.backward = backward
 
 
-def _host(k: Any, x: Any) -> Any:
+def host_values(k: Any, x: Any) -> Any:
     """The values of a primitive, without what any level notes beside them; inside ``vmap`` those of all examples."""
     while (inner := getattr(k, "inner_backend", None)) is not None:
         x, k = getattr(x, "value", x), inner
@@ -195,7 +195,7 @@ def _host(k: Any, x: Any) -> Any:
 
 def _problem(k: Any, x: Any) -> str:
     """What is not finite among the values of a float primitive, in words; empty when all are."""
-    values = _host(k, x)
+    values = host_values(k, x)
     if values.dtype.kind not in "fV":
         return ""
     nans = int((values != values).sum())
@@ -213,7 +213,7 @@ def _described(k: Any, operands: Any) -> str:
         if isinstance(x, (list, tuple)):
             words.append(f"[{_described(k, x)}]")
         elif hasattr(x, "shape"):
-            values = _host(k, x)
+            values = host_values(k, x)
             shape = f"{values.dtype}[{','.join(map(str, values.shape))}]"
             words.append(f"{shape} from {values.min()} to {values.max()}" if values.size else shape)
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 import numpy as np
 
+from backburn.autodiff.anomaly import host_values
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.calls import plain_signature, refuse
@@ -283,8 +284,11 @@ def counts(name: str, values: Any) -> Any:
 
 
 def first_outside(indices: Any, length: int) -> int | None:
-    """The first of an int tensor's elements that is not an index of ``length`` elements; None if all are."""
-    array = to_host(indices)
+    """The first of an int tensor's elements that is not an index of ``length`` elements; None if all are.
+
+    Inside ``vmap``, of all examples.
+    """
+    array = host_values(indices.backend, indices.primitive)
     wrong = array[(array < -length) | (array >= length)]
     return int(wrong[0]) if wrong.size else None
 

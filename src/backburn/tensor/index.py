@@ -9,7 +9,7 @@ exist, and :class:`ShapeError` for shapes that do not fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
@@ -18,6 +18,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand
+from backburn.tensor.host import first_outside
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axis_of, one_of
@@ -243,7 +244,11 @@ def gather_nd(x: T, indices: Indices, /) -> T:
     >>> bb.gather_nd(x, bb.asarray([[0, 1], [1, 0]])).tolist(), bb.gather_nd(x, bb.asarray([[1]])).tolist()
     ([2, 3], [[3, 4]])
     """
-    return call("gather_nd", plain_operand("gather_nd", x), indices_operand("gather_nd", indices))
+    chosen = indices_operand("gather_nd", indices)
+    try:
+        return call("gather_nd", plain_operand("gather_nd", x), chosen)
+    except OutOfRangeError as error:
+        raise outside("gather_nd", x, _numbered(x, chosen), error) from error
 
 
 def scatter_nd(
@@ -264,7 +269,26 @@ def scatter_nd(
     def write(into: Any, value: Any, mode: str) -> Any:
         return call("scatter_nd", into, chosen, value, mode=mode)
 
-    return _combined("scatter_nd", x, value, mode, include_self, write)
+    try:
+        return _combined("scatter_nd", x, value, mode, include_self, write)
+    except OutOfRangeError as error:
+        raise outside("scatter_nd", x, _numbered(x, chosen), error) from error
+
+
+def _numbered(x: Any, indices: Any) -> Iterator[tuple[int, Any]]:
+    """The axes that the last axis of ``indices`` numbers, and the indices for each."""
+    return ((axis, indices[..., axis]) for axis in range(min(x.ndim, indices.shape[-1])))
+
+
+def outside(name: str, x: Any, indices: Iterable[tuple[int, Any]], error: OutOfRangeError) -> OutOfRangeError:
+    """The error for the first index out of range, of tensors for axes of ``x``; ``error`` if all are in range."""
+    for axis, positions in indices:
+        length = x.shape[axis]
+        wrong = first_outside(positions, length)
+        if wrong is not None:
+            where = f"axis {axis}, which has {length} element{'s' if length != 1 else ''}"
+            return OutOfRangeError(f"{name}: index {wrong} is out of range for {where}. Operand: {describe((x,))}")
+    return error
 
 
 # ---- indices from values, and values from indices ----

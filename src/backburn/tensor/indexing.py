@@ -7,6 +7,7 @@ and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -15,8 +16,8 @@ from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, ImmutableError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import call, cast, kind_operand
-from backburn.tensor.host import asarray, first_outside
-from backburn.tensor.index import plain_operand, written_value
+from backburn.tensor.host import asarray
+from backburn.tensor.index import outside, plain_operand, written_value
 from backburn.tensor.messages import describe
 from backburn.tensor.shape import viewed
 from backburn.tensor.wrapping import is_tensor
@@ -64,7 +65,7 @@ def getitem(x: T, key: Any, /) -> T:
         try:
             y = _moved(call("gather_nd", _moved(y, plan.front), _joined(plan)), plan.back)
         except OutOfRangeError as error:
-            raise _outside("x[...]", x, plan, error) from error
+            raise outside("x[...]", x, _indexed(x, plan), error) from error
     return _shaped(y, plan.shape)
 
 
@@ -437,7 +438,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         try:
             new = _shaped(_written_at(_shaped(part, plan.kept), value, plan, how), plan.sliced)
         except OutOfRangeError as error:
-            raise _outside(name, x, plan, error) from error
+            raise outside(name, x, _indexed(x, plan), error) from error
         return new if plan.is_whole else call("slice_assign", x, new, key=plan.ranges)
     if is_tensor(value) and plan.took:
         lengths = iter((1,) * (len(plan.plain) - value.ndim) + value.shape)
@@ -451,16 +452,10 @@ def _written_in(x: Any, ranges: tuple[slice, ...], value: Any, how: str) -> Any:
     return call("slice_assign", x, new, key=ranges)
 
 
-def _outside(name: str, x: Any, plan: Plan, error: OutOfRangeError) -> OutOfRangeError:
-    """The error for the first index out of range, in terms of the axes of ``x``."""
+def _indexed(x: Any, plan: Plan) -> Iterable[tuple[int, Any]]:
+    """The axes of ``x`` that tensors index, and these tensors."""
     axes = [i for i in range(x.ndim) if i not in plan.took]
-    for axis, position in zip(plan.axes, plan.positions, strict=True):
-        length = plan.kept[axis]
-        wrong = first_outside(position, length)
-        if wrong is not None:
-            where = f"axis {axes[axis]}, which has {length} element{'s' if length != 1 else ''}"
-            return OutOfRangeError(f"{name}: index {wrong} is out of range for {where}. Operand: {describe((x,))}")
-    return error
+    return ((axes[axis], position) for axis, position in zip(plan.axes, plan.positions, strict=True))
 
 
 #: What needs no position of a truth value to write one value where it is true, and so works inside vmap as well.

@@ -96,9 +96,9 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
             raise DTypeError(f"{name}: {operand_name} is a tensor, not {x!r}; {hint}.{where}") from cause
     words = str(cause).strip().rstrip(".")
     if isinstance(cause, BackburnError):
-        if str(cause).startswith(f"{name}:"):
+        if "Operand" in words:  # they are described already
             raise type(cause)(str(cause)) from cause
-        raise type(cause)(f"{name}: {words}.{where}") from cause
+        raise type(cause)(f"{name}: {words.removeprefix(f'{name}: ')}.{where}") from cause
     kinds: dict[type[Exception], type[BackburnError]] = {
         IndexError: OutOfRangeError,
         TypeError: DTypeError,
