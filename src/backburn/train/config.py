@@ -19,7 +19,7 @@ from backburn.train.toml import line_of, read_toml
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 #: Text of more than blanks and quotation marks, such as a shell's empty '' where it is taken literally.
-Name: TypeAlias = Annotated[str, Field(pattern=r"[^\s'\"]")]
+Name: TypeAlias = Annotated[str, Field(pattern="[^\\s'\"]")]
 Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ActivationName: TypeAlias = Literal["relu", "gelu", "silu", "tanh", "sigmoid"]
 
