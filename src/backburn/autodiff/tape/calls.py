@@ -27,9 +27,12 @@ def differentiable(where: str, name: str) -> Operation:
 
 
 def bound(
-    where: str, entry: Operation, given: Sequence[Any], named: dict[str, Any]
+    where: str, entry: Operation, given: Sequence[Any], named: dict[str, Any], entries: str
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The operands and the options of a call, each given by position in the declared order, or by name."""
+    """The operands and the options of a call, each given by position in the declared order, or by name.
+
+    ``entries`` says what the operands are that are lists.
+    """
     names = list(entry.parameters)
     what = f"{entry.name} takes {', '.join(names)}"
     if len(given) > len(names):
@@ -48,8 +51,18 @@ def bound(
     for name in entry.operands:
         if found.get(name) is None and name not in entry.optional:
             raise ArgumentError(f"{where}: {what}, and {name} is None")
+        if name in entry.lists and not isinstance(found[name], (list, tuple)):
+            raise DTypeError(f"{where}: {name} is a list of {entries}, not {type(found[name]).__name__}")
     operands = [found.get(name) for name in entry.operands]
     return operands, {name: found[name] for name in entry.attributes if name in found}
+
+
+def each_operand(entry: Operation, operands: Sequence[Any], function: Callable[[Any], Any]) -> list[Any]:
+    """The function's results for all operands; lists of them for operands that are lists."""
+    return [
+        [*map(function, x)] if name in entry.lists else function(x)
+        for name, x in zip(entry.operands, operands, strict=True)
+    ]
 
 
 def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.graph import Node, Tracked, next_stamp
-from backburn.autodiff.tape.calls import bound, call, differentiable
+from backburn.autodiff.tape.calls import bound, call, differentiable, each_operand
 from backburn.autodiff.tape.values import (
     as_float,
     as_primitive,
@@ -308,7 +308,7 @@ class GradientTape:
         if len(entry.results) > 1:
             raise ArgumentError(f"record: {operation} has several results")
         where = f"record: {operation}"
-        found, options = bound(where, entry, operands, attributes)
+        found, options = bound(where, entry, operands, attributes, "tensors")
         level: Any = Autodiff(self.backend)
         tensors: list[tuple[Any, Tracked[Any]]] = []
 
@@ -329,14 +329,10 @@ class GradientTape:
             made, like = as_primitive(k, x, "record"), level.dtype(tensors[0][1])
             return level.from_inner(quietly(k, k.cast, made, like)) if k.dtype(made).kind == "float" else made
 
-        many = [name in entry.lists for name in entry.operands]
-        for name, several, x in zip(entry.operands, many, found, strict=True):
-            if several and not isinstance(x, (list, tuple)):
-                raise DTypeError(f"{where}: {name} is a list of tensors, not {type(x).__name__}")
-        given = [[*map(leaf, x)] if several else leaf(x) for several, x in zip(many, found, strict=True)]
+        given = each_operand(entry, found, leaf)
         if not tensors:
             raise ArgumentError(f"{where}: no operand is a float tensor, so there is nothing to differentiate")
-        given = [[*map(constant, x)] if several else constant(x) for several, x in zip(many, given, strict=True)]
+        given = each_operand(entry, given, constant)
 
         def what() -> str:
             return f"Operands: {', '.join(shown(self.backend, tracked.value) for _, tracked in tensors)}"

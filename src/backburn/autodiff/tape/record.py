@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from backburn.autodiff.graph import Tracked, reverse
 from backburn.autodiff.tape import accumulation
-from backburn.autodiff.tape.calls import bound, differentiable
+from backburn.autodiff.tape.calls import bound, differentiable, each_operand
 from backburn.autodiff.tape.slots import Slots
 from backburn.autodiff.tape.values import as_float, index_of, is_close
 from backburn.backend.table import LISTENERS, OPERATIONS, Operation
@@ -61,14 +61,8 @@ class GradientTape(Slots):
         """
         where = f"record_{operation}"
         entry = differentiable(where, operation)
-        given, attributes = bound(where, entry, operands, attributes)
-        many = [name in entry.lists for name in entry.operands]
-        for name, several, x in zip(entry.operands, many, given, strict=True):
-            if several and not isinstance(x, (list, tuple)):
-                raise DTypeError(f"{where}: {name} is a list of slots and arrays, not {type(x).__name__}")
-        slots: tuple[Any, ...] = tuple(
-            [index_of(each) for each in x] if several else index_of(x) for several, x in zip(many, given, strict=True)
-        )
+        given, attributes = bound(where, entry, operands, attributes, "slots and arrays")
+        slots = tuple(each_operand(entry, given, index_of))
         flat = [i for s in slots for i in (s if isinstance(s, list) else [s]) if i is not None]
         if not flat:
             raise ArgumentError(f"{where}: no operand is a slot, so there is nothing to record. input(x) makes a slot")
@@ -77,8 +71,7 @@ class GradientTape(Slots):
         def primitive(x: Any) -> Any:
             return self._slot_or_constant(where, x, like)
 
-        made = [[*map(primitive, x)] if several else primitive(x) for several, x in zip(many, given, strict=True)]
-        out = self._run(operation, made, slots, attributes)
+        out = self._run(operation, each_operand(entry, given, primitive), slots, attributes)
         if len(entry.results) == 1:
             if out.__class__ is not Tracked:
                 kind = self.backend.dtype(out)
