@@ -37,8 +37,11 @@ KERNELS: dict[np.ufunc, str] = {
     np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
     np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
     np.sign: "sign", np.floor: "floor", np.rint: "round", np.log1p: "log1p",
+    np.remainder: "remainder",
 }  # fmt: skip
-FLIPPED: dict[np.ufunc, str] = {np.subtract: "subtract_from", np.divide: "divide_into"}
+FLIPPED: dict[np.ufunc, str | None] = {
+    np.subtract: "subtract_from", np.divide: "divide_into", np.remainder: None,
+}  # fmt: skip
 
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:

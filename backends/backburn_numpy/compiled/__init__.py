@@ -139,7 +139,7 @@ def _signatures() -> dict[str, list[Any]]:
         **operations,
         **{f"{name}_double": types for name, types in operations.items()},
         **dict.fromkeys(functions, [_POINTER] * 2 + [_COUNT]),
-        **dict.fromkeys(backward, [_POINTER] * 3 + [_COUNT]),
+        **dict.fromkeys((*backward, "remainder", "remainder_number"), [_POINTER] * 3 + [_COUNT]),
         **dict.fromkeys(
             ("float_of_half", "half_of_float", "float_of_brain", "brain_of_float"), [_POINTER] * 2 + [_COUNT]
         ),

@@ -83,3 +83,41 @@ INLINE double exp_of_double(double x) {
 #define REAL double
 #define NAMED(name) backburn_##name##_double
 #include "operations.h"
+
+/* ---- the remainder with the divisor's sign ---- */
+
+/* Where the quotient is below 2**29, its product with a float is an exact double. */
+INLINE float near_remainder(float x, float y, double quotient) {
+    const double whole = backburn_floored_double(quotient), rest = whole == 0.0 ? x : x - whole * y;
+    const double result = rest != 0.0 && (rest < 0.0) != (y < 0.0f) ? rest + y : rest; /* the quotient was rounded up */
+    return result == 0.0 ? copysignf(0.0f, y) : (float)result;
+}
+
+static float far_remainder(float x, float y) {
+    const float rest = fmodf(x, y);
+    if (rest == 0.0f) return copysignf(0.0f, y);
+    return (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
+}
+
+INLINE void remainders(float *restrict out, const float *restrict xs, const float *restrict ys, int64_t step,
+                       int64_t count) {
+    int32_t far = 0;
+    SUM_OF(far) for (int64_t i = 0; i < count; i++) {
+        const double quotient = (double)xs[i] / ys[step * i];
+        far += fabs(quotient) >= 0x1p29;
+        out[i] = near_remainder(xs[i], ys[step * i], quotient);
+    }
+    if (!far) return;
+    for (int64_t i = 0; i < count; i++) {
+        if (fabs((double)xs[i] / ys[step * i]) >= 0x1p29) out[i] = far_remainder(xs[i], ys[step * i]);
+    }
+}
+
+KERNEL void backburn_remainder(float *restrict out, const float *restrict xs, const float *restrict ys, int64_t count) {
+    remainders(out, xs, ys, 1, count);
+}
+
+KERNEL void backburn_remainder_number(float *restrict out, const float *restrict xs, const float *restrict ys,
+                                      int64_t count) {
+    remainders(out, xs, ys, 0, count);
+}
