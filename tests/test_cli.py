@@ -102,6 +102,13 @@ def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: 
         assert last(run("evaluate", model, "--backend", spec)[1]) == last(out)
 
 
+def test_letters_that_the_output_lacks_are_escaped(config: Path, tmp_path: Path) -> None:
+    arguments = ("train", config, "--epochs", 1, "--out", tmp_path / "Größe")
+    trained = fresh(*arguments, PYTHONIOENCODING="ascii:strict")
+    assert trained.returncode == 0, trained.stderr
+    assert "Gr\\xf6\\xdfe" in trained.stdout
+
+
 def test_the_same_seed_gives_the_same_numbers(run, config: Path, tmp_path: Path) -> None:
     def numbers(*options: object) -> list[str]:
         return [line for line in run("train", config, *options)[1].splitlines() if re.match("epoch|held-out", line)]

@@ -1,10 +1,13 @@
 """The command ``backburn``, also as ``python -m backburn``."""
 
+import io
 import sys
 
 
 def main() -> int:
     """Run the command line, and take Ctrl-C from the first import on."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack letters of a folder's name
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from backburn.cli import main as command
 

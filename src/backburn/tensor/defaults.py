@@ -25,7 +25,7 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
         check_autodiff_backend(backend)
         return backend
     given: object = backend
-    hint = f"; x.astype({given.name!r}) casts" if isinstance(given, DType) else ""
+    hint = f"; astype({given.name!r}) casts" if isinstance(given, DType) else ""
     if isinstance(given, type) and hasattr(given, "spec"):
         hint = f"; it is the class of one, of which {given.__name__}() makes an object"
     elif hasattr(given, "spec"):
