@@ -107,6 +107,12 @@ def test_prelu() -> None:
     assert activate.prelu(bb.asarray([-2]), bb.asarray([0.5], dtype="float64")).dtype is bb.float64
 
 
+def test_the_second_derivative_of_prelu_at_zero_is_symmetric() -> None:
+    point = bb.asarray(0.0), bb.asarray(0.25)
+    rows = bb.hessian(activate.prelu, (0, 1))(*point)
+    assert [[entry.item() for entry in row] for row in rows] == [[0.0, 1.0], [1.0, 0.0]]
+
+
 def test_glu() -> None:
     x = np.arange(8.0).reshape(2, 4) / 4
     np.testing.assert_allclose(activate.glu(bb.asarray(x)).numpy(), x[:, :2] * sigmoid(x[:, 2:]))

@@ -26,7 +26,7 @@ gradient("leaky_relu", x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.
 gradient(
     "prelu",
     x=lambda k, g, x, slope: k.where(k.less_equal(x, 0.0), k.mul(g, slope), g),
-    slope=lambda k, g, x: k.mul(g, k.minimum(x, 0.0)),
+    slope=lambda k, g, x: k.where(k.less(0.0, x), 0.0, k.mul(g, x)),
 )
 
 
