@@ -26,12 +26,12 @@ from backburn.conformance import KINDS, Result, check_backend, checks, parametri
 from backburn.conformance.check import parts_of
 from backburn.conformance.derivatives import leaves
 from backburn.conformance.kinds import UNEXPLAINED, holes
-from backburn.conformance.limit import can_limit, limited
 from backburn.conformance.report import Report
-from backburn.conformance.smallest import smallest_failing
+from backburn.conformance.shrinking import smallest_failing
 from backburn.conformance.suite import QUICK_CHECKS, QUICK_SHAPES
 from backburn.conformance.template import write_template
 from backburn.conformance.terminal import text
+from backburn.conformance.timeout import can_limit, limited
 
 NUMPY = load_backend("numpy")
 ALL = list(checks(NUMPY))

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.conformance.limit import limited
 from backburn.conformance.samples import Sample
+from backburn.conformance.timeout import limited
 
 #: What stands for the operation in the ids of checks that concern the backend as a whole.
 WHOLE = "backend"
@@ -62,7 +62,7 @@ class Check:
         """Run the check: its error in units of tolerance (0 where nothing is rounded).
 
         Raises what the backend raises, AssertionError for what it should not have answered, and
-        :class:`~backburn.conformance.limit.OutOfTime` after ``timeout`` seconds.
+        :class:`~backburn.conformance.timeout.OutOfTime` after ``timeout`` seconds.
         """
         with limited(self.timeout):
             return float(self.function(self) or 0.0)

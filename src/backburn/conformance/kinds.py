@@ -10,9 +10,9 @@ from backburn.base.errors import BackburnError
 from backburn.conformance.behaviour import refused_calls
 from backburn.conformance.calls import flat, host_arrays, is_float_name, main_dtype
 from backburn.conformance.derivatives import is_float, leaves
-from backburn.conformance.derived import EDGE_FAMILIES, OPEN
-from backburn.conformance.members import ROUND_TRIPS
+from backburn.conformance.edge_samples import EDGE_FAMILIES, OPEN
 from backburn.conformance.samples import SAMPLES
+from backburn.conformance.whole_backend import ROUND_TRIPS
 
 #: Every kind of check, and what it asks.
 KINDS: dict[str, str] = {

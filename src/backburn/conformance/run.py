@@ -13,11 +13,11 @@ from backburn.conformance.causes import calls_of, causes
 from backburn.conformance.check import Check, parts_of
 from backburn.conformance.expected import check_pattern, reason_for, unknown
 from backburn.conformance.kinds import holes
-from backburn.conformance.limit import OutOfTime, limited
 from backburn.conformance.report import Report, Result, describe
-from backburn.conformance.smallest import smallest_failing
+from backburn.conformance.shrinking import smallest_failing
 from backburn.conformance.suite import checks, kinds_of
 from backburn.conformance.target import loaded, name_of
+from backburn.conformance.timeout import OutOfTime, limited
 
 #: So many seconds the search for a smaller input that fails may take.
 SEARCH = 5.0

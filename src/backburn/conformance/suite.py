@@ -11,20 +11,20 @@ import numpy as np
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES
 from backburn.base.errors import ArgumentError, hint_for
+from backburn.conformance.autodiff_methods import method_checks
 from backburn.conformance.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
 from backburn.conformance.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
 from backburn.conformance.gradients import gradient_checks
 from backburn.conformance.kinds import GRADIENT_KINDS, KINDS, VALUE_KINDS
-from backburn.conformance.members import (
+from backburn.conformance.quantized import quantized_checks
+from backburn.conformance.samples import SAMPLES, Sample
+from backburn.conformance.values import dtype_checks, shape_checks, value_checks
+from backburn.conformance.whole_backend import (
     capability_checks,
     member_checks,
     random_checks,
     round_trip_checks,
 )  # fmt: skip
-from backburn.conformance.quantized import quantized_checks
-from backburn.conformance.samples import SAMPLES, Sample
-from backburn.conformance.trait import trait_checks
-from backburn.conformance.values import dtype_checks, shape_checks, value_checks
 
 #: At most so many checks, and so many shapes of operands for each operation, with ``quick``.
 QUICK_CHECKS, QUICK_SHAPES = 600, 4
@@ -86,7 +86,7 @@ def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> 
 
 def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None) -> Iterator[Check]:
     """Every check of some operations and kinds, with some more that were no trouble to make."""
-    for make in (member_checks, trait_checks, capability_checks, round_trip_checks, random_checks, quantized_checks):
+    for make in (member_checks, method_checks, capability_checks, round_trip_checks, random_checks, quantized_checks):
         yield from make(backend)
     for name, operation in OPERATIONS.items():
         if ops is not None and name not in ops:

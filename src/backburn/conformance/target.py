@@ -12,7 +12,7 @@ from backburn.backend.contract import Backend, is_backend
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError
-from backburn.conformance.members import missing_operations
+from backburn.conformance.whole_backend import missing_operations
 
 #: How a pickled backend begins, which no expression does.
 PICKLED = "pickle "

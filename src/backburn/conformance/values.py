@@ -27,8 +27,8 @@ from backburn.conformance.calls import (
     wide,
 )  # fmt: skip
 from backburn.conformance.check import Check
-from backburn.conformance.derived import samples_of
-from backburn.conformance.moved import moved_samples
+from backburn.conformance.dtype_samples import dtype_samples
+from backburn.conformance.edge_samples import samples_of
 from backburn.conformance.samples import SAMPLES, Sample, Stored
 from backburn.conformance.silence import unwarned
 from backburn.conformance.tolerances import compare, widened
@@ -72,7 +72,7 @@ def value_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         kind = value_kind(operation, sample)
         for dtype in dtypes_of(name, sample, backend):
             yield Check(name, dtype, kind, index, backend, check_value, sample, "the values of the reference")
-    for dtype, index, sample in moved_samples(backend, operation):
+    for dtype, index, sample in dtype_samples(backend, operation):
         kind = value_kind(operation, sample)
         yield Check(name, dtype, kind, index, backend, check_value, sample, "the values of the reference")
 
@@ -129,7 +129,7 @@ def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     every: list[tuple[str, int, Sample]] = []
     for index, sample in samples_of(name):
         every += [(dtype, index, sample) for dtype in dtypes_of(name, sample, backend)]
-    for dtype, index, sample in [*every, *moved_samples(backend, operation)]:
+    for dtype, index, sample in [*every, *dtype_samples(backend, operation)]:
         kinds = tuple(a.dtype.kind for a in host_arrays(sample))
         key = (dtype, kinds, sample.attributes.get("dtype"), any(isinstance(o, int | float) for o in sample.operands))
         if key not in seen:

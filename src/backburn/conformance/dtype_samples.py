@@ -12,7 +12,7 @@ from backburn.backend.table import OPERATIONS, Operation
 from backburn.base.dtypes import DTYPES, DType
 from backburn.conformance.calls import POINTERS, Array, dtypes_of, each, host_arrays, main_dtype
 from backburn.conformance.derivatives import is_float
-from backburn.conformance.derived import INTEGER_EDGES, samples_of
+from backburn.conformance.edge_samples import INTEGER_EDGES, samples_of
 from backburn.conformance.samples import Sample
 
 #: In so many forms (ranks of the operands, numbers among them) an operation is tried in each dtype.
@@ -22,7 +22,7 @@ FORMS = 4
 PLACES = frozenset({"one_hot"})
 
 
-def moved_samples(backend: Any, operation: Operation) -> list[tuple[str, int, Sample]]:
+def dtype_samples(backend: Any, operation: Operation) -> list[tuple[str, int, Sample]]:
     """Dtype, index and sample, of each dtype that a backend declares for arithmetic and no sample was written in."""
     return [
         (dtype.name, index, sample)

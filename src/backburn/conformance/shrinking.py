@@ -13,10 +13,10 @@ from backburn.backend.table import OPERATIONS
 from backburn.conformance.behaviour import outside, refused_calls
 from backburn.conformance.calls import dtypes_of, operands_of
 from backburn.conformance.check import NO_SAMPLE, Check
-from backburn.conformance.derived import samples_of
-from backburn.conformance.limit import limited
+from backburn.conformance.edge_samples import samples_of
 from backburn.conformance.samples import Sample
 from backburn.conformance.suite import size_of
+from backburn.conformance.timeout import limited
 from backburn.conformance.values import value_kind
 
 #: At most so many inputs are tried.

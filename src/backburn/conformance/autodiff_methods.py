@@ -264,7 +264,7 @@ TRAIT: tuple[Callable[[_Tools], None], ...] = (
 )  # fmt: skip
 
 
-def trait_checks(backend: Any) -> Iterator[Check]:
+def method_checks(backend: Any) -> Iterator[Check]:
     """The twelve methods and the type constraint, of the backend or else of ``Autodiff`` around it."""
     for index, function in enumerate(TRAIT):
         title = (function.__doc__ or "").partition("\n")[0]
