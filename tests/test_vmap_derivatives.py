@@ -177,7 +177,7 @@ def tangents(name: str, sample: Sample, chosen: set[int]) -> list[Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_derivatives_are_those_of_the_loop(name: str) -> None:
-    for sample in SAMPLES[name].cases:
+    for number, sample in enumerate(SAMPLES[name].cases):
         for chosen in choices(sample):
             if not chosen:
                 continue
@@ -190,7 +190,7 @@ def test_derivatives_are_those_of_the_loop(name: str) -> None:
                 through = outside(name, sample, chosen)
                 each = inside(name, sample, chosen)
                 along = tangents(name, sample, chosen)
-            where = f"{name} {sample} {chosen}"
+            where = f"{name}, sample {number}, {chosen}"
             for n in range(SIZE):
                 for p, expected in gradients[n].items():
                     if p[0] not in chosen:
