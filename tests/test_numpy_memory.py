@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from backburn_numpy import NumpyBackend, memory
 
@@ -42,3 +45,28 @@ def test_a_view_keeps_its_memory() -> None:
     np.testing.assert_array_equal(row, np.ones(333))
     stats = NumpyBackend().memory_stats()
     assert stats["held"] == stats["used"] >= before + 2 * 1000 * 333 * 4
+
+
+def test_memory_that_runs_out_is_taken_from_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, unpatched = memory.stats()["used"], memory.aligned
+    memory.empty(SHAPE, np.dtype("float32"))  # dies at once
+
+    def scarce(size: int) -> np.ndarray:
+        if memory.stats()["held"] > memory.stats()["used"]:
+            raise MemoryError
+        return unpatched(size)
+
+    monkeypatch.setattr(memory, "aligned", scarce)
+    x = memory.empty((2000, 333), np.dtype("float32"))
+    stats = memory.stats()
+    assert stats["held"] == stats["used"] >= before + x.nbytes
+
+
+def test_a_container_limits_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CONTAINER", (str(said), str(tmp_path / "missing")))
+    whole = memory._default_limit()
+    said.write_text("max\n")
+    assert memory._default_limit() == whole
+    said.write_text(f"{256 << 20}\n")
+    assert memory._default_limit() == 32 << 20

@@ -9,6 +9,8 @@ the pool. No reference counts of our own are involved, and live arrays never sha
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +28,20 @@ _total = 0
 _peak = 0
 
 
+#: Where Linux tells a container how much memory it has, a number or "max": version 2 of control groups, and 1.
+CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
 def _default_limit() -> int:
-    """An eighth of the machine's memory, at most 2 GiB."""
+    """An eighth of the memory of the machine or the container, at most 2 GiB."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         total = 8 << 30
-    return int(min(total // 8, 2 << 30))
+    for path in CONTAINER:
+        with suppress(OSError, ValueError):
+            total = min(total, int(Path(path).read_bytes()))
+    return min(total // 8, 2 << 30)
 
 
 #: The pool's limit in bytes: blocks beyond it are returned to the system.
@@ -92,7 +101,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     try:
         raw = blocks.pop()
     except IndexError:
-        raw = aligned(rounded).view(_Raw)
+        try:
+            raw = aligned(rounded).view(_Raw)
+        except MemoryError:
+            _release()
+            raw = aligned(rounded).view(_Raw)
         _total += rounded
         _peak = max(_peak, _total)
     else:
@@ -115,9 +128,15 @@ def stats() -> dict[str, int]:
 
 def cleanup() -> None:
     """Return all unused blocks to the system, and reset the peak."""
-    global _held, _total, _peak
+    global _peak
+    _release()
+    _peak = _total
+
+
+def _release() -> None:
+    """Return all unused blocks to the system."""
+    global _held, _total
     for blocks in list(_free.values()):
         blocks.clear()
     _total -= _held
     _held = 0
-    _peak = _total
