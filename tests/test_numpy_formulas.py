@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.test_numpy_compiled import USABLE, use_level
 
+import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.autodiff.rules import RULES, STEPS
 from backburn.backend.registry import load_backend
@@ -92,6 +93,24 @@ def test_formulas_are_used() -> None:
         options = {"alpha": 1.0, "beta": 1.0, "slope": 0.1, "threshold": 0.5, "low": -1.0, "high": 1.0}
         given = [options[n] if n in options and operands == 1 else x for n in rule.takes[1:]]
         assert formulas.one_pass(rule.function, *given) is not None, name
+
+
+@pytest.mark.parametrize("function", [bb.nn.functional.hard_swish, bb.erf, bb.abs])
+def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rules that the inner backend computes, or that are recorded."""
+    x = bb.asarray(numbers(9000), backend=OUTER)
+
+    def slope(x: Any) -> Any:
+        return bb.grad(lambda x: function(x).sum())(x)
+
+    def derivatives() -> list[Any]:
+        found = [bb.jvp(function, (x,), (x,))[1], bb.jvp(slope, (x,), (x,))[1], bb.grad(lambda x: slope(x).sum())(x)]
+        return [y.numpy() for y in found]
+
+    passes = derivatives()
+    monkeypatch.setattr(formulas, "MANY_HALVES", 1 << 60)
+    for one, several in zip(passes, derivatives(), strict=True):
+        np.testing.assert_allclose(one, several, rtol=2e-6, atol=2e-6)
 
 
 SPECIAL = np.array(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from backburn.autodiff import table as _table  # noqa: F401 - fills the table of rules
@@ -99,6 +99,13 @@ class Autodiff(
         if x.__class__ is Tracked:
             return self._inner.dtype(x.value)
         return self._dtype_of_unboxed(x)
+
+    def one_pass(self, formula: Callable[..., Any], /, *values: Any) -> Any:
+        """``formula(self, *values)``, by the inner backend where nothing is recorded."""
+        if not hasattr(self._inner, "one_pass") or any(self.is_tracked(x) for x in values):
+            return formula(self, *values)
+        inner = (x.value if x.__class__ is Tracked else x for x in values)
+        return Tracked(self._inner.one_pass(formula, *inner))
 
     # ---- tracking ----
 

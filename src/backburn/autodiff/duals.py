@@ -113,14 +113,18 @@ class _Pushed(Source):
             return self.call(f"_tangent_{index}", part.takes, {"t": f"_{operand}_tangent"})
         number, rule = next((i, r) for i, r in enumerate(self.rules) if operand in r.operands)
         if part.kind == "elementwise":
-            return self.call(f"_rule_{number}", rule.takes, {"g": f"_{operand}_tangent"})
+            return self.rule_call(f"_rule_{number}", self.named(rule.takes, {"g": f"_{operand}_tangent"}))
         of_ones = self.call(f"_rule_{number}", rule.takes, {"g": "k.ones(out.shape, k.dtype(out))"})
         axes = "axis" if part.axes is None else repr(part.axes)
         return f"_reduced(k, _{operand}_tangent, {of_ones}, {axes}, out)"
 
     def call(self, function: str, takes: tuple[str, ...], given: dict[str, str]) -> str:
-        """A call of a rule with what it names."""
-        return f"{function}({', '.join(given.get(n) or self.value_of(n) for n in takes)})"
+        """A call of a function with what it names."""
+        return f"{function}({', '.join(self.named(takes, given))})"
+
+    def named(self, takes: tuple[str, ...], given: dict[str, str]) -> list[str]:
+        """Expressions for what a function names."""
+        return [given.get(n) or self.value_of(n) for n in takes]
 
     def linear_arguments(self, group: tuple[str, ...]) -> str:
         """The arguments of the operation with tangents in the place of the group's operands."""

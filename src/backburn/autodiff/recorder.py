@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.autodiff.graph import Node, OutputNode, Tracked, next_stamp
-from backburn.autodiff.rules import STEPS
 from backburn.autodiff.source import Source, compiled
 from backburn.backend.table import Operation
 from backburn.base.errors import MissingRuleError
@@ -134,11 +133,7 @@ class _Recorded(Source):
             needs = [self.parents_of(o) for o in rule.operands]
             if "needs" in rule.takes:
                 lines.append(f"    needs = ({', '.join(needs)},)")
-            arguments = ", ".join(rule.takes)
-            call = f"_rule_{index}({arguments})"
-            if self.operation.name in STEPS and rule.takes[0] == "k":
-                rest = ", ".join(rule.takes[1:])
-                call = f"(k.one_pass(_rule_{index}, {rest}) if hasattr(k, 'one_pass') else {call})"
+            call = self.rule_call(f"_rule_{index}", rule.takes)
             if rule.grouped:
                 lines.append(f"    _result_{index} = {call}")
                 results.extend(

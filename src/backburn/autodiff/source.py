@@ -8,10 +8,10 @@ with an underscore, so that operands and attributes may have any others.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from backburn.autodiff.rules import CONSTANTS, RULES, GradientRule
+from backburn.autodiff.rules import CONSTANTS, RULES, STEPS, GradientRule
 from backburn.backend.table import Operation
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import NotDifferentiableError
@@ -102,6 +102,13 @@ class Source:
         if results[-1] == "...":
             return f"tuple({self.wrapped('x', results[0])} for x in out)"
         return ", ".join(self.wrapped(f"out[{i}]", r) for i, r in enumerate(results))
+
+    def rule_call(self, function: str, arguments: Sequence[str]) -> str:
+        """A call of a rule, which a backend may compute in one pass over memory if it is one of several steps."""
+        call = f"{function}({', '.join(arguments)})"
+        if self.operation.name not in STEPS or arguments[0] != "k":
+            return call
+        return f"(k.one_pass({function}, {', '.join(arguments[1:])}) if hasattr(k, 'one_pass') else {call})"
 
     def value_of(self, name: str) -> str:
         """An expression for what a rule takes under ``name``, which may be the shape or dtype of an operand."""
