@@ -643,7 +643,14 @@ def test_the_command_says_why_nothing_is_compiled() -> None:
     assert "The kernels are not compiled: /nowhere/cc" in result.stderr
 
 
+@pytest.fixture
+def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single source, which is compiled soon: it is which libraries there are that is tested."""
+    monkeypatch.setattr(build, "SOURCES", [build.FOLDER / "pool.c"])
+
+
 @needs_kernels
+@pytest.mark.usefixtures("one_source")
 def test_an_installed_wheel_has_libraries_and_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are found by their names, of whatever sources they were made; there is nothing to compile."""
     made = build.build(tmp_path, only_best=True)
@@ -656,6 +663,7 @@ def test_an_installed_wheel_has_libraries_and_no_sources(tmp_path: Path, monkeyp
 
 
 @needs_kernels
+@pytest.mark.usefixtures("one_source")
 def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path) -> None:
     old = tmp_path / f"x86-64-00000000{build.SUFFIX}"
     old.touch()
