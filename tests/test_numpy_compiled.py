@@ -668,7 +668,7 @@ def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path)
     old = tmp_path / f"x86-64-00000000{build.SUFFIX}"
     old.touch()
     best = build.build(tmp_path, only_best=True)
-    assert best == [build.library(name, tmp_path) for name in ("processor", build.of_this_processor()[-1])]
+    assert best == [build.library(n, tmp_path) for n in ("processor", build.of_this_processor(tmp_path)[-1])]
     assert sorted(tmp_path.iterdir()) == sorted(best)
     made = build.build(tmp_path)
     assert made == [build.library(name, tmp_path) for name in ("processor", *build.levels())]
