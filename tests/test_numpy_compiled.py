@@ -545,6 +545,21 @@ def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.set_num_threads(before)
 
 
+def test_a_system_without_threads_to_spare_computes_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = threads.num_threads()
+    threads.set_num_threads(3)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    try:
+        parts: list[tuple[int, int]] = []
+        threads.for_parts(lambda start, stop: parts.append((start, stop)), 5, worth=1)
+    finally:
+        threads.set_num_threads(before)
+    assert parts == [(0, 5)]
+
+
 # ---- without kernels ----
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
@@ -73,9 +74,12 @@ class _Pool:
     """Threads that wait for tasks. A queue takes a tenth of the time of futures to hand work over and back."""
 
     def __init__(self, workers: int) -> None:
-        self.workers, self.tasks = workers, SimpleQueue[Task | None]()
-        for number in range(workers):
-            threading.Thread(target=self._serve, name=f"backburn-numpy-{number}", daemon=True).start()
+        self.workers, self.tasks = 0, SimpleQueue[Task | None]()
+        with suppress(RuntimeError):  # the system allows no more
+            while self.workers < workers:
+                name = f"backburn-numpy-{self.workers}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+                self.workers += 1
 
     def _serve(self) -> None:
         _inside.worker = True
@@ -110,13 +114,14 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
     have finished.
     """
     parts = 1 if size < worth else min(available(), size, 2 * size // worth)
-    if parts == 1:
+    pool = _workers(num_threads() - 1) if parts > 1 else None
+    if pool is None or not pool.workers:
         work(0, size)
         return
     bounds = [size * i // parts for i in range(parts + 1)]
-    tasks, ended = _workers(num_threads() - 1).tasks, SimpleQueue[BaseException | None]()
+    ended = SimpleQueue[BaseException | None]()
     for i in range(1, parts):
-        tasks.put((work, bounds[i], bounds[i + 1], ended))
+        pool.tasks.put((work, bounds[i], bounds[i + 1], ended))
     try:
         work(bounds[0], bounds[1])
     finally:
