@@ -130,6 +130,12 @@ def test_a_leaked_tensor_is_refused_and_explained() -> None:
     assert leaked[0].item() == 6.0
 
 
+def test_backends_of_the_users_are_no_runs_of_a_transform() -> None:
+    """Two decorations of one backend, of which neither contains the other."""
+    with pytest.raises(BackendMismatchError, match=r"different backends.*write \.to\('forward\(numpy\)'\)"):
+        bb.ones(2, backend="forward(numpy)") + bb.ones(2, backend="autodiff(numpy)")
+
+
 # ---- other kinds, rules of the user's, checkpoints ----
 
 

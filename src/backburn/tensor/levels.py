@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from backburn.backend.contract import AnyBackend
-from backburn.base.errors import ArgumentError, BackendMismatchError
+from backburn.backend.registry import load_backend
+from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError
 from backburn.tensor.messages import describe
 
 
@@ -60,6 +61,14 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
     return primitive
 
 
+def _has_name(backend: AnyBackend) -> bool:
+    """Whether a backend is the one that its spec names; those that transforms make for one run are not."""
+    try:
+        return load_backend(backend.spec) == backend
+    except BackburnError:
+        return False
+
+
 def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
     """The highest of the tensors' backends; all must be levels of one backend."""
     tensors = list(tensors)
@@ -71,7 +80,7 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
             continue
         if levels_between(x._backend, backend) is None:
             if levels_between(backend, x.backend) is None:
-                if innermost(x.backend) == innermost(backend):
+                if innermost(x.backend) == innermost(backend) and not (_has_name(x.backend) and _has_name(backend)):
                     raise BackendMismatchError(
                         f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
                         f"carried out of the function that made it: return it from there (has_aux=True lets grad "
