@@ -15,9 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -47,14 +45,15 @@ struct Fiber {
   jmp_buf place;
   State state;
   unsigned mask, shuffles;
-  std::unique_ptr<char[]> stack;
+  char* stack = nullptr;
 };
 
 constexpr size_t STACK = 1 << 17;
 inline std::vector<Fiber> fibers;
 inline jmp_buf scheduler;
 inline unsigned current, count;
-inline std::function<void()> body;
+inline void (*body)(const void*);  // the kernel, called with its arguments
+inline const void* arguments;
 inline std::string error;
 inline int order = 0;
 inline uint64_t slots[2][1024];  // what the lanes of a shuffle give, in turns so that a fast one overwrites nothing
@@ -82,7 +81,7 @@ inline void wait(State state, unsigned mask) {
 inline void live() {
   for (;;) {
     leave(fibers[current]);
-    body();
+    body(arguments);
     fibers[current].state = DONE;
   }
 }
@@ -91,8 +90,8 @@ inline void live() {
 [[gnu::noinline]] inline void begin(Fiber& fiber) {
   ucontext_t context;
   getcontext(&context);
-  fiber.stack.reset(new char[STACK]);
-  context.uc_stack.ss_sp = fiber.stack.get(), context.uc_stack.ss_size = STACK;
+  fiber.stack = new char[STACK];
+  context.uc_stack.ss_sp = fiber.stack, context.uc_stack.ss_size = STACK;
   makecontext(&context, live, 0);
   if (!_setjmp(scheduler)) setcontext(&context);
 }
@@ -156,21 +155,23 @@ inline void run_block() {
   }
 }
 
-inline void run(Size grid, Size block, std::function<void()> kernel) {
-  gridDim = grid, blockDim = block, body = std::move(kernel), count = block.x * block.y * block.z;
+inline void run(Size grid, Size block, void (*kernel)(const void*), const void* given) {
+  gridDim = grid, blockDim = block, body = kernel, arguments = given, count = block.x * block.y * block.z;
   if (count > 1024) error = "a block has at most 1024 threads";
   for (unsigned z = 0; z < grid.z && error.empty(); ++z)
     for (unsigned y = 0; y < grid.y && error.empty(); ++y)
       for (unsigned x = 0; x < grid.x && error.empty(); ++x) blockIdx = {x, y, z}, run_block();
-  if (!error.empty()) fibers.clear();  // they are in the midst of the kernel
+  if (error.empty()) return;
+  for (Fiber& fiber : fibers) delete[] fiber.stack;
+  fibers.clear();  // they are in the midst of the kernel
 }
 
 // A kernel called with the addresses of its arguments, as the driver does.
 template <class... P> void call(void (*kernel)(P...), Size grid, Size block, void** arguments) {
   static_assert(((sizeof(P) == 8 || sizeof(P) > 64) && ...), "parameters have eight bytes, or are tables");
   [&]<size_t... I>(std::index_sequence<I...>) {
-    auto values = std::make_tuple(*static_cast<P*>(arguments[I])...);
-    run(grid, block, [&] { std::apply(kernel, values); });
+    const auto launch = [&, values = std::make_tuple(*static_cast<P*>(arguments[I])...)] { std::apply(kernel, values); };
+    run(grid, block, [](const void* it) { (*static_cast<const decltype(launch)*>(it))(); }, &launch);
   }(std::index_sequence_for<P...>{});
 }
 
