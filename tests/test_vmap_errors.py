@@ -69,6 +69,7 @@ X = real(3, 2)
         (lambda: bb.vmap(bb.sin, on_fallback="yes"), ArgumentError, "on_fallback is one of 'warn'"),
         (lambda: bb.vmap(bb.sin, axis_size=-1), ArgumentError, "axis_size"),
         (lambda: bb.vmap(lambda x: x.require_grad())(X), GraphError, "bb.grad"),
+        (lambda: bb.vmap(nn.functional.dropout)(X), ArgumentError, r"draws once for all\. Operands: .*Options: p=0.5"),
         (lambda: bb.vmap(lambda x: x @ X)(X), ShapeError, r"float64\[2\].*float64\[3,2\]"),
         (lambda: bb.vmap(lambda x: x)(bb.quantize(X)), DTypeError, r"None in in_axes.*dequantize\(\)"),
         (lambda: bb.vmap(lambda x: bb.quantize(x))(X), Unsupported, "outside of it.*fake_quantize"),

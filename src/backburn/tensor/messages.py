@@ -78,9 +78,10 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
     The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised as they are.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
-    options = ", ".join(_spoken(name, k, v) for k, v in attributes.items())
-    where += f" Options: {options}." if options else ""
     entry = OPERATIONS[name]
+    hidden = ("key", "offset") if entry.family == "random" else ()  # the place in the stream of random bits
+    options = ", ".join(_spoken(name, k, v) for k, v in attributes.items() if k not in hidden)
+    where += f" Options: {options}." if options else ""
     if isinstance(cause, MemoryError) and not isinstance(cause, BackburnError):
         exhausted(name, where, flat(operands)[0].backend.device, cause)
     try:
