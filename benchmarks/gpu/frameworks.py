@@ -22,13 +22,14 @@ class OurFunctions:
         import backburn as bb
         from backburn.nn import functional as f
 
+        def feed_forward(x: Any, up: Any, down: Any) -> Any:
+            return f.feed_forward(x, up["weight"], up["bias"], down["weight"], down["bias"], "gelu_tanh")
+
         self.relu, self.linear, self.dense = f.relu, f.linear, f.linear
         self.cross_entropy, self.layer_norm = f.cross_entropy, f.layer_norm
         self.reshape, self.permute = bb.reshape, bb.permute_dims
         self.transpose = bb.matrix_transpose
-        self.feed_forward = lambda x, up, down: f.feed_forward(
-            x, up["weight"], up["bias"], down["weight"], down["bias"], "gelu_tanh"
-        )
+        self.feed_forward = feed_forward
         self.split3 = lambda x: bb.chunk(x, 3, axis=-1)
         self.attention = lambda q, k, v: f.scaled_dot_product_attention(q, k, v, causal=True)
         self.embedding = lambda table, ids: bb.take(table, ids, axis=0)
@@ -44,11 +45,12 @@ def our_step(model: Model, backend: str, captured: bool) -> tuple[Step, Callable
     from backburn import optim
 
     f, dtype = OurFunctions(), getattr(bb, model.dtype)
-    optimizer: Any = {
+    optimizers: dict[str, Callable[[], Any]] = {
         "adam": lambda: optim.Adam(1e-3),
         "adamw": lambda: optim.AdamW(1e-4),
         "momentum": lambda: optim.SGD(1e-2, momentum=0.9),
-    }[model.optimizer]()
+    }
+    optimizer = optimizers[model.optimizer]()
 
     def tensor(array: Any) -> Any:
         floats = array.dtype.kind == "f"
@@ -83,10 +85,10 @@ class TorchFunctions:
         import torch
         from torch.nn import functional as f
 
-        self.relu, self.cross_entropy = torch.relu, f.cross_entropy
         def dense(x: Any, weight: Any, bias: Any) -> Any:
             return f.linear(x, weight.t(), bias)
 
+        self.relu, self.cross_entropy = torch.relu, f.cross_entropy
         self.linear = self.dense = dense
         self.layer_norm = lambda x, scale, bias: f.layer_norm(x, scale.shape, scale, bias)
         self.reshape, self.permute, self.transpose = torch.reshape, torch.permute, torch.t
@@ -115,12 +117,13 @@ def torch_step(model: Model, device: str, mode: str | None) -> tuple[Step, Calla
     parameters = mapped(lambda array: tensor(array).requires_grad_(), model.parameters)
     batch = tuple(tensor(array) for array in model.batch)
     leaves = flat(parameters)
-    fused = {"fused": True} if device != "cpu" else {}
-    optimizer: Any = {
+    fused: dict[str, Any] = {"fused": True} if device != "cpu" else {}
+    optimizers: dict[str, Callable[[], Any]] = {
         "adam": lambda: torch.optim.Adam(leaves, 1e-3, **fused),
         "adamw": lambda: torch.optim.AdamW(leaves, 1e-4, weight_decay=0.01, **fused),
         "momentum": lambda: torch.optim.SGD(leaves, 1e-2, momentum=0.9, **fused),
-    }[model.optimizer]()
+    }
+    optimizer = optimizers[model.optimizer]()
 
     def forward(*batch: Any) -> Any:
         return model.loss(f, parameters, *batch)
