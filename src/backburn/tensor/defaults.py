@@ -17,7 +17,7 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     """A backend from itself, from an expression, or (None) the default."""
     if backend is None:
         return default_backend()
-    if backend.__class__ is Autodiff:  # there is nothing to check
+    if type(backend) is Autodiff:  # there is nothing to check
         return backend
     if isinstance(backend, str):
         return load_backend(backend)
