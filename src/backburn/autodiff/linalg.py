@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backburn.autodiff.decompose import added
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent, through_body
+from backburn.backend.totals import total
 from backburn.backend.views import transposed
 
 Shape = tuple[int, ...]
@@ -72,8 +72,9 @@ def feed_forward(
     if g_before is g_after is None and needs[1] and needs[3]:
         g_before, *of_first = k.feed_forward_backward(g_out, x, weight2, before, approximate)
     else:
-        g_after = added(k, g_after, None if g_out is None else linear_x(k, g_out, weight2))
-        g_before = added(k, g_before, None if g_after is None else k.gelu_backward(g_after, before, approximate))
+        g_after = total(k, (g_after, None if g_out is None else linear_x(k, g_out, weight2)))
+        of_before = None if g_after is None else k.gelu_backward(g_after, before, approximate)
+        g_before = total(k, (g_before, of_before))
         of_first = linear_weight(k, g_before, x, (needs[1], needs[3]))
     of_x = linear_x(k, g_before, weight1) if needs[0] else None
     return of_x, of_first[0], of_second[0], of_first[1], of_second[1]
