@@ -11,15 +11,15 @@ import pytest
 
 import backburn as bb
 from backburn.autodiff import anomaly
-from backburn.autodiff.rules import RULES
+from backburn.autodiff.rules import RULES, STEPS
 from backburn.autodiff.tape import GradientTape
 from backburn.backend import OPERATIONS, Backend
 from backburn.backend.custom import withdraw
-from backburn.base.errors import ArgumentError, NumericalInstabilityError
+from backburn.base.errors import ArgumentError, BackburnError, NumericalInstabilityError
 from backburn.batching import Batched
 from backburn.conformance.derivatives import check_derivative
 from backburn.conformance.samples import Sample, real
-from backburn_numpy import NumpyBackend
+from backburn_numpy import NumpyBackend, compiled
 
 
 @pytest.fixture
@@ -48,6 +48,46 @@ def test_the_decorator_may_stand_without_parentheses() -> None:
         return k.mul(x, k.mul(x, x))
 
     assert bb.grad(bare_cube)(2.0).item() == 12.0
+
+
+def test_a_formula_is_computed_in_one_pass() -> None:
+    """The body and the rule are called once with arrays of numbers for what is traced, and then no more."""
+    calls: list[str] = []
+
+    @bb.operation(one_pass=True)
+    def soft_step(k: Any, x: Any, /, width: float = 1.0, height: float = 2.0) -> Any:
+        """A sigmoid of a given width and height."""
+        calls.append(type(k).__name__)
+        return k.mul(k.sigmoid(k.div(x, width)), height)
+
+    def slope(k: Any, g: Any, out: Any, width: float, height: float) -> Any:
+        calls.append(type(k).__name__)
+        return k.mul(g, k.div(k.mul(out, k.sub(1.0, k.div(out, height))), width))
+
+    bb.gradient(soft_step, x=slope)
+    try:
+        wide = np.linspace(-3, 3, 9000).astype(np.float32).reshape(90, 100)
+        expected = 3 / (1 + np.exp(-wide / 0.5))
+        x = bb.asarray(wide, backend="autodiff(numpy)").require_grad()
+        y = soft_step(x, width=0.5, height=3.0)
+        gradient = x.grad(bb.sum(y).backward())
+        assert gradient is not None
+        np.testing.assert_allclose(y.numpy(), expected, rtol=2e-6)
+        np.testing.assert_allclose(gradient.numpy(), expected * (1 - expected / 3) / 0.5, rtol=1e-4, atol=1e-5)
+        if compiled.level() is not None:
+            assert calls == ["_Trace", "_Trace"]
+            bb.grad(lambda x: bb.sum(soft_step(x, 0.5, height=3.0)))(x.detach())
+            assert calls == ["_Trace", "_Trace"]
+        # Small arrays, broadcast ones, batches and second derivatives take the formula itself.
+        assert soft_step(bb.asarray([0.0], backend="numpy"), height=2.0).tolist() == [1.0]
+        rows = bb.vmap(lambda row: soft_step(row, 0.5, height=3.0))(x.detach())
+        np.testing.assert_allclose(rows.numpy(), expected, rtol=2e-6)
+        assert bb.grad(bb.grad(lambda x: soft_step(x, 0.5, height=3.0)))(0.0).item() == 0.0
+        with pytest.raises(BackburnError, match="depth"):
+            soft_step(x, depth=1.0)
+    finally:
+        withdraw("soft_step")
+    assert "soft_step" not in STEPS
 
 
 def test_tapes_record_it(scaled_tanh: Any) -> None:
@@ -161,7 +201,11 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
     def pointless(k: Any, x: Any) -> Any:
         """No operand."""
 
+    def late(k: Any, x: Any, /, *, scale: float = 1.0) -> Any:
+        """An option that has no position."""
+
     for body, words in (
+        (late, "keyword-only"),
         (add, "taken"),
         (nameless, "docstring"),
         (greedy, "reserved"),

@@ -27,6 +27,7 @@ from backburn.base.errors import (
 )
 from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
+from backburn_cupy.kernels.formulas import one_pass
 from backburn_cupy.kernels.runner import CupyRunner, Runner
 
 #: The modules that define the operations. They import CuPy, and so are imported with the first instance.
@@ -174,6 +175,17 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         """Return the memory that CuPy's pools hold for reuse to the driver."""
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def one_pass(self, formula: Callable[..., Any], /, *values: Any) -> Any:
+        """``formula(self, *values)``, by one kernel where that can be."""
+        try:
+            result = NotImplemented if self.runner is None else one_pass(self.runner, formula, *values)
+        except Exception as error:
+            failure = self._failure(formula.__name__, values, error)
+            if failure is error:
+                raise
+            raise failure from error
+        return formula(self, *values) if result is NotImplemented else result
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of an array; raises for anything else."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
+from backburn.backend.formulas import UNTRACEABLE, Call, Formula, Trace, Value, method_of, rounded, traced
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DType, float32, float64
+from backburn.base.dtypes import float32, float64
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32
@@ -24,7 +25,6 @@ from backburn_numpy.memory import empty
 from backburn_numpy.threads import available
 
 Array = Any
-Formula = Callable[..., Any]
 
 #: The fewest elements for which a program pays, whose call takes 5 us, and of 16-bit floats, which take NumPy longer.
 MANY, MANY_HALVES = 1 << 13, 1 << 10
@@ -51,39 +51,24 @@ FLIPPED = {
 }  # fmt: skip
 
 
-class _Value:
-    """What an operation within a formula takes and gives: an array, or if ``is_number`` a single element."""
+class _Trace(Trace):
+    """Notes the kernels of the operations, in place of the operations themselves."""
 
-    def __init__(self, is_number: bool = False) -> None:
-        self.is_number = is_number
+    def knows(self, operation: str) -> bool:
+        """Whether there is a kernel for the operation and the dtype."""
+        return operation in KERNELS and self.kernel(KERNELS[operation]) in compiled.SIGNATURES
 
-
-#: A kernel, its result and its operands.
-Call = tuple[str, _Value, list[_Value]]
-
-
-class _Trace:
-    """A backend that notes the kernels of the operations. All floats have one dtype, and truth is 1 or 0."""
-
-    def __init__(self, dtype: DType) -> None:
-        self.floats = dtype
-        self.calls: list[Call] = []
-        self.constants: dict[_Value, float] = {}
-
-    def __getattr__(self, name: str) -> Callable[..., _Value]:
-        if name in KERNELS and self.kernel(KERNELS[name]) in compiled.SIGNATURES:
-            return partial(self.call, KERNELS[name])
-        if name in OPERATIONS:
-            return partial(OPERATIONS[name].body, self)
-        raise AttributeError(name)
+    def step(self, operation: str, *operands: Any) -> Value:
+        """The result of an operation."""
+        return self.call(KERNELS[operation], *operands)
 
     def kernel(self, name: str) -> str:
         """The name of a kernel for the dtype."""
         return name if self.floats is float32 else f"{name}_double"
 
-    def call(self, kernel: str, *operands: Any) -> _Value:
+    def call(self, kernel: str, *operands: Any) -> Value:
         """The result of a kernel."""
-        values = [x if isinstance(x, _Value) else self.constant(x) for x in operands]
+        values = [self.value(x) for x in operands]
         if len(values) == 2 and values[0].is_number and not values[1].is_number:
             values.reverse()
             kernel = FLIPPED[kernel]
@@ -92,41 +77,23 @@ class _Trace:
             values[:whole] = [self.call("fill", x) if x.is_number else x for x in values[:whole]]
         if len(values) == 2 and values[1].is_number:
             kernel += "_number"
-        result = _Value()
+        result = Value()
         self.calls.append((kernel, result, values))
         return result
 
-    def constant(self, number: float) -> _Value:
-        value = _Value(is_number=True)
-        self.constants[value] = number
-        return value
-
-    def dtype(self, x: _Value) -> DType:
-        return self.floats
-
-    def full(self, shape: tuple[int, ...], number: float, dtype: DType) -> _Value:
-        if shape:
-            raise Unsupported("a formula has no arrays of its own")
-        return self.constant(number)
-
-    def cast(self, x: _Value, dtype: DType) -> _Value:
-        if dtype is not self.floats:
-            raise Unsupported(f"a formula computes in {self.floats}, not in {dtype}")
-        return x
-
-    def softplus(self, x: _Value, beta: float = 1.0) -> _Value:
+    def softplus(self, x: Value, beta: float = 1.0) -> Value:
         return self.div(self.call("softplus", self.mul(x, beta)), beta) if beta != 1 else self.call("softplus", x)
 
-    def logical_and(self, x: _Value, y: _Value) -> _Value:
+    def logical_and(self, x: Value, y: Value) -> Value:
         return self.call("multiply", x, y)
 
-    def logical_or(self, x: _Value, y: _Value) -> _Value:
+    def logical_or(self, x: Value, y: Value) -> Value:
         return self.call("maximum", x, y)
 
-    def logical_not(self, x: _Value) -> _Value:
+    def logical_not(self, x: Value) -> Value:
         return self.call("equal", x, 0.0)
 
-    def isinf(self, x: _Value) -> _Value:
+    def isinf(self, x: Value) -> Value:
         return self.call("equal", self.call("absolute", x), np.inf)
 
 
@@ -138,16 +105,14 @@ class _Program:
         trace, places, values = _Trace(float64 if "float64" in kinds else float32), [], []
         for kind in kinds:
             if isinstance(kind, str):
-                places.append(_Value(is_number=kind == "number"))
+                places.append(Value(is_number=kind == "number"))
                 values.append(trace.call(WIDENED[kind], places[-1]) if kind in WIDENED else places[-1])
             else:  # a Python scalar or an option
                 values.append(kind[0])
-        result = formula(trace, *values)
+        result = traced(formula, trace, values)
         narrow = next((NARROWED[kind] for kind in kinds if kind in NARROWED), None)
         if narrow:
             result = trace.call(narrow, result)
-        if all(result is not made for _, made, _ in trace.calls):
-            raise Unsupported("a formula without an operation")
         calls = _needed(trace.calls, result)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
@@ -180,7 +145,7 @@ class _Program:
         return out
 
 
-def _needed(calls: list[Call], result: _Value) -> list[Call]:
+def _needed(calls: list[Call], result: Value) -> list[Call]:
     """The calls that the result depends on; a product that is only added to a number is one call with the sum."""
     uses, kept = Counter([result]), []
     for kernel, made, given in reversed(calls):
@@ -206,7 +171,7 @@ NARROWED = {"float16": "half_of_float", "bfloat16": "brain_of_float"}
 def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program | None:
     try:
         return _Program(formula, kinds)
-    except (AttributeError, OverflowError, TypeError, Unsupported):  # NumPy computes it, or raises an error of its own
+    except UNTRACEABLE:  # NumPy computes it, or raises an error of its own
         return None
 
 
@@ -235,8 +200,8 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
     operands: list[Array] = []
     for x in values:
         if x.__class__ is not np.ndarray:
-            if dtype.itemsize == 2 and (x.__class__ is float or x.__class__ is int):
-                x = float(np.asarray(x, dtype))  # as NumPy does, so that elements may equal it
+            if dtype.itemsize == 2:
+                x = rounded(x, dtype)
             kinds.append((x,) if x else (x, repr(x)))  # -0.0 == 0.0
         elif x.dtype is not dtype and x.dtype != dtype:
             return None
@@ -265,10 +230,7 @@ def kernel_in_one_pass(name: str, *operands: Any) -> Array | None:
 def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
     """The method of a backend for an operation: its kernel or its body in one pass if that pays, else ``otherwise``."""
     entry = OPERATIONS[name]
-    body, parameters = entry.body, tuple(entry.parameters.values())
-
-    def formula(k: Any, *values: Any) -> Any:
-        return getattr(k, name)(*values)
+    body, parameters, formula = entry.body, tuple(entry.parameters.values()), method_of(name)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray and x.size >= MANY_HALVES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import math
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.cuda import formulas
+from tests.cupy_stand_in import compiled
 
 from backburn.base.replay import REPLAY
 from backburn_cupy.kernels.instances import instances
@@ -22,7 +25,7 @@ HEADER = Path(__file__).with_name("emulation.h")
 
 #: Fortified, a jump from one stack to another would be an error.
 OPTIONS = (
-    *("-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-fno-strict-aliasing", "-ffp-contract=off"),
+    *("-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"),
     "-U_FORTIFY_SOURCE",
 )
 
@@ -59,13 +62,40 @@ def program(dtype: str, families: tuple[str, ...] = FAMILIES, kernels: str = "")
 
     Those whose names match the pattern ``kernels``, if there is one: fewer compile faster.
     """
-    rows = [
-        f'  {{"{name}", [](Size g, Size b, void** a) {{ emulation::call({name}, g, b, a); }}}},'
-        for family in families
-        for name in instances(family, C_TYPES[dtype])
-        if re.match(kernels, name)
-    ]
+    rows = [_row(name) for family in families for name in instances(family, C_TYPES[dtype]) if re.match(kernels, name)]
     return source(*families) + ENTRY % "\n".join(rows)
+
+
+@functools.cache
+def of_formula(family: str, c_type: str, folder: Path) -> ctypes.CDLL:
+    """The kernel of a formula, compiled together with those of all others that backburn has, or alone."""
+    known = formulas.families(next(d for d, c in C_TYPES.items() if c == c_type))
+    together = known if family in known else (family,)
+    rows = [_row(f"{other}<{c_type}>") for other in together]
+    return build(source(*together) + ENTRY % "\n".join(rows), folder)
+
+
+def _row(kernel: str) -> str:
+    return f'  {{"{kernel}", [](Size g, Size b, void** a) {{ emulation::call({kernel}, g, b, a); }}}},'
+
+
+def _compile(code: Path, to: Path, *options: str) -> None:
+    made = to.with_suffix(f".{os.getpid()}")
+    done = subprocess.run(["g++", *OPTIONS, *options, str(code), "-o", str(made)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")
+    made.rename(to)  # at once, as other processes may look for it
+
+
+@functools.cache
+def _header(folder: Path) -> Path:
+    """The emulation, compiled beforehand: most of a small kernel's compilation would be this."""
+    text = HEADER.read_text("utf-8")
+    header = folder / f"emulation-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h"
+    header.write_text(text, "utf-8")  # read where the compiler cannot use what is compiled
+    if not (compiled_ := header.with_suffix(".h.gch")).exists():
+        _compile(header, compiled_, "-x", "c++-header")
+    return header
 
 
 def build(text: str, folder: Path) -> ctypes.CDLL:
@@ -73,14 +103,8 @@ def build(text: str, folder: Path) -> ctypes.CDLL:
     name = hashlib.sha256("\n".join([text, HEADER.read_text("utf-8"), *OPTIONS]).encode()).hexdigest()[:16]
     code, library = folder / f"{name}.cpp", folder / f"{name}.so"
     if not library.exists():
-        made = folder / f"{name}.{os.getpid()}.so"
         code.write_text(text, "utf-8")
-        done = subprocess.run(
-            ["g++", *OPTIONS, "-include", str(HEADER), str(code), "-o", str(made)], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")
-        made.rename(library)  # at once, as other processes may look for it
+        _compile(code, library, "-shared", "-include", str(_header(folder)))
     loaded = ctypes.CDLL(str(library))
     loaded.emulated_run.restype = ctypes.c_char_p
     return loaded
@@ -134,6 +158,8 @@ class EmulatedRunner:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
         # What is no template is in the library of every dtype.
         library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
+        if family.startswith("formula"):
+            library = of_formula(family, c_type, compiled.folder())
         cells = [_cell(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
         x, y = block if isinstance(block, tuple) else (block, 1)

@@ -30,8 +30,10 @@
 #define __grid_constant__
 #define __shared__ static  // one block at a time
 
-using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin,
-    std::sqrt, std::tanh;
+using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atan2, std::atanh, std::ceil, std::cos, std::cosh,
+    std::erf, std::erfc, std::exp, std::exp2, std::expm1, std::fabs, std::floor, std::hypot, std::lgamma, std::log,
+    std::log1p, std::log2, std::pow, std::rint, std::sin, std::sinh, std::sqrt, std::tan, std::tanh, std::trunc;
+template <class C> C rsqrt(C x) { return 1 / std::sqrt(x); }
 
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct Size { unsigned x = 1, y = 1, z = 1; };

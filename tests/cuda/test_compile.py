@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.cuda import nvrtc
+from tests.cuda import formulas, nvrtc
 
 from backburn_cupy.kernels.instances import KERNELS, instances
 from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, OPTIONS, source
@@ -36,6 +36,22 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
     # What does not fit into registers would be written to memory and read again, as if the row were longer.
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
     assert len(spilled) >= len(expressions)
+    assert max(spilled) <= 128
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", C_TYPES)
+def test_formulas_compile(dtype: str, arch: str) -> None:
+    families = formulas.families(dtype)
+    options = (*OPTIONS, *CUPYS, f"-arch={arch}", "--ptxas-options=-v")
+    code, names, log = nvrtc.compiled(source(*families), options, [f"{f}<{C_TYPES[dtype]}>" for f in families])
+    assert code[:4] == b"\x7fELF"
+    assert len(names) == len(families) > 50
+    assert "warning" not in log
+    spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
+    assert len(spilled) >= len(families)
     assert max(spilled) <= 128
 
 

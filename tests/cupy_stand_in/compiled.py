@@ -48,12 +48,16 @@ def emulation(dtype: str) -> Any:
 
 def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
     """Run a fused kernel."""
-    from tests.cuda.emulated import _cell
+    from tests.cuda.emulated import _cell, of_formula
 
     from backburn_cupy.kernels.sources import C_TYPES
 
-    c_type = name.partition("<")[2].rstrip(">").split(",")[0]
-    kernels = emulation(next((d for d, c in C_TYPES.items() if c == c_type), "float32"))
+    family, _, parameters = name.partition("<")
+    c_type = parameters.rstrip(">").split(",")[0]
+    if family.startswith("formula"):
+        kernels = of_formula(family, c_type, folder())
+    else:
+        kernels = emulation(next((d for d, c in C_TYPES.items() if c == c_type), "float32"))
     cells = [_cell(a) for a in arguments]
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
     x, y = (*block, 1)[:2]

@@ -8,6 +8,7 @@ from typing import Any
 
 from backburn.backend.table import OPERATIONS
 from backburn_cupy.kernels import activate, index, normalize, optimize, pool, random, scan, softmax
+from backburn_cupy.kernels.formulas import FORMULAS, in_one_pass
 
 #: The modules whose functions are operations of the contract, with a runner as their first argument.
 FAMILIES = (softmax, normalize, activate, index, optimize, random, scan, pool)
@@ -42,3 +43,5 @@ def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lam
     """Put the launchers before the operations of the class ``backend``; ``method`` turns functions into methods."""
     for name in LAUNCHERS:
         setattr(backend, name, method(name, preferred(name, getattr(backend, name))))
+    for name in FORMULAS:
+        setattr(backend, name, method(name, in_one_pass(name, getattr(backend, name))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -27,19 +28,30 @@ def c_type(x: Any) -> str:
     return _OF_CHARACTER[x.dtype.char]
 
 
+#: The sources that are written while the program runs, by family.
+_WRITTEN: dict[str, str] = {}
+
+
+def write(text: str, stem: str) -> str:
+    """Enter a source in which ``{family}`` stands for its name; returns that, which is another one for another text."""
+    family = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    _WRITTEN[family] = text.replace("{family}", family)
+    return family
+
+
 _INCLUDE = re.compile(r'^#include "(.+)"\n', re.MULTILINE)
 
 
 @cache
 def source(*families: str) -> str:
-    """The text of each ``family.cu``, with every header inlined once."""
+    """The text of each ``family.cu``, or of what was written as ``family``, with every header inlined once."""
     seen: set[str] = set()
-    return "".join(_expanded(f"{family}.cu", seen) for family in families)
+    return "".join(_expanded(f"{family}.cu", seen, _WRITTEN.get(family)) for family in families)
 
 
-def _expanded(name: str, seen: set[str]) -> str:
+def _expanded(name: str, seen: set[str], text: str | None = None) -> str:
     if name in seen:
         return ""
     seen.add(name)
-    text = (FOLDER / name).read_text("utf-8").replace("#pragma once\n", "")
+    text = ((FOLDER / name).read_text("utf-8") if text is None else text).replace("#pragma once\n", "")
     return _INCLUDE.sub(lambda match: _expanded(match[1], seen), text)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from backburn.backend.custom import FORMULAS
 from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS, RESERVED, Operation
 from backburn.base.errors import ArgumentError, hint_for
 
@@ -95,6 +96,8 @@ def gradient(
             raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
         served |= set(names)
         known.append(GradientRule(names, function, takes, grouped))
+    if name in FORMULAS:
+        STEPS[name] = True
     for changed in LISTENERS:
         changed(name)
 

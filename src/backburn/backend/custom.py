@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from backburn.backend import table
@@ -15,15 +16,26 @@ C = TypeVar("C", bound=Callable[..., Any])
 #: The operations that users have added, and the backends that implement them.
 ADDED: dict[str, list[type[Any]]] = {}
 
+#: Those that are element-wise formulas, like their gradient rules.
+FORMULAS: dict[str, bool] = {}
+table.ATTACHED.append(FORMULAS)
+
 
 def define(
-    body: Callable[..., Any], *, kinds: str, shape: Any, result: str | tuple[str, ...], differentiable: bool
+    body: Callable[..., Any],
+    *,
+    kinds: str,
+    shape: Any,
+    result: str | tuple[str, ...],
+    differentiable: bool,
+    one_pass: bool = False,
 ) -> table.Operation:
     """Define ``body(k, operands, /, attributes)`` as a derived operation of every backend.
 
-    An earlier user-defined operation of the same name is removed first, as when a cell of a notebook runs again. Raises
-    :class:`ArgumentError` for an invalid name or one in use, a parameter with a name that gradient rules reserve or
-    that begins with an underscore, and a body without a docstring.
+    With ``one_pass``, backends may trace the body and its gradient rules. An earlier user-defined operation of the same
+    name is removed first, as when a cell of a notebook runs again. Raises :class:`ArgumentError` for an invalid name or
+    one in use, a parameter with a name that gradient rules reserve or that begins with an underscore, one that is
+    keyword-only, and a body without a docstring.
     """
     name = body.__name__
     withdraw(name)
@@ -35,16 +47,33 @@ def define(
     enter(body)
     entry = table.OPERATIONS[name]
     taken = {*table.RESERVED, "self", *(f"{o}_{about}" for o in entry.operands for about in ("shape", "dtype"))}
-    reserved = [n for n in entry.parameters if n in taken or n.startswith("_")]
-    if reserved or not entry.operands:
+    problems = [f"the name {n!r} is reserved" for n in entry.parameters if n in taken or n.startswith("_")]
+    problems += [f"{n!r} is keyword-only" for n, p in entry.parameters.items() if p.kind is p.KEYWORD_ONLY]
+    problems += [] if entry.operands else ["it has no operands before '/'"]
+    if problems:
         del table.OPERATIONS[name]
-        problem = f"the name {reserved[0]!r} is reserved" if reserved else "it has no operands before '/'"
-        raise ArgumentError(f"operation: {name} cannot be declared so: {problem}")
-    setattr(Backend, name, body)
+        raise ArgumentError(f"operation: {name} cannot be declared so: {problems[0]}")
+    setattr(Backend, name, _in_one_pass(entry) if one_pass else body)
     ADDED[name] = []
+    if one_pass:
+        FORMULAS[name] = True
     for made in table.LISTENERS:
         made(name)
     return entry
+
+
+def _in_one_pass(entry: table.Operation) -> Callable[..., Any]:
+    """The operation as a method of a backend, which may compute it in one pass over memory."""
+    body, names, defaults = entry.body, tuple(entry.parameters), entry.defaults
+
+    @wraps(body)
+    def operation(self: Any, /, *given: Any, **attributes: Any) -> Any:
+        rest = names[len(given) :]
+        if not attributes.keys() <= set(rest) <= attributes.keys() | defaults.keys():
+            return body(self, *given, **attributes)  # which raises the error
+        return self.one_pass(body, *given, *(attributes.get(n, defaults.get(n)) for n in rest))
+
+    return operation
 
 
 def withdraw(name: str) -> None:

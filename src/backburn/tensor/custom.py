@@ -40,6 +40,7 @@ def operation(
     shape: Callable[..., Any] | None = ...,
     result: str | tuple[str, ...] = ...,
     differentiable: bool = ...,
+    one_pass: bool = ...,
 ) -> Callable[[Callable[..., Any]], TensorOperation]: ...
 def operation(
     body: Callable[..., Any] | None = None,
@@ -49,6 +50,7 @@ def operation(
     shape: Callable[..., Any] | None = broadcast,
     result: str | tuple[str, ...] = "same",
     differentiable: bool = True,
+    one_pass: bool = False,
 ) -> TensorOperation | Callable[[Callable[..., Any]], TensorOperation]:
     """Make the decorated ``body(k, operands, /, attributes)`` an operation of every backend and a function of tensors.
 
@@ -57,8 +59,11 @@ def operation(
     ``bb.implement`` adds an implementation for one backend; ``backburn.conformance.samples.samples`` adds samples, on
     which every backend and every derivative is checked.
 
+    ``one_pass`` says that the body and the gradient rules are pure element-wise formulas. Backends may then call them
+    once, note their operations, and compute them in one pass over memory (NumPy) or by one kernel (CUDA).
+
         >>> import backburn as bb
-        >>> @bb.operation
+        >>> @bb.operation(one_pass=True)
         ... def doctest_cube(k, x, /):
         ...     '''The third power of each element.'''
         ...     return k.mul(x, k.mul(x, x))
@@ -66,8 +71,15 @@ def operation(
         >>> bb.grad(doctest_cube)(2.0).item(), bb.grad(bb.grad(doctest_cube))(2.0).item()
         (12.0, 12.0)
     """
+    declared: Any = {
+        "kinds": kinds,
+        "shape": shape,
+        "result": result,
+        "differentiable": differentiable,
+        "one_pass": one_pass,
+    }
 
     def make(body: Callable[..., Any]) -> TensorOperation:
-        return TensorOperation(define(body, kinds=kinds, shape=shape, result=result, differentiable=differentiable))
+        return TensorOperation(define(body, **declared))
 
     return make if body is None else make(body)

@@ -1,0 +1,115 @@
+"""Element-wise formulas as lists of operations, for backends that compute them in one pass over memory.
+
+A formula is a function of a backend and its operands: the body of a derived operation, or a gradient rule. A backend
+calls it once with a :class:`Trace`, which only notes the operations, and makes a program or a kernel of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from backburn.backend.table import OPERATIONS
+from backburn.base.dtypes import DType
+from backburn.base.errors import Unsupported
+
+Formula = Callable[..., Any]
+
+#: What is raised for a formula that takes more than element-wise operations of one dtype and numbers.
+UNTRACEABLE = (AttributeError, OverflowError, TypeError, Unsupported)
+
+
+class Value:
+    """What an operation within a formula takes and gives: an array, or if ``is_number`` a single element."""
+
+    __slots__ = ("is_number",)
+
+    def __init__(self, is_number: bool = False) -> None:
+        self.is_number = is_number
+
+
+#: An operation or a kernel, its result and its operands.
+Call = tuple[str, Value, list[Value]]
+
+
+class Trace(ABC):
+    """A backend that notes the operations of a formula. All floats have one dtype, and truth is 1 or 0."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.floats = dtype
+        self.calls: list[Call] = []
+        #: The numbers that the formula has besides its operands.
+        self.constants: dict[Value, float] = {}
+
+    @abstractmethod
+    def knows(self, operation: str) -> bool:
+        """Whether an operation is one step; of another one, the body is traced."""
+
+    @abstractmethod
+    def step(self, operation: str, *operands: Any) -> Value:
+        """The result of an operation that :meth:`knows` has affirmed."""
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        if name not in OPERATIONS:
+            raise AttributeError(name)
+        return partial(self.step, name) if self.knows(name) else partial(OPERATIONS[name].body, self)
+
+    def value(self, x: Any) -> Value:
+        """A value, which may be given as a number."""
+        return x if isinstance(x, Value) else self.constant(x)
+
+    def constant(self, number: float) -> Value:
+        """A number."""
+        value = Value(is_number=True)
+        self.constants[value] = number
+        return value
+
+    def dtype(self, x: Value) -> DType:
+        """The dtype that all floats have."""
+        return self.floats
+
+    def full(self, shape: tuple[int, ...], number: float, dtype: DType) -> Value:
+        """A number; raises :class:`Unsupported` for an array."""
+        if shape:
+            raise Unsupported("a formula has no arrays of its own")
+        return self.constant(number)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """``x``; raises :class:`Unsupported` for another dtype than its own."""
+        if dtype is not self.floats:
+            raise Unsupported(f"a formula computes in {self.floats}, not in {dtype}")
+        return x
+
+
+def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value:
+    """The result of a formula. Raises one of :data:`UNTRACEABLE` if it has no operation, or one that is not noted."""
+    result: Value = formula(trace, *values)
+    if all(result is not made for _, made, _ in trace.calls):
+        raise Unsupported("a formula without an operation")
+    return result
+
+
+def rounded(number: Any, dtype: np.dtype[Any]) -> Any:
+    """A number among the operands of 16-bit floats, in their dtype, so that elements may equal it.
+
+    >>> rounded(0.1, np.dtype(np.float16)), rounded(3, np.dtype(np.float16))
+    (0.0999755859375, 3)
+    """
+    if number.__class__ not in (float, int):
+        return number
+    with np.errstate(over="ignore"):
+        near = float(np.asarray(number, dtype))
+    return number if near == number else near
+
+
+def method_of(name: str) -> Formula:
+    """The operation of that name as a formula."""
+
+    def formula(k: Any, *values: Any) -> Any:
+        return getattr(k, name)(*values)
+
+    return formula
