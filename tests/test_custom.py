@@ -204,6 +204,9 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
     def late(k: Any, x: Any, /, *, scale: float = 1.0) -> Any:
         """An option that has no position."""
 
+    def known(k: Any, x: Any, /) -> Any:
+        """Truth, which is no float."""
+
     for body, words in (
         (late, "keyword-only"),
         (add, "taken"),
@@ -215,6 +218,8 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         with pytest.raises(ArgumentError, match=words):
             bb.operation()(body)
         assert body is add or body.__name__ not in OPERATIONS
+    with pytest.raises(ArgumentError, match="one pass"):
+        bb.operation(one_pass=True, result="bool")(known)
     with pytest.raises(ArgumentError, match="no operation"):
         bb.implement("nothing", NumpyBackend)
 

@@ -106,7 +106,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         debug = os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0")
         if several or debug:
             # Slower variants are set on the instance, over the class, so that no other instance pays for them.
-            for name in (*OPERATIONS, "synchronize", "memory_stats", "memory_cleanup"):
+            for name in (*OPERATIONS, "one_pass", "synchronize", "memory_stats", "memory_cleanup"):
                 setattr(self, name, _guarded(self, name, getattr(self, name), debug))
 
     def __init__(self, *_: Any, **__: Any) -> None:

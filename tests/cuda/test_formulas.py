@@ -66,6 +66,10 @@ def test_numbers_and_options(on: EmulatedRunner, dtype: str) -> None:
     weight = operand((1,), dtype, 2)
     check(one_pass(on, method_of("lerp"), x, y, weight), reference(method_of("lerp"), x, y, weight), 4)
     check(one_pass(on, method_of("lerp"), weight[0, ...], x, y), reference(method_of("lerp"), weight[0, ...], x, y), 4)
+    # So is one that was broadcast, like the gradient of a sum.
+    grad = np.broadcast_to(weight, (40,))
+    check(one_pass(on, lambda k, g, x: k.mul(g, x), grad, x), reference(lambda k, g, x: k.mul(g, x), grad, x))
+    check(one_pass(on, lambda k, g: k.mul(g, 2.0), grad), reference(lambda k, g: k.mul(g, 2.0), grad))
     # What an element is compared with is rounded as the element is.
     tenth = np.array([0.1, 0.2], host_dtype(dtype))
     same = one_pass(on, lambda k, x, n: k.where(k.equal(x, n), 1.0, 0.0), tenth, 0.1)

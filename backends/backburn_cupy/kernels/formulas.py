@@ -71,6 +71,8 @@ template <class T> __global__ void __launch_bounds__(256) {family}(%(parameters)
 
 
 class _Trace(Trace):
+    """Notes the operations."""
+
     def knows(self, operation: str) -> bool:
         """Whether there is an expression for the operation."""
         return operation in EXPRESSIONS
@@ -83,6 +85,8 @@ class _Trace(Trace):
 
 
 class _Kernel(NamedTuple):
+    """A kernel, and the numbers that it takes besides the operands."""
+
     family: str
     name: str
     numbers: tuple[float, ...]
@@ -92,20 +96,20 @@ class _Kernel(NamedTuple):
 def kernel_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) -> _Kernel | None:
     """The kernel of a formula, or None if it is more than one.
 
-    The kind of an operand is ``"array"``, ``"number"`` for an array with one element beside larger ones, or a tuple of
+    The kind of an operand is ``"array"``, ``"number"`` for a single element beside larger arrays, or a tuple of
     an option and of what else tells it from an equal one.
     """
     trace = _Trace(float64 if dtype.itemsize == 8 else float32)
     values = [_operand(kind, dtype) for kind in kinds]
     try:
         result = traced(formula, trace, values)
+        numbers = tuple(map(float, trace.constants.values()))
     except UNTRACEABLE:
         return None
-    numbers = list(trace.constants.items())
-    if len(numbers) > NUMBERS or not all(isinstance(number, float | int) for _, number in numbers):
+    if len(numbers) > NUMBERS:
         return None
     family = write(_text([v for v in values if isinstance(v, Value)], trace, result), "formula")
-    return _Kernel(family, f"{family}<{C_TYPES[dtype.name]}>", tuple(float(number) for _, number in numbers))
+    return _Kernel(family, f"{family}<{C_TYPES[dtype.name]}>", numbers)
 
 
 def _operand(kind: Any, dtype: np.dtype[Any]) -> Any:
@@ -150,7 +154,7 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
     Arrays have one shape and dtype, or one element; other values are numbers and options.
     """
     ndarray = on.xp.ndarray
-    main = max((x for x in values if isinstance(x, ndarray)), key=_size, default=None)
+    main = max((x for x in values if isinstance(x, ndarray)), key=_extent, default=None)
     if main is None or main.dtype.char not in "fdeE":
         return NotImplemented
     dtype, shape = main.dtype, main.shape
@@ -160,8 +164,15 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
         if isinstance(x, ndarray):
             if x.dtype != dtype or (x.shape != shape and (x.size != 1 or x.ndim > len(shape))):
                 return NotImplemented
-            kinds.append("array" if x.shape == shape else "number")
-            operands.append(on.xp.ascontiguousarray(x))
+            if x.shape != shape:
+                kinds.append("number")
+                operands.append(x)
+            elif x is main or _extent(x)[1]:
+                kinds.append("array")
+                operands.append(on.xp.ascontiguousarray(x))
+            else:
+                kinds.append("number")
+                operands.append(x[(0,) * x.ndim + (...,)])
         elif x.__class__ in OPTIONS:
             kinds.append((x, x.__class__) if x else (x, x.__class__, repr(x)))  # -0.0 == 0.0
         else:  # such as a number that changes from replay to replay
@@ -180,8 +191,9 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
 OPTIONS = (float, int, bool, str, type(None))
 
 
-def _size(x: Array) -> int:
-    return int(x.size)
+def _extent(x: Array) -> tuple[int, bool]:
+    """An array's size, and whether it is more than a single element that was broadcast."""
+    return x.size, x.size == 1 or any(x.strides)
 
 
 def in_one_pass(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,6 +50,7 @@ def define(
     problems = [f"the name {n!r} is reserved" for n in entry.parameters if n in taken or n.startswith("_")]
     problems += [f"{n!r} is keyword-only" for n, p in entry.parameters.items() if p.kind is p.KEYWORD_ONLY]
     problems += [] if entry.operands else ["it has no operands before '/'"]
+    problems += ["what is computed in one pass has the dtype of its operands"] if one_pass and result != "same" else []
     if problems:
         del table.OPERATIONS[name]
         raise ArgumentError(f"operation: {name} cannot be declared so: {problems[0]}")
