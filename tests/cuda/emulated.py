@@ -91,10 +91,9 @@ def _compile(code: Path, to: Path, *options: str) -> None:
 def _header(folder: Path) -> Path:
     """The emulation, compiled beforehand: most of a small kernel's compilation would be this."""
     text = HEADER.read_text("utf-8")
-    header = folder / f"emulation-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h"
-    header.write_text(text, "utf-8")  # read where the compiler cannot use what is compiled
-    if not (compiled_ := header.with_suffix(".h.gch")).exists():
-        _compile(header, compiled_, "-x", "c++-header")
+    header = compiled.written(folder / f"emulation-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h", text)
+    if not (beforehand := header.with_suffix(".h.gch")).exists():
+        _compile(header, beforehand, "-x", "c++-header")
     return header
 
 

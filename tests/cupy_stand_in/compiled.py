@@ -83,6 +83,13 @@ def made(source: str, name: str, *options: str) -> Path:
     return path
 
 
+def written(path: Path, text: str) -> Path:
+    """A file with a text, which other processes never see in part."""
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(text, "utf-8")
+    return unfinished.replace(path)
+
+
 def checksum(*texts: str) -> str:
     """The name of what these texts make."""
     return hashlib.sha256("\n".join([*texts, *OPTIONS]).encode()).hexdigest()[:24]
@@ -96,8 +103,7 @@ def shared(source: str, *options: str) -> Path:
 @functools.cache
 def prelude() -> Path:
     """The header that every kernel includes, compiled beforehand: most of a kernel's compilation would be this."""
-    header = folder() / f"prelude-{checksum(PRELUDE)}.h"
-    header.write_text(PRELUDE)  # read where the compiler cannot use what is compiled
+    header = written(folder() / f"prelude-{checksum(PRELUDE)}.h", PRELUDE)  # read if what is compiled cannot be used
     made(PRELUDE, f"{header.name}.gch", "-x", "c++-header")
     return header
 
