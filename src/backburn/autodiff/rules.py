@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backburn.backend.custom import FORMULAS
-from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS, RESERVED, Operation
+from backburn.backend.table import ATTACHED, OPERATIONS, RESERVED, Operation, notify
 from backburn.base.errors import ArgumentError, hint_for
 
 Rule = Callable[..., Any]
@@ -98,8 +98,7 @@ def gradient(
         known.append(GradientRule(names, function, takes, grouped))
     if name in FORMULAS:
         STEPS[name] = True
-    for changed in LISTENERS:
-        changed(name)
+    notify(name)
 
 
 def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
@@ -111,8 +110,7 @@ def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
     if unknown := set(advice) - set(entry.operands):
         raise ArgumentError(f"{entry.name} has no operand {min(unknown)!r}")
     CONSTANTS.setdefault(entry.name, {}).update(advice)
-    for changed in LISTENERS:
-        changed(entry.name)
+    notify(entry.name)
 
 
 def one_pass(*names: str) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backburn.autodiff.rules import RULES, entry_of
-from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS, RESERVED
+from backburn.backend.table import ATTACHED, OPERATIONS, RESERVED, notify
 from backburn.base.errors import ArgumentError
 
 #: What a tangent function may name besides what every rule may.
@@ -72,8 +72,7 @@ def _enter(name: str, parts: list[Part]) -> None:
             if operand not in entry.operands or operand in served:
                 raise ArgumentError(f"{name} has no operand {operand!r}, or that carries its tangent already")
     known.extend(parts)
-    for changed in LISTENERS:
-        changed(name)
+    notify(name)
 
 
 def _served(name: str) -> tuple[str, ...]:

@@ -58,8 +58,7 @@ def define(
     ADDED[name] = []
     if one_pass:
         FORMULAS[name] = True
-    for made in table.LISTENERS:
-        made(name)
+    table.notify(name)
     return entry
 
 
@@ -86,8 +85,7 @@ def withdraw(name: str) -> None:
         delattr(cls, name)
     for attached in table.ATTACHED:
         attached.pop(name, None)
-    for gone in table.LISTENERS:
-        gone(name)
+    table.notify(name)
 
 
 def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callable[[C], C]:

@@ -158,6 +158,12 @@ ATTACHED: list[dict[str, Any]] = []
 LISTENERS: list[Callable[[str], None]] = []
 
 
+def notify(name: str) -> None:
+    """Call the listeners with the name of an operation."""
+    for listener in LISTENERS:
+        listener(name)
+
+
 def missing(name: str) -> NoReturn:
     """The body of a required member: raises an error that names it if a backend lacks it."""
     entry = OPERATIONS.get(name)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.scalars import is_scalar
-from backburn.backend.table import ATTACHED, LISTENERS, OPERATIONS
+from backburn.backend.table import ATTACHED, OPERATIONS, notify
 
 if TYPE_CHECKING:
     from backburn.batching.decorator import Batched
@@ -88,8 +88,7 @@ def batching(operation: Callable[..., Any] | str, rule: Rule) -> None:
     if name not in OPERATIONS or name in RULES:
         raise ValueError(f"{name} is no operation, or has a batching rule already")
     RULES[name] = rule
-    for changed in LISTENERS:
-        changed(name)
+    notify(name)
 
 
 # ---- operands ----
