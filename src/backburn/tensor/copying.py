@@ -11,7 +11,7 @@ from backburn.base.contexts import ACTIVE
 from backburn.base.errors import GraphError
 from backburn.base.replay import renewed
 from backburn.tensor import host
-from backburn.tensor.levels import as_constant, inner_of, levels_between
+from backburn.tensor.levels import INNER, as_constant, inner_of, levels_between
 from backburn.tensor.messages import describe
 from backburn.tensor.spent import check_useful
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
-
-_INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}
 
 
 def copied(k: Any, primitive: Any, shape: tuple[int, ...]) -> Any:
@@ -31,18 +29,18 @@ def copied(k: Any, primitive: Any, shape: tuple[int, ...]) -> Any:
 def lasting(x: T) -> T:
     """``x`` itself, or its copy if it is a constant in memory that a captured step overwrites."""
     overwritten = renewed()
-    if not overwritten:
+    if not overwritten or x._dtype.kind == "quantized":
         return x
     k: Any = x._backend
-    primitive, name = x._primitive, _INNER.get(x._dtype.kind)
-    while is_autodiff(k) and name is not None:
-        if name == "inner" and k.is_tracked(primitive):
+    primitive, kind = x._primitive, x._dtype.kind
+    while is_autodiff(k):
+        if kind == "float" and k.is_tracked(primitive):
             return x
-        primitive, k = getattr(k, name)(primitive), k.inner_backend
-    if name is None or inner_of(k) is not None or id(primitive) not in overwritten:
+        primitive, k = getattr(k, INNER[kind])(primitive), k.inner_backend
+    if inner_of(k) is not None or id(primitive) not in overwritten:
         return x
     own = copied(k, primitive, x.shape)
-    return type(x)(as_constant(own, x._dtype.kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)
+    return type(x)(as_constant(own, kind, levels_between(k, x._backend) or ()), x._backend, x._dtype)
 
 
 def deep_copy(x: T, memo: dict[int, Any]) -> T:

@@ -10,7 +10,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import BackendMismatchError, GraphError, NotDifferentiableError
 from backburn.tensor.copying import lasting
-from backburn.tensor.levels import inner_of, lift
+from backburn.tensor.levels import INNER, inner_of, lift
 from backburn.tensor.messages import describe, exhausted
 from backburn.tensor.spent import check_useful
 from backburn.tensor.wrapping import CLASSES, is_tensor
@@ -97,8 +97,7 @@ def inner(self: T) -> T:
     k: Any = self.backend
     if inner_of(k) is None:
         raise GraphError(f"inner: {k.spec} does not differentiate; 'autodiff({k.spec})' does")
-    name = {"float": "inner", "int": "int_inner", "bool": "bool_inner"}.get(self.dtype.kind, "q_inner")
-    return type(self)(getattr(k, name)(self._primitive), k.inner_backend, self.dtype)
+    return type(self)(getattr(k, INNER[self.dtype.kind])(self._primitive), k.inner_backend, self.dtype)
 
 
 _INSTEAD = "differentiate there with bb.grad or bb.vjp"

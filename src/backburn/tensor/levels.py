@@ -41,7 +41,9 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
     return None
 
 
-_FROM_INNER = {
+#: The methods of a level that take a primitive of each kind to the inner backend, and lift it from there.
+INNER = {"float": "inner", "int": "int_inner", "bool": "bool_inner", "quantized": "q_inner"}
+FROM_INNER = {
     "float": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner", "quantized": "q_from_inner",
 }  # fmt: skip
 
@@ -57,7 +59,7 @@ def lift(x: Any, backend: AnyBackend) -> Any:
 def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
     """A primitive of this kind as a constant on the last of ``levels``, each of which wraps the one before."""
     for level in levels:
-        primitive = getattr(level, _FROM_INNER[kind])(primitive)
+        primitive = getattr(level, FROM_INNER[kind])(primitive)
     return primitive
 
 

@@ -17,7 +17,7 @@ from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
 from backburn.tensor.copying import copied
-from backburn.tensor.levels import innermost
+from backburn.tensor.levels import FROM_INNER, INNER, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import one_of
 from backburn.transforms.levels import check_function
@@ -351,7 +351,7 @@ def _primitive(x: Tensor) -> Any:
     k: Any = x.backend
     primitive = x.primitive
     while is_autodiff(k):
-        primitive = _down(k, x.dtype.kind)(primitive)
+        primitive = getattr(k, INNER[x.dtype.kind])(primitive)
         k = k.inner_backend
     return primitive
 
@@ -374,7 +374,7 @@ def _maker(x: Tensor, require_grad: bool = True) -> Maker:
     levels: list[Any] = []
     k: Any = x.backend
     while is_autodiff(k):
-        levels.insert(0, _up(k, x.dtype.kind))
+        levels.insert(0, getattr(k, FROM_INNER[x.dtype.kind]))
         k = k.inner_backend
     kind, backend, dtype = type(x), x.backend, x.dtype
     mark: Any = backend.set_require_grad if require_grad and x.is_require_grad else None
@@ -385,16 +385,6 @@ def _maker(x: Tensor, require_grad: bool = True) -> Maker:
         return kind(primitive if mark is None else mark(primitive, True), backend, dtype)
 
     return made
-
-
-def _down(k: Any, kind: str) -> Any:
-    return {"float": k.inner, "int": k.int_inner, "bool": k.bool_inner, "quantized": k.q_inner}[kind]
-
-
-def _up(k: Any, kind: str) -> Any:
-    return {
-        "float": k.from_inner, "int": k.int_from_inner, "bool": k.bool_from_inner, "quantized": k.q_from_inner
-    }[kind]  # fmt: skip
 
 
 class _GivenAway:
