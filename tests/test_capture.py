@@ -107,8 +107,10 @@ def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
         assert new.tolist() == [2.0]
         with pytest.raises(GraphError, match="used up"):
             w + 1.0
-        with pytest.raises(GraphError, match="used up"):
-            w.numpy()
+        for use in (bb.Tensor.numpy, bb.Tensor.detach, bb.Tensor.inner, copy.deepcopy):
+            with pytest.raises(GraphError, match="used up"):
+                use(w)
+        assert repr(w) == "<a tensor of a state that a captured step has used up>"
         with pytest.raises(GraphError, match="used up"):
             captured(w, bb.asarray(1.0, backend=backend))
 

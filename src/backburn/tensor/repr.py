@@ -18,7 +18,7 @@ EDGE = 3
 def tensor_repr(x: Any) -> str:
     """``Tensor([1., 2.], dtype=float32, backend=numpy)``, with ``requires_grad`` or ``recorded`` where it is so."""
     if x.primitive.__class__ is Spent:
-        return "<a tensor of a transform that has ended>"
+        return f"<{x.primitive.words}>"
     state = ""
     if x.is_require_grad:
         state = ", requires_grad"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from backburn.backend.capture import Replay
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
-from backburn.base.errors import ArgumentError, CaptureError, GraphError
+from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.places import Places
 from backburn.base.replay import REPLAY, Carrier, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, unflatten
@@ -20,6 +20,7 @@ from backburn.tensor.copying import copied
 from backburn.tensor.levels import FROM_INNER, INNER, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import one_of
+from backburn.tensor.spent import STATE, spend
 from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
@@ -126,9 +127,7 @@ class Captured:
         before = slots.tensors
         state, out = _pair(self._step(slots.state, *batch))
         kept = {id(x) for x in (*_Slots(state).tensors, *flatten((out, batch))[0])}
-        for x in before:
-            if id(x) not in kept:
-                _give_away(x)
+        spend((x for x in before if id(x) not in kept), STATE)
         return state, out
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs) -> _Plan | str:
@@ -265,8 +264,7 @@ class _Slots:
         self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
         self.put(self.tensors)
         self._walk.remember()
-        for x in before:
-            _give_away(x)
+        spend(before, STATE)
 
     def are_as_left(self, state: Any) -> bool:
         """Whether ``state``, or a tuple of the same parts, is unchanged since the last :meth:`put`."""
@@ -385,21 +383,3 @@ def _maker(x: Tensor, require_grad: bool = True) -> Maker:
         return kind(primitive if mark is None else mark(primitive, True), backend, dtype)
 
     return made
-
-
-class _GivenAway:
-    """Replaces the primitive of a tensor that a captured step has consumed; any use raises an error."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked by tools that look at every object
-            raise AttributeError(name)
-        raise GraphError(
-            "the tensor was part of a state that a captured step has used up: use the state that the step returned"
-        )
-
-
-def _give_away(x: Tensor) -> None:
-    x._primitive = _GIVEN_AWAY
-
-
-_GIVEN_AWAY = _GivenAway()

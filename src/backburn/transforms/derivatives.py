@@ -15,7 +15,7 @@ from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.levels import common_backend, lift
 from backburn.tensor.messages import describe, exhausted
-from backburn.tensor.spent import spend
+from backburn.tensor.spent import ARGUMENT, spend
 from backburn.transforms.levels import (
     as_output,
     as_recorded,
@@ -198,7 +198,7 @@ def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: 
         gradients = pullback(1.0)
         gradient = gradients if isinstance(argnums, (tuple, list)) else gradients[0]
         rest = values_of(aux, value) if has_aux else None
-        spend(inputs)
+        spend(inputs, ARGUMENT)
         return ((value, rest) if has_aux else value), gradient
 
     return differentiated
@@ -316,7 +316,7 @@ def jvp(
     moved = [lowered(as_recorded(_tangent(level, x)), home) for x in outputs]
     value = unflatten(out_structure, [_value(level, x, home) for x in outputs])
     rest = (values_of(aux, value),) if has_aux else ()
-    spend(inputs)
+    spend(inputs, ARGUMENT)
     return value, unflatten(out_structure, moved), *rest
 
 

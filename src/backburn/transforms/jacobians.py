@@ -13,7 +13,7 @@ from backburn.tensor.defaults import default_backend
 from backburn.tensor.dispatch import call, made
 from backburn.tensor.levels import common_backend, levels_between, lift
 from backburn.tensor.options import one_of
-from backburn.tensor.spent import spend
+from backburn.tensor.spent import ARGUMENT, spend
 from backburn.transforms.batching import vmap
 from backburn.transforms.derivatives import (
     Function,
@@ -153,7 +153,7 @@ class _Derivative:
                 with random.fork(self.state):
                     _, pullback, inputs = pulled_back(self.f, self.copies())
                 found = pullback(unflatten(self.out_structure, [*zeros[:place], unit, *zeros[place + 1 :]]))
-                spend(inputs)
+                spend(inputs, ARGUMENT)
                 return flatten(found, is_constant=is_no_float)[0]
 
             rows = _for_each_unit(pulled, zeros[place], self.leaves, self.home)
