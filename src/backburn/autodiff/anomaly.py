@@ -19,7 +19,7 @@ from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.duals import Dual
 from backburn.autodiff.forward import Forward
 from backburn.autodiff.graph import MovedGradient, Node, OutputNode, Tracked
-from backburn.autodiff.parts import Part
+from backburn.autodiff.slices import SliceGradient
 from backburn.backend.table import OPERATIONS
 from backburn.base.contexts import Block, scoped
 from backburn.base.errors import NumericalInstabilityError
@@ -172,7 +172,7 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
         for found in gradients if _INSIDE.get() is None else ():
             if found is None or found.__class__ is list:
                 continue
-            gradient = found.gradient if found.__class__ in (Part, MovedGradient) else found
+            gradient = found.gradient if found.__class__ in (SliceGradient, MovedGradient) else found
             home = found.backend if found.__class__ is MovedGradient else below
             tangent = getattr(gradient, "tangent", None)
             problem = _problem(home, gradient) or (tangent is not None and _problem(home.inner_backend, tangent))

@@ -13,7 +13,7 @@ from backburn.autodiff.decorator import Autodiff
 from backburn.autodiff.differentiating import Box
 from backburn.autodiff.recorder import missing_rule
 from backburn.autodiff.source import Source, compiled
-from backburn.autodiff.tangents import BODIES, TANGENTS, Part
+from backburn.autodiff.tangents import BODIES, TANGENTS, Term
 from backburn.backend.contract import BK
 from backburn.backend.scalars import is_scalar
 from backburn.backend.table import Operation
@@ -58,41 +58,41 @@ class _Pushed(Source):
 
     def text(self) -> str:
         op = self.operation
-        parts = TANGENTS.get(op.name, [])
+        terms = TANGENTS.get(op.name, [])
         self.signature()
         self.emit(1, "k = self._inner")
         if op.name in BODIES or (op.differentiable and not op.required and not self.rules):
             self.decomposed()
             return "\n".join(self.lines) + "\n"
-        if op.differentiable and not parts:
+        if op.differentiable and not terms:
             self.emit(1, f"_boxed = ({', '.join(op.operands)},)")
         self.unwrap()
         if op.differentiable:
             self.emit(1, f"_constant = not ({' or '.join(self.noted(o) for o in op.operands)}) or not _recording()")
-            if not parts:
+            if not terms:
                 self.emit(1, "if not _constant:")
                 attributes = ", ".join(f"{n}={n}" for n in op.attributes)
                 self.emit(2, f"return _transposed(k, _operation, _boxed, dict({attributes}))")
         self.emit(1, f"out = k.{op.name}({self.arguments()})")
-        if op.differentiable and parts:
+        if op.differentiable and terms:
             self.emit(1, "if _constant:")
             self.emit(2, f"return {self.plain()}")
-            self.push(parts)
+            self.push(terms)
         else:
             self.emit(1, f"return {self.plain()}")
         return "\n".join(self.lines) + "\n"
 
-    def push(self, parts: list[Part]) -> None:
+    def push(self, terms: list[Term]) -> None:
         """Add up what the operands with tangents contribute."""
-        served = {o for p in parts for o in p.operands}
+        served = {o for p in terms for o in p.operands}
         for operand in self.operation.operands:
             if operand not in served:
                 self.emit(1, f"if {self.noted(operand)}:")
                 self.emit(2, f"_missing_rule({self.operation.name!r}, {operand!r})")
         self.emit(1, "_t = None")
-        for index, part in enumerate(parts):
-            self.emit(1, f"if {' or '.join(self.noted(o) for o in part.operands)}:")
-            self.emit(2, f"_term = {self.part(index, part)}")
+        for index, term in enumerate(terms):
+            self.emit(1, f"if {' or '.join(self.noted(o) for o in term.operands)}:")
+            self.emit(2, f"_term = {self.term(index, term)}")
             self.emit(
                 2, "_t = _term if _t is None else _t if _term is None else k.add(_t, _term)" if index else "_t = _term"
             )
@@ -104,18 +104,18 @@ class _Pushed(Source):
             boxed = (self.wrapped(f"out[{i}]", r, f", _like(k, _t[{i}], out[{i}])") for i, r in enumerate(results))
             self.emit(1, f"return {', '.join(boxed)}")
 
-    def part(self, index: int, part: Part) -> str:
-        """An expression for one part of the tangent."""
-        (operand, *_) = part.operands
-        if part.kind == "linear":
-            return f"k.{self.operation.name}({self.linear_arguments(part.operands)})"
-        if part.kind == "tangent":
-            return self.call(f"_tangent_{index}", part.takes, {"t": f"_{operand}_tangent"})
+    def term(self, index: int, term: Term) -> str:
+        """An expression for one term of the tangent."""
+        (operand, *_) = term.operands
+        if term.kind == "linear":
+            return f"k.{self.operation.name}({self.linear_arguments(term.operands)})"
+        if term.kind == "tangent":
+            return self.call(f"_tangent_{index}", term.takes, {"t": f"_{operand}_tangent"})
         number, rule = next((i, r) for i, r in enumerate(self.rules) if operand in r.operands)
-        if part.kind == "elementwise":
+        if term.kind == "elementwise":
             return self.rule_call(f"_rule_{number}", self.named(rule.takes, {"g": f"_{operand}_tangent"}))
         of_ones = self.call(f"_rule_{number}", rule.takes, {"g": "k.ones(out.shape, k.dtype(out))"})
-        axes = "axis" if part.axes is None else repr(part.axes)
+        axes = "axis" if term.axes is None else repr(term.axes)
         return f"_reduced(k, _{operand}_tangent, {of_ones}, {axes}, out)"
 
     def call(self, function: str, takes: tuple[str, ...], given: dict[str, str]) -> str:

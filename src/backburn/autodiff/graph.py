@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from backburn.autodiff.differentiating import Box
-from backburn.autodiff.parts import Part, put_together
+from backburn.autodiff.slices import SliceGradient, assemble
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING, scoped
 from backburn.base.errors import ConsumedGraphError, GraphError
@@ -103,8 +103,8 @@ class MovedGradient:
         self.backend = backend
 
 
-#: Gradients that are no primitives: those of an operation's several outputs, one on another backend, one of a part.
-_SPECIAL = frozenset({list, MovedGradient, Part})
+#: Gradients that are no primitives: those of an operation's several outputs, one on another backend, one of a slice.
+_SPECIAL = frozenset({list, MovedGradient, SliceGradient})
 
 
 def reverse(
@@ -127,14 +127,14 @@ def reverse(
     homes = {} if homes is None else homes
     first = k
     gradients: dict[Node, Any] = {root: seed}
-    parts: dict[Node, list[Part]] = {}
+    slices: dict[Node, list[SliceGradient]] = {}
     heap = [(-root.stamp, root)]
     push, pop = heapq.heappush, heapq.heappop
     with scoped(RECORDING, True):
         while heap:
             node = pop(heap)[1]
-            if parts and node in parts:
-                _settle(homes.get(node, first), node, parts.pop(node), gradients)
+            if slices and node in slices:
+                _settle(homes.get(node, first), node, slices.pop(node), gradients)
             backward = node.backward
             if backward is None or (since and node.stamp < since):
                 continue
@@ -152,10 +152,10 @@ def reverse(
                 if gradient is None or parent is None:
                     continue
                 if gradient.__class__ in _SPECIAL:
-                    if gradient.__class__ is Part:
-                        if parent not in parts and parent not in gradients:
+                    if gradient.__class__ is SliceGradient:
+                        if parent not in slices and parent not in gradients:
                             push(heap, (-parent.stamp, parent))
-                        parts.setdefault(parent, []).append(gradient)
+                        slices.setdefault(parent, []).append(gradient)
                         continue
                     known = gradients.get(parent)
                     if gradient.__class__ is list:
@@ -173,7 +173,7 @@ def reverse(
                             silence(warning, k)
                             gradient = k.add(known, gradient)
                 gradients[parent] = gradient
-                if known is None and not (parts and parent in parts):
+                if known is None and not (slices and parent in slices):
                     push(heap, (-parent.stamp, parent))
             del found
             if not retain_graph:
@@ -187,9 +187,9 @@ def _moved(known: Any, gradient: Any, node: Node, homes: dict[Node, Any]) -> Any
     return gradient.gradient if known is None else quietly(k, k.add, known, gradient.gradient)
 
 
-def _settle(k: Any, node: Node, parts: list[Part], gradients: dict[Node, Any]) -> None:
-    """Add what came from parts of a tensor to its gradient."""
-    gradient, known = quietly(k, put_together, k, parts, node.shape), gradients.get(node)
+def _settle(k: Any, node: Node, slices: list[SliceGradient], gradients: dict[Node, Any]) -> None:
+    """Add what came from slices of a tensor to its gradient."""
+    gradient, known = quietly(k, assemble, k, slices, node.shape), gradients.get(node)
     gradients[node] = gradient if known is None else quietly(k, k.add, known, gradient)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.autodiff.parts import Part
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.scan import recurrence
+from backburn.autodiff.slices import SliceGradient
 from backburn.autodiff.tangents import linear
 from backburn.backend.scalars import is_scalar
 from backburn.backend.scan import shifted
 from backburn.base.dtypes import int64
 
-gradient("slice", x=lambda g, key: Part(g, key))  # the engine puts the parts of a tensor together
+gradient("slice", x=lambda g, key: SliceGradient(g, key))  # the engine assembles the gradients of slices
 gradient("slice_backward", grad=lambda k, g, key: k.slice(g, key))
 gradient(
     "slice_assign",

@@ -33,7 +33,7 @@ TANGENT = "t"
 
 
 @dataclass(frozen=True)
-class Part:
+class Term:
     """A term of the result's tangent, from the tangents of some operands; the terms are summed.
 
     ``kind`` is "elementwise", "linear", "reduction" or "tangent". ``operands`` are those that one call serves: those
@@ -47,8 +47,8 @@ class Part:
     axes: tuple[int, ...] | None = None
 
 
-#: The parts of each marked operation, by its name.
-TANGENTS: dict[str, list[Part]] = {}
+#: The terms of each marked operation, by its name.
+TANGENTS: dict[str, list[Term]] = {}
 ATTACHED.append(TANGENTS)
 
 #: The operations with a rule whose default body gives the tangent nevertheless.
@@ -64,14 +64,14 @@ def _names(where: str, operations: tuple[Named, ...]) -> list[str]:
     return [entry_of(where, operation).name for operation in operations]
 
 
-def _enter(name: str, parts: list[Part]) -> None:
+def _enter(name: str, terms: list[Term]) -> None:
     entry, known = OPERATIONS[name], TANGENTS.setdefault(name, [])
     served = {o for p in known for o in p.operands}
-    for part in parts:
-        for operand in part.operands:
+    for term in terms:
+        for operand in term.operands:
             if operand not in entry.operands or operand in served:
                 raise ArgumentError(f"{name} has no operand {operand!r}, or that carries its tangent already")
-    known.extend(parts)
+    known.extend(terms)
     notify(name)
 
 
@@ -90,13 +90,13 @@ def elementwise(*operations: Named) -> None:
     The gradient rule applied to the tangent is then the tangent.
     """
     for name in _names("elementwise", operations):
-        _enter(name, [Part("elementwise", (o,)) for o in _served(name)])
+        _enter(name, [Term("elementwise", (o,)) for o in _served(name)])
 
 
 def reduction(*operations: Named, axes: tuple[int, ...] | None = None) -> None:
     """Declare that the result reduces each operand over ``axes`` (which may be negative), or over its ``axis``."""
     for name in _names("reduction", operations):
-        _enter(name, [Part("reduction", (o,), axes=axes) for o in _served(name)])
+        _enter(name, [Term("reduction", (o,), axes=axes) for o in _served(name)])
 
 
 def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -> None:
@@ -107,7 +107,7 @@ def linear(*operations: Named, groups: tuple[str | tuple[str, ...], ...] = ()) -
     """
     for name in _names("linear", operations):
         together = groups or (tuple(o for r in RULES.get(name, ()) for o in r.operands),)
-        _enter(name, [Part("linear", (g,) if isinstance(g, str) else g) for g in together])
+        _enter(name, [Term("linear", (g,) if isinstance(g, str) else g) for g in together])
 
 
 def through_body(*operations: Named) -> None:
@@ -119,21 +119,21 @@ def through_body(*operations: Named) -> None:
 
 
 def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:
-    """Attach a function to each operand that gives its part of the tangent, of any shape that broadcasts.
+    """Attach a function to each operand that gives its term of the tangent, of any shape that broadcasts.
 
     It may name ``k``, the tangent ``t``, ``out``, operands and attributes, as gradient rules do. Where the operation
     has several outputs it returns a tuple, with None for what has no tangent. Raises :class:`ArgumentError` for other
     names.
     """
-    entry, parts = entry_of("tangent", operation), []
+    entry, terms = entry_of("tangent", operation), []
     name = entry.name
     knows = {*RESERVED, TANGENT, *entry.parameters, *(f"{o}_{m}" for o in entry.operands for m in ("shape", "dtype"))}
     for operand, function in functions.items():
         takes = function.__code__.co_varnames[: function.__code__.co_argcount]
         if unknown := set(takes) - knows:
             raise ArgumentError(f"the tangent of {name} names {min(unknown)!r}, which {name} does not have")
-        parts.append(Part("tangent", (operand,), function, takes))
-    _enter(name, parts)
+        terms.append(Term("tangent", (operand,), function, takes))
+    _enter(name, terms)
 
 
 def way(operation: Named) -> str:

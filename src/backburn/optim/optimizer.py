@@ -58,7 +58,7 @@ class Memory:
         return self.step
 
 
-class Part(NamedTuple):
+class Update(NamedTuple):
     """A parameter to update: the backend that computes it, its gradient there, and its state."""
 
     leaf: Shared
@@ -165,7 +165,7 @@ class Optimizer(Settled):
         else:
             lr, options = recording.number(self._rate), self._options()
             recording.assume(lambda: self._options() == options)
-        work: list[Part] = []
+        work: list[Update] = []
         for i, leaf in enumerate(leaves):
             outer = leaf.value.backend
             if given is not None:
@@ -178,7 +178,7 @@ class Optimizer(Settled):
                         f"step: takes the model, into which the new parameters are put: step(model, gradients). "
                         f"{leaf.path!r} is in a {type(holder.node).__name__}, which never changes; use a list or a dict"
                     )
-                work.append(Part(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
+                work.append(Update(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
         if not work:
             raise GraphError(
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
@@ -191,8 +191,8 @@ class Optimizer(Settled):
         numbers = [self._number(group, recording) for group in groups]
         news = [self._renewed(group, lr, number) for group, number in zip(groups, numbers, strict=True)]
         for group, tensors in zip(groups, news, strict=True):
-            for part, new in zip(group, tensors, strict=True):
-                part.leaf.put(new)
+            for update, new in zip(group, tensors, strict=True):
+                update.leaf.put(new)
         assert self._places is not None
         self._places.remember()
         self._count_one(self, recording)
@@ -209,9 +209,9 @@ class Optimizer(Settled):
         else:
             recording.host(lambda: what.count(1), lambda: what.count(-1))
 
-    def _number(self, group: list[Part], recording: Recording | None) -> int:
+    def _number(self, group: list[Update], recording: Recording | None) -> int:
         """One more step of a group: its number, which changes at each replay, if the optimizer corrects by it."""
-        memories = [part.memory for part in group]
+        memories = [update.memory for update in group]
         if recording is None or not self._corrects:
             for memory in memories:
                 self._count_one(memory, recording)
@@ -238,42 +238,42 @@ class Optimizer(Settled):
         plain = (int, float, str, tuple)
         return {n: v for n, v in vars(self).items() if n not in ("lr", "steps", "_foreign") and isinstance(v, plain)}
 
-    def _groups(self, work: list[Part]) -> list[list[Part]]:
+    def _groups(self, work: list[Update]) -> list[list[Update]]:
         """Parameters that one operation updates: on one backend, in one dtype, at one step if that matters."""
-        groups: dict[Any, list[Part]] = {}
+        groups: dict[Any, list[Update]] = {}
         narrow = 0
-        for part in work:
-            x, memory = part.leaf.value, part.memory
+        for update in work:
+            x, memory = update.leaf.value, update.memory
             name, portion = x.dtype.name, 0
-            if self._widens(part):
+            if self._widens(update):
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
-            key = (id(part.k), name, portion, memory.owned, memory.step if self._corrects else 0)
-            groups.setdefault(key, []).append(part)
+            key = (id(update.k), name, portion, memory.owned, memory.step if self._corrects else 0)
+            groups.setdefault(key, []).append(update)
         return list(groups.values())
 
-    def _widens(self, part: Part) -> bool:
+    def _widens(self, update: Update) -> bool:
         """Whether a parameter and its gradient are made float32 for the update."""
-        return part.leaf.value.dtype.bits < 32 and not (self._is_operation and part.k.capabilities.wide_steps)
+        return update.leaf.value.dtype.bits < 32 and not (self._is_operation and update.k.capabilities.wide_steps)
 
-    def _renewed(self, group: list[Part], lr: float, step: int) -> list[FloatTensor]:
+    def _renewed(self, group: list[Update], lr: float, step: int) -> list[FloatTensor]:
         """The tensors that take the places of the parameters of a group, whose memories are renewed."""
         k, params, grads = group[0].k, [], []
-        for part in group:
-            x, gradient = part.leaf.value, part.gradient
+        for update in group:
+            x, gradient = update.leaf.value, update.gradient
             param = x.primitive if x.backend is k else x.backend.inner(x.primitive)
-            if self._widens(part):
+            if self._widens(update):
                 param, gradient = k.cast(param, float32), k.cast(gradient, float32)
             params.append(param)
             grads.append(gradient)
-        remembered = [list(values) for values in zip(*(part.memory.values for part in group), strict=True)]
+        remembered = [list(values) for values in zip(*(update.memory.values for update in group), strict=True)]
         results = self._update(k, params, grads, remembered, lr, step, group[0].memory.owned)
         count, news = len(group), []
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
-        for part, primitive, *values in zip(group, *lists, strict=True):
-            x = part.leaf.value
-            part.memory.values, part.memory.owned = values, True
-            if self._widens(part):
+        for update, primitive, *values in zip(group, *lists, strict=True):
+            x = update.leaf.value
+            update.memory.values, update.memory.owned = values, True
+            if self._widens(update):
                 primitive = k.cast(primitive, x.dtype)
             if x.backend is not k:
                 primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)

@@ -13,7 +13,7 @@ from typing import Any
 Shape = tuple[int, ...]
 
 
-class Part:
+class SliceGradient:
     """The gradient of ``slice(x, key)``: that of the slice ``key`` of ``x``."""
 
     __slots__ = ("gradient", "key")
@@ -23,16 +23,16 @@ class Part:
         self.key = key
 
 
-def put_together(k: Any, parts: Sequence[Part], shape: Shape) -> Any:
+def assemble(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any:
     """The gradient of a tensor of ``shape`` from those of its slices; overlapping ones are summed."""
-    if len(parts) > 1:
-        parts = _added(k, parts)
+    if len(slices) > 1:
+        slices = _added(k, slices)
     for axis in reversed(range(len(shape))):
-        if len(parts) == 1:
+        if len(slices) == 1:
             break
-        parts = _joined(k, parts, shape, axis)
+        slices = _joined(k, slices, shape, axis)
     total = None
-    for part in parts:
+    for part in slices:
         full = all(s == slice(0, n, 1) for s, n in zip(part.key, shape, strict=True))
         gradient = part.gradient if full else k.slice_backward(part.gradient, shape, part.key)
         total = gradient if total is None else k.add(total, gradient)
@@ -44,22 +44,22 @@ def _bounds(key: tuple[slice, ...]) -> tuple[tuple[Any, ...], ...]:
     return tuple((s.start, s.stop, s.step) for s in key)
 
 
-def _added(k: Any, parts: Sequence[Part]) -> list[Part]:
-    """One part for each key: a part that was read several times has several gradients."""
-    found: dict[tuple[Any, ...], Part] = {}
-    for part in parts:
+def _added(k: Any, slices: Sequence[SliceGradient]) -> list[SliceGradient]:
+    """One gradient for each key: a slice that was read several times has several."""
+    found: dict[tuple[Any, ...], SliceGradient] = {}
+    for part in slices:
         bounds = _bounds(part.key)
         known = found.get(bounds)
-        found[bounds] = part if known is None else Part(k.add(known.gradient, part.gradient), part.key)
+        found[bounds] = part if known is None else SliceGradient(k.add(known.gradient, part.gradient), part.key)
     return list(found.values())
 
 
-def _joined(k: Any, parts: Sequence[Part], shape: Shape, axis: int) -> list[Part]:
-    """Parts that differ along ``axis`` only, and do not overlap, become one along all of it."""
-    groups: dict[tuple[Any, ...], list[Part]] = {}
-    for part in parts:
+def _joined(k: Any, slices: Sequence[SliceGradient], shape: Shape, axis: int) -> list[SliceGradient]:
+    """Slices that differ along ``axis`` only, and do not overlap, become one along all of it."""
+    groups: dict[tuple[Any, ...], list[SliceGradient]] = {}
+    for part in slices:
         groups.setdefault(_bounds((*part.key[:axis], *part.key[axis + 1 :])), []).append(part)
-    result: list[Part] = []
+    result: list[SliceGradient] = []
     for group in groups.values():
         group.sort(key=lambda part: part.key[axis].start)
         ranges = [part.key[axis] for part in group]
@@ -76,11 +76,11 @@ def _joined(k: Any, parts: Sequence[Part], shape: Shape, axis: int) -> list[Part
         if end < shape[axis]:
             pieces.append(_zeros_like(k, group[0], axis, shape[axis] - end))
         key = (*group[0].key[:axis], slice(0, shape[axis], 1), *group[0].key[axis + 1 :])
-        result.append(Part(k.concat(pieces, axis), key))
+        result.append(SliceGradient(k.concat(pieces, axis), key))
     return result
 
 
-def _zeros_like(k: Any, part: Part, axis: int, length: int) -> Any:
-    """Zeros of the shape and dtype of a part's gradient, of another length along ``axis``."""
+def _zeros_like(k: Any, part: SliceGradient, axis: int, length: int) -> Any:
+    """Zeros of the shape and dtype of a slice's gradient, of another length along ``axis``."""
     shape = part.gradient.shape
     return k.zeros((*shape[:axis], length, *shape[axis + 1 :]), k.dtype(part.gradient))
