@@ -15,7 +15,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
-from backburn.tensor.defaults import as_backend, place_of
+from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import Scalar, call, cast, fit, kind_operand, made, scalar_of, tensor_operand
 from backburn.tensor.host import plain_dtype, to
 from backburn.tensor.messages import describe
@@ -26,7 +26,6 @@ from backburn.tensor.wrapping import is_tensor
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, QuantizedTensor, Tensor
 
-Place = AnyBackend | str | None
 Shape = int | tuple[int, ...]
 
 
@@ -52,19 +51,19 @@ def _end(value: Any) -> Any:
 
 @overload
 def full(
-    shape: Shape, fill_value: float, *, dtype: FloatDType, backend: Place = None, device: Place = None
+    shape: Shape, fill_value: float, *, dtype: FloatDType, backend: BackendLike = None, device: BackendLike = None
 ) -> FloatTensor: ...
 @overload
 def full(
-    shape: Shape, fill_value: float, *, dtype: IntDType, backend: Place = None, device: Place = None
+    shape: Shape, fill_value: float, *, dtype: IntDType, backend: BackendLike = None, device: BackendLike = None
 ) -> IntTensor: ...
 @overload
 def full(
-    shape: Shape, fill_value: float, *, dtype: BoolDType, backend: Place = None, device: Place = None
+    shape: Shape, fill_value: float, *, dtype: BoolDType, backend: BackendLike = None, device: BackendLike = None
 ) -> BoolTensor: ...
 @overload
 def full(
-    shape: Shape, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+    shape: Shape, fill_value: Any, *, dtype: Any = None, backend: BackendLike = None, device: BackendLike = None
 ) -> Tensor: ...
 @plain_signature
 def full(
@@ -72,8 +71,8 @@ def full(
     fill_value: Any,
     *surplus: Never,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     **wrong: Never,
 ) -> Tensor:
     """A tensor filled with ``fill_value``.
@@ -91,35 +90,36 @@ def full(
         value = fill_value if dtype is None else astype(fill_value, dtype)
         if value.ndim:
             raise ShapeError(f"full: the value is a number or a 0-d tensor, not {describe((value,))}")
-        where = place_of(backend, device)
+        where = given_backend(backend, device)
         return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))
-    k = as_backend(place_of(backend, device))
+    k = as_backend(given_backend(backend, device))
     scalar = scalar_of(fill_value)
     natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
     chosen = plain_dtype("full", dtype_or_default(dtype, natural))
     return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)
 
 
-def _filled(name: str, shape: Any, dtype: Any, backend: Place, device: Place) -> Any:
+def _filled(name: str, shape: Any, dtype: Any, backend: BackendLike, device: BackendLike) -> Any:
     """The result of ``name`` (zeros, ones or empty)."""
     chosen = plain_dtype(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    return made(name, as_backend(place_of(backend, device)), shape=shape_of(name, shape), dtype=chosen)
+    return made(name, as_backend(given_backend(backend, device)), shape=shape_of(name, shape), dtype=chosen)
 
 
 @overload
 def zeros(
-    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+    shape: Shape, *, dtype: FloatDType | None = None, backend: BackendLike = None, device: BackendLike = None
 ) -> FloatTensor: ...
 @overload
-def zeros(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+def zeros(shape: Shape, *, dtype: IntDType, backend: BackendLike = None, device: BackendLike = None) -> IntTensor: ...
 @overload
-def zeros(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+def zeros(shape: Shape, *, dtype: BoolDType, backend: BackendLike = None, device: BackendLike = None) -> BoolTensor: ...
 @overload
-def zeros(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def zeros(shape: Shape, *, dtype: Any, backend: BackendLike = None, device: BackendLike = None) -> Tensor: ...
 @plain_signature
 def zeros(
-    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
-) -> Tensor:
+    shape: Shape, *surplus: Never, dtype: Any = None,
+    backend: BackendLike = None, device: BackendLike = None, **wrong: Never
+) -> Tensor:  # fmt: skip
     """A tensor filled with 0 (or False), in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
@@ -134,18 +134,19 @@ def zeros(
 
 @overload
 def ones(
-    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+    shape: Shape, *, dtype: FloatDType | None = None, backend: BackendLike = None, device: BackendLike = None
 ) -> FloatTensor: ...
 @overload
-def ones(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+def ones(shape: Shape, *, dtype: IntDType, backend: BackendLike = None, device: BackendLike = None) -> IntTensor: ...
 @overload
-def ones(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+def ones(shape: Shape, *, dtype: BoolDType, backend: BackendLike = None, device: BackendLike = None) -> BoolTensor: ...
 @overload
-def ones(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def ones(shape: Shape, *, dtype: Any, backend: BackendLike = None, device: BackendLike = None) -> Tensor: ...
 @plain_signature
 def ones(
-    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
-) -> Tensor:
+    shape: Shape, *surplus: Never, dtype: Any = None,
+    backend: BackendLike = None, device: BackendLike = None, **wrong: Never
+) -> Tensor:  # fmt: skip
     """A tensor filled with 1 (or True), in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
@@ -159,18 +160,19 @@ def ones(
 
 @overload
 def empty(
-    shape: Shape, *, dtype: FloatDType | None = None, backend: Place = None, device: Place = None
+    shape: Shape, *, dtype: FloatDType | None = None, backend: BackendLike = None, device: BackendLike = None
 ) -> FloatTensor: ...
 @overload
-def empty(shape: Shape, *, dtype: IntDType, backend: Place = None, device: Place = None) -> IntTensor: ...
+def empty(shape: Shape, *, dtype: IntDType, backend: BackendLike = None, device: BackendLike = None) -> IntTensor: ...
 @overload
-def empty(shape: Shape, *, dtype: BoolDType, backend: Place = None, device: Place = None) -> BoolTensor: ...
+def empty(shape: Shape, *, dtype: BoolDType, backend: BackendLike = None, device: BackendLike = None) -> BoolTensor: ...
 @overload
-def empty(shape: Shape, *, dtype: Any, backend: Place = None, device: Place = None) -> Tensor: ...
+def empty(shape: Shape, *, dtype: Any, backend: BackendLike = None, device: BackendLike = None) -> Tensor: ...
 @plain_signature
 def empty(
-    shape: Shape, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
-) -> Tensor:
+    shape: Shape, *surplus: Never, dtype: Any = None,
+    backend: BackendLike = None, device: BackendLike = None, **wrong: Never
+) -> Tensor:  # fmt: skip
     """A tensor of arbitrary values, in the default float dtype unless ``dtype`` is given.
 
     >>> import backburn as bb
@@ -182,17 +184,18 @@ def empty(
     return _filled("empty", shape, dtype, backend, device)
 
 
-def _like(name: str, x: Any, dtype: Any, backend: Place, device: Place) -> tuple[Any, DType, AnyBackend]:
+def _like(name: str, x: Any, dtype: Any, backend: BackendLike, device: BackendLike) -> tuple[Any, DType, AnyBackend]:
     """A tensor, and the dtype and backend of one like it."""
     x = tensor_operand(name, x)
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     return x, plain_dtype(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
 
 
 @plain_signature
 def zeros_like(
-    x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
-) -> Tensor:
+    x: Tensor, /, *surplus: Never, dtype: Any = None,
+    backend: BackendLike = None, device: BackendLike = None, **wrong: Never
+) -> Tensor:  # fmt: skip
     """A constant filled with 0, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
@@ -207,8 +210,9 @@ def zeros_like(
 
 @plain_signature
 def ones_like(
-    x: Tensor, /, *surplus: Never, dtype: Any = None, backend: Place = None, device: Place = None, **wrong: Never
-) -> Tensor:
+    x: Tensor, /, *surplus: Never, dtype: Any = None,
+    backend: BackendLike = None, device: BackendLike = None, **wrong: Never
+) -> Tensor:  # fmt: skip
     """A constant filled with 1, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
@@ -221,7 +225,7 @@ def ones_like(
     return made("ones", k, shape=x.shape, dtype=chosen)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device: Place = None) -> Tensor:
+def empty_like(x: Tensor, /, *, dtype: Any = None, backend: BackendLike = None, device: BackendLike = None) -> Tensor:
     """A tensor of arbitrary values, with the shape, dtype and backend of ``x`` unless others are given.
 
     >>> import backburn as bb
@@ -233,7 +237,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, backend: Place = None, device
 
 
 def full_like(
-    x: Tensor, /, fill_value: Any, *, dtype: Any = None, backend: Place = None, device: Place = None
+    x: Tensor, /, fill_value: Any, *, dtype: Any = None, backend: BackendLike = None, device: BackendLike = None
 ) -> Tensor:
     """A tensor filled with ``fill_value``, with the shape, dtype and backend of ``x`` unless others are given.
 
@@ -255,8 +259,8 @@ def arange(
     step: float | SupportsIndex = 1,
     *,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
 ) -> Tensor:
     """``start``, ``start + step``, ... up to but excluding ``stop``; with one number, from 0 up to it.
 
@@ -269,7 +273,7 @@ def arange(
     """
     bounds = [_end(n) for n in ((0, start, step) if stop is None else (start, stop, step))]
     kinds = [type(scalar_of(n)) for n in bounds]
-    k = as_backend(place_of(backend, device))
+    k = as_backend(given_backend(backend, device))
     chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in kinds else k.int_dtype)
     chosen = plain_dtype("arange", chosen, ("float", "int"))
     if chosen.kind == "int" and float in kinds:
@@ -286,8 +290,8 @@ def linspace(
     *,
     dtype: Any = None,
     endpoint: bool = True,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
 ) -> FloatTensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which is exactly the last one.
 
@@ -300,7 +304,7 @@ def linspace(
     chosen = plain_dtype("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
     (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", _end(n), chosen) for n in (start, stop))
-    k = as_backend(place_of(backend, device))
+    k = as_backend(given_backend(backend, device))
     return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
 
@@ -312,8 +316,8 @@ def eye(
     *surplus: Never,
     k: int = 0,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     **wrong: Never,
 ) -> Tensor:
     """A matrix of zeros with ones on a diagonal, ``k`` above the main one (below, if negative).
@@ -326,7 +330,7 @@ def eye(
         refuse(eye, surplus, wrong)
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    place = as_backend(place_of(backend, device))
+    place = as_backend(given_backend(backend, device))
     return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)
 
 
@@ -334,14 +338,14 @@ def eye(
 
 
 @overload
-def astype(x: Tensor, dtype: FloatDType, /, *, copy: bool = True, device: Place = None) -> FloatTensor: ...
+def astype(x: Tensor, dtype: FloatDType, /, *, copy: bool = True, device: BackendLike = None) -> FloatTensor: ...
 @overload
-def astype(x: Tensor, dtype: IntDType, /, *, copy: bool = True, device: Place = None) -> IntTensor: ...
+def astype(x: Tensor, dtype: IntDType, /, *, copy: bool = True, device: BackendLike = None) -> IntTensor: ...
 @overload
-def astype(x: Tensor, dtype: BoolDType, /, *, copy: bool = True, device: Place = None) -> BoolTensor: ...
+def astype(x: Tensor, dtype: BoolDType, /, *, copy: bool = True, device: BackendLike = None) -> BoolTensor: ...
 @overload
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor: ...
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Place = None) -> Tensor:
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike = None) -> Tensor: ...
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike = None) -> Tensor:
     """``x`` cast to another float, int or bool dtype; ``x`` itself if it already has it.
 
     A number becomes the boolean ``x != 0`` (NaN is true), and a boolean 0 or 1. Floats are truncated to integers; the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from backburn.autodiff.decorator import Autodiff
 from backburn.backend.contract import AnyBackend, is_backend, lacking
@@ -12,8 +12,11 @@ from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT, RECORDING, Bl
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, SpecError
 
+#: What stands for a backend in arguments: itself, its expression, or None for the default.
+BackendLike: TypeAlias = AnyBackend | str | None
 
-def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
+
+def as_backend(backend: BackendLike) -> AnyBackend:
     """A backend from itself, from an expression, or (None) the default."""
     if backend is None:
         return default_backend()
@@ -33,7 +36,7 @@ def as_backend(backend: AnyBackend | str | None) -> AnyBackend:
     raise SpecError(f"{backend!r} is neither a backend nor an expression such as 'autodiff(numpy)'{hint}")
 
 
-def place_of(backend: AnyBackend | str | None, device: AnyBackend | str | None) -> AnyBackend | str | None:
+def given_backend(backend: BackendLike, device: BackendLike) -> BackendLike:
     """The backend of a new tensor: ``backend``, or by the Array API's name ``device``; both must agree."""
     if backend is None or device is None:
         return device if backend is None else backend

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
-from backburn.tensor.defaults import as_backend
+from backburn.tensor.defaults import BackendLike, as_backend
 from backburn.tensor.dispatch import call, cast, float_operand, made, promoted, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axis_of, number, one_of
@@ -193,7 +193,7 @@ def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) 
     return made("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
     """The frequencies of :func:`fft` for ``n`` points ``d`` apart: from 0 up, then the negative ones.
 
     >>> import backburn as bb
@@ -206,7 +206,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend
     return call("concat", parts, axis=0)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: AnyBackend | str | None = None) -> FloatTensor:
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
     """The frequencies of :func:`rfft` for ``n`` points ``d`` apart.
 
     >>> import backburn as bb

@@ -14,7 +14,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
-from backburn.tensor.defaults import as_backend, place_of
+from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import cast, kind_operand, tensor_operand
 from backburn.tensor.levels import inner_of, innermost, levels_between, lift
 from backburn.tensor.messages import describe, exhausted
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
-Place = AnyBackend | str | None
 
 
 def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
@@ -42,23 +41,23 @@ def plain_dtype(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int
 
 @overload
 def asarray(
-    obj: T, /, *, dtype: None = None, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: T, /, *, dtype: None = None, backend: BackendLike = None, device: BackendLike = None, copy: bool | None = None
 ) -> T: ...
 @overload
 def asarray(
-    obj: Any, /, *, dtype: FloatDType, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: Any, /, *, dtype: FloatDType, backend: BackendLike = None, device: BackendLike = None, copy: bool | None = None
 ) -> FloatTensor: ...
 @overload
 def asarray(
-    obj: Any, /, *, dtype: IntDType, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: Any, /, *, dtype: IntDType, backend: BackendLike = None, device: BackendLike = None, copy: bool | None = None
 ) -> IntTensor: ...
 @overload
 def asarray(
-    obj: Any, /, *, dtype: BoolDType, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: Any, /, *, dtype: BoolDType, backend: BackendLike = None, device: BackendLike = None, copy: bool | None = None
 ) -> BoolTensor: ...
 @overload
 def asarray(
-    obj: Any, /, *, dtype: Any = None, backend: Place = None, device: Place = None, copy: bool | None = None
+    obj: Any, /, *, dtype: Any = None, backend: BackendLike = None, device: BackendLike = None, copy: bool | None = None
 ) -> Tensor: ...
 @plain_signature
 def asarray(
@@ -66,8 +65,8 @@ def asarray(
     /,
     *surplus: Never,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     copy: bool | None = None,
     **wrong: Never,
 ) -> Any:
@@ -88,7 +87,7 @@ def asarray(
     if surplus or wrong:
         refuse(asarray, surplus, wrong)
     wanted = None if dtype is None else as_dtype(dtype)
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     if is_tensor(obj):
         moved = obj if where is None else _on_level("asarray", obj, as_backend(where))
         if wanted is None or moved.dtype is wanted:
@@ -242,7 +241,7 @@ def quantized_parts(x: Any) -> tuple[Any, Any, Any]:
 
 
 def quantized_from_parts(
-    values: Any, scale: Any, zero: Any, dtype: Any, shape: tuple[int, ...], backend: AnyBackend | str | None = None
+    values: Any, scale: Any, zero: Any, dtype: Any, shape: tuple[int, ...], backend: BackendLike = None
 ) -> Any:
     """The quantized tensor whose :func:`quantized_parts` are given, on ``backend``."""
     target = as_backend(backend)
@@ -298,7 +297,7 @@ def places(numbers: Any) -> Any:
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
 
 
-def from_dlpack(x: Any, /, *, device: Place = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object with the DLPack protocol: a copy of its data, through the host.
 
     Raises :class:`DTypeError` for data of an unsupported dtype, and :class:`ArgumentError` for ``copy=False`` and for
@@ -373,7 +372,7 @@ def to(x: Any, backend: AnyBackend | str) -> Any:
     return wrap(lift(wrap(primitive, level), target), target)
 
 
-def from_inner(x: Any, *, backend: AnyBackend | str | None = None) -> Any:
+def from_inner(x: Any, *, backend: BackendLike = None) -> Any:
     """A tensor of an inner backend as an untracked tensor of the autodiff backend around it.
 
     ``backend`` is the outer backend; without it the default backend. Raises :class:`ArgumentError` when ``backend``

@@ -36,7 +36,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureErr
 from backburn.base.hints import missing_name
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
-from backburn.tensor.defaults import as_backend, place_of
+from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, made, scalar_of
 from backburn.tensor.inspection import finfo
 from backburn.tensor.levels import levels_between, lift
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
-Place = AnyBackend | str | None
 Shape = int | tuple[int, ...]
 
 
@@ -259,7 +258,9 @@ def _generator(name: str, generator: Generator | None) -> Generator:
     return source
 
 
-def _draw(name: str, size: Any, dtype: DType, backend: Place, generator: Generator | None, /, **attributes: Any) -> Any:
+def _draw(
+    name: str, size: Any, dtype: DType, backend: BackendLike, generator: Generator | None, /, **attributes: Any
+) -> Any:
     """Draw numbers of shape ``size`` from the next words of a generator."""
     k = _where_drawn(as_backend(backend))
     key, offset = _generator(name, generator).take(_words(name, k, size, dtype))
@@ -295,8 +296,8 @@ def uniform(
     low: Tensor | float = 0.0,
     high: Tensor | float = 1.0,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     generator: Generator | None = None,
     **wrong: Never,
 ) -> FloatTensor:
@@ -313,7 +314,7 @@ def uniform(
     if surplus or wrong:
         refuse(uniform, surplus, wrong)
     found, lengths = _float("uniform", dtype), shape_of("uniform", shape)
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
         return binary("add", binary("mul", x, binary("sub", high, low)), low)
@@ -334,8 +335,8 @@ def normal(
     mean: Tensor | float = 0.0,
     std: Tensor | float = 1.0,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     generator: Generator | None = None,
     **wrong: Never,
 ) -> FloatTensor:
@@ -351,7 +352,7 @@ def normal(
     if surplus or wrong:
         refuse(normal, surplus, wrong)
     found, lengths = _float("normal", dtype), shape_of("normal", shape)
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     centre, spread = (n if is_tensor(n) else _number("normal", n) for n in (mean, std))
     if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
@@ -380,8 +381,8 @@ def integers(
     high: int | None = None,
     *surplus: Never,
     dtype: Any = None,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     generator: Generator | None = None,
     **wrong: Never,
 ) -> IntTensor:
@@ -415,7 +416,7 @@ def integers(
         check_range(first, last, found)
     except ArgumentError as error:
         raise ArgumentError(f"integers: {error}") from None
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     return _draw(
         "integers", lengths, found, where, generator, shape=lengths, low=bounds[0], high=bounds[1], dtype=found
     )
@@ -425,8 +426,8 @@ def bernoulli(
     shape: Shape | None = None,
     p: Tensor | float = 0.5,
     *,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     generator: Generator | None = None,
 ) -> BoolTensor:
     """Booleans that are true with probability ``p``, a number or a float tensor that broadcasts to ``shape``.
@@ -437,7 +438,7 @@ def bernoulli(
         >>> bb.random.bernoulli((3,), 1.0).tolist(), bb.random.bernoulli(p=bb.asarray([0.0, 1.0])).tolist()
         ([True, True, True], [False, True])
     """
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     if is_tensor(p):
         chances = float_operand("bernoulli", p)
         lengths = chances.shape if shape is None else shape_of("bernoulli", shape)
@@ -456,8 +457,8 @@ def permutation(
     /,
     *,
     axis: int = 0,
-    backend: Place = None,
-    device: Place = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
     generator: Generator | None = None,
 ) -> Tensor:
     """The numbers from 0 to ``x - 1``, or the entries of a tensor along ``axis``, in random order.
@@ -471,7 +472,7 @@ def permutation(
     """
     if is_tensor(x):
         y = kind_operand("permutation", x, "FIB")
-        place = place_of(backend, device)
+        place = given_backend(backend, device)
         if place is not None and (asked := as_backend(place)) != y.backend:
             raise BackendMismatchError(
                 f"permutation: a tensor is permuted where it lives, and {asked.spec} is not there. Write "
@@ -482,7 +483,7 @@ def permutation(
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
         return call("take", y, order, axis=along)
     (n,) = shape_of("permutation", integer("permutation", "x", x))
-    where = place_of(backend, device)
+    where = given_backend(backend, device)
     return _draw("permutation", (n,), int64, where, generator, n=n)
 
 

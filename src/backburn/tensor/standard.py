@@ -10,7 +10,7 @@ from typing import Any, Final
 from backburn.backend.contract import AnyBackend
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType
 from backburn.base.errors import ArgumentError
-from backburn.tensor.defaults import as_backend, default_backend, default_dtype
+from backburn.tensor.defaults import BackendLike, as_backend, default_backend, default_dtype
 
 #: The versions of the standard that the namespace follows, for real dtypes.
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -60,13 +60,13 @@ class NamespaceInfo:
         """The default backend, the one that is certainly available; others are loaded by name."""
         return [default_backend()]
 
-    def default_dtypes(self, *, device: AnyBackend | str | None = None) -> dict[str, DType]:
+    def default_dtypes(self, *, device: BackendLike = None) -> dict[str, DType]:
         """The default dtypes."""
         backend = as_backend(device)
         return {"real floating": default_dtype(), "integral": backend.int_dtype, "indexing": backend.int_dtype}
 
     def dtypes(
-        self, *, device: AnyBackend | str | None = None, kind: str | tuple[str, ...] | None = None
+        self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
         """The standard's dtypes that a backend supports, by name; only those of ``kind`` if it is given."""
         kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError
-from backburn.tensor.defaults import as_backend, default_dtype
+from backburn.tensor.defaults import BackendLike, as_backend, default_dtype
 from backburn.tensor.dispatch import call, cast, made
 from backburn.tensor.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
-    from backburn.backend.contract import AnyBackend
     from backburn.base.dtypes import DType
     from backburn.tensor.classes import FloatTensor
 
@@ -46,7 +45,7 @@ def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coeff
 
 
 def hann_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
 ) -> FloatTensor:
     """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
 
@@ -58,7 +57,7 @@ def hann_window(
 
 
 def hamming_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
 ) -> FloatTensor:
     """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
 
@@ -70,7 +69,7 @@ def hamming_window(
 
 
 def blackman_window(
-    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: AnyBackend | str | None = None
+    n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None
 ) -> FloatTensor:
     """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
 
