@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tensor")
 
 
-def primitive_from_numpy(array: Any, backend: AnyBackend) -> Any:
-    """A host array as a primitive of ``backend``, through all of its levels."""
-    return backend.from_numpy(array)
-
-
 def plain_dtype(name: str, dtype: DType, kinds: tuple[str, ...] = ("float", "int", "bool")) -> DType:
     """``dtype``, which must be of one of ``kinds``."""
     if dtype.kind not in kinds:
@@ -98,7 +93,7 @@ def asarray(
         raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
     if wanted is not None:
         plain_dtype("asarray", wanted)
-    tensor = wrap(primitive_from_numpy(host_array(obj, wanted), target), target)
+    tensor = wrap(target.from_numpy(host_array(obj, wanted)), target)
     return tensor if wanted is None else cast(tensor, wanted)
 
 
