@@ -24,7 +24,7 @@ gradient("gather", x=lambda k, g, x_shape, indices, axis: k.gather_backward(g, i
 gradient("gather_backward", grad=lambda k, g, indices, axis: k.gather(g, indices, axis))
 
 
-def scatter_values(k: Any, g: Any, indices: Any, values_shape: tuple[int, ...], axis: int, mode: str) -> Any:
+def scatter_values(k: Any, g: Any, indices: Any, axis: int, mode: str) -> Any:
     """What was added was added as it is; of what was assigned, only the last value for a place was kept."""
     g_values = k.gather(g, indices, axis)
     count = indices.shape[axis]
