@@ -15,7 +15,7 @@ import numpy as np
 from backburn_numpy import compiled
 from backburn_numpy.blocks import Lines
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.formulas import kernel_in_one_pass
+from backburn_numpy.formulas import FLIPPED, kernel_in_one_pass
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
@@ -31,16 +31,13 @@ HALVES = 1 << 12
 #: For NumPy functions written in Python, whose warnings point to NumPy's modules and so are not filtered.
 quietly = np.errstate(all="ignore")
 
-#: The kernels for NumPy's functions, and those with the scalar on the left.
+#: The kernels for NumPy's functions.
 KERNELS: dict[np.ufunc, str] = {
     np.negative: "negative", np.absolute: "absolute", np.square: "square", np.sqrt: "sqrt",
     np.reciprocal: "reciprocal", np.exp: "exp", np.tanh: "tanh", np.add: "add", np.subtract: "subtract",
     np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
     np.sign: "sign", np.floor: "floor", np.rint: "round", np.log1p: "log1p",
     np.remainder: "remainder",
-}  # fmt: skip
-FLIPPED: dict[np.ufunc, str | None] = {
-    np.subtract: "subtract_from", np.divide: "divide_into", np.remainder: None,
 }  # fmt: skip
 
 
@@ -62,7 +59,7 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     With a Python scalar a ufunc keeps the array's dtype if that is one of NumPy's own. For one of another package, such
     as bfloat16 (two bytes), the scalar must be converted first.
     """
-    (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(ufunc, KERNELS.get(ufunc))
+    (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(KERNELS.get(ufunc, ""))
 
     def operation(x: Array, y: Array, /) -> Array:
         if x.__class__ is y.__class__:
