@@ -300,8 +300,8 @@ def test_groups_walk_over_a_model_once() -> None:
         if changes == 3:
             groups.optimizers = {"y": SGD(0.2), "*": SGD(0.1)}
         groups.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
-        walked.append(groups._places)
-        assert {id(o._places) for o in groups.optimizers.values()} == {id(walked[-1])}
+        walked.append(groups._tree)
+        assert {id(o._tree) for o in groups.optimizers.values()} == {id(walked[-1])}
     assert [a is b for a, b in pairwise(walked)] == [True, False, False]
     expected = start()
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Trees and places: what is taken apart is put together again, and errors name the path."""
+"""Trees, also those that are changed in place: what is taken apart is put together again, and errors name the path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburn.base.errors import ArgumentError
-from backburn.base.places import Places
+from backburn.base.mutable_trees import MutableTree
 from backburn.base.trees import flatten, leaves_with_paths, register_node, tree_map, unflatten
 
 
@@ -143,7 +143,7 @@ def test_bad_trees() -> None:
     with pytest.raises(ArgumentError, match="cyclic: a list contains itself"):
         flatten(cycle)
     with pytest.raises(ArgumentError, match="cyclic: a list contains itself"):
-        Places(cycle, lambda leaf: True)
+        MutableTree(cycle, lambda leaf: True)
     with pytest.raises(ArgumentError, match=r"two leaves of the tree have the path 'a\.b'"):
         leaves_with_paths({"a.b": 1, "a": {"b": 2}})
     with pytest.raises(ArgumentError, match="has 2 leaves, and 1 are given"):
@@ -160,26 +160,26 @@ def test_one_value_in_two_places_is_no_cycle() -> None:
 def test_places_name_every_path_of_a_shared_leaf() -> None:
     shared = 1.5
     tree = {"a": [shared, 2.5], "b": Layer(shared)}
-    places = Places(tree, lambda leaf: isinstance(leaf, float))
-    assert [leaf.paths for leaf in places.leaves] == [["a.0", "b.weight"], ["a.1"]]
-    places.leaves[0].put(9.0)
+    mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
+    assert [leaf.paths for leaf in mutable.leaves] == [["a.0", "b.weight"], ["a.1"]]
+    mutable.leaves[0].put(9.0)
     assert tree == {"a": [9.0, 2.5], "b": Layer(9.0)}
-    assert places.leaves[0].value == 9.0
+    assert mutable.leaves[0].value == 9.0
 
 
 def test_places_in_what_never_changes() -> None:
     """A tuple is replaced in what holds it, however often."""
     tree = [((1.0, 2.0), Frozen(3.0)), Bag([4.0])]
-    places = Places(tree, lambda leaf: isinstance(leaf, float))
-    for leaf in places.leaves[:3]:
+    mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
+    for leaf in mutable.leaves[:3]:
         leaf.put(10 * leaf.value)
     assert tree[0] == ((10.0, 20.0), Frozen(30.0))
-    places.remember()
-    assert places.unchanged()
+    mutable.remember()
+    assert mutable.unchanged()
     with pytest.raises(ArgumentError, match="a tuple cannot be changed in place"):
-        Places((1.0,), lambda leaf: True).leaves[0].put(2.0)
+        MutableTree((1.0,), lambda leaf: True).leaves[0].put(2.0)
     with pytest.raises(ArgumentError, match="only one leaf"):
-        Places(1.0, lambda leaf: True)
+        MutableTree(1.0, lambda leaf: True)
 
 
 def test_places_notice_every_change() -> None:
@@ -199,12 +199,12 @@ def test_places_notice_every_change() -> None:
     ]
     for change in changes:
         t = tree()
-        places = Places(t, lambda leaf: isinstance(leaf, float))
-        assert places.unchanged()
+        mutable = MutableTree(t, lambda leaf: isinstance(leaf, float))
+        assert mutable.unchanged()
         change(t)
-        assert not places.unchanged()
-        places.remember()
-        assert places.unchanged()
+        assert not mutable.unchanged()
+        mutable.remember()
+        assert mutable.unchanged()
 
 
 def test_entries_of_dicts_may_come_in_any_order() -> None:

@@ -35,7 +35,7 @@ from backburn.base.errors import (
     Unsupported,
     hint_for,
 )
-from backburn.base.places import Places, Shared, path_matches
+from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import Parts, flatten, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -131,7 +131,7 @@ class Module:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        leaves = Places(self, is_tensor).leaves
+        leaves = MutableTree(self, is_tensor).leaves
         roles = {path: "computed" if _is_result(leaf) else "buffer" for leaf in leaves for path in leaf.paths}
         parameters = [path for leaf in self._parameters() for path in leaf.paths]
         return summary(self, {path: role for path, role in roles.items() if path not in parameters})
@@ -158,9 +158,9 @@ class Module:
     def named_modules(self) -> tuple[tuple[str, Module], ...]:
         """The module itself (under the path ``""``) and every module in it, each once, with its first path."""
         found: dict[int, tuple[str, Module]] = {}
-        for holder in Places(self, is_tensor).holders:
-            if isinstance(holder.node, Module):
-                found.setdefault(id(holder.node), (holder.path, holder.node))
+        for node in MutableTree(self, is_tensor).nodes:
+            if isinstance(node.value, Module):
+                found.setdefault(id(node.value), (node.path, node.value))
         return tuple(found.values())
 
     @property
@@ -199,7 +199,7 @@ class Module:
         if strict:
             missing = [leaf.path for leaf in leaves if not any(path in state for path in leaf.paths)]
             _refuse_paths(missing, sorted(map(str, set(state) - known)), known)
-        fitting: list[tuple[Shared, Tensor]] = []
+        fitting: list[tuple[Leaf, Tensor]] = []
         problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
         for leaf in leaves:
             path = next((p for p in leaf.paths if p in state), None)
@@ -305,17 +305,17 @@ class Module:
 
     # ---- helpers ----
 
-    def _tensors(self) -> list[Shared]:
+    def _tensors(self) -> list[Leaf]:
         """The state: parameters and buffers."""
-        return [leaf for leaf in Places(self, is_tensor).leaves if not _is_result(leaf)]
+        return [leaf for leaf in MutableTree(self, is_tensor).leaves if not _is_result(leaf)]
 
-    def _parameters(self) -> list[Shared]:
+    def _parameters(self) -> list[Leaf]:
         return [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
 
     def _copied(self, change: Callable[[Any], Any]) -> Self:
         """A deep copy in which ``change`` has made each tensor another."""
         memo: dict[int, Any] = {}
-        for leaf in Places(self, is_tensor).leaves:
+        for leaf in MutableTree(self, is_tensor).leaves:
             if (new := change(leaf.value)) is not leaf.value:
                 memo[id(leaf.value)] = new
         return copy.deepcopy(self, memo)
@@ -412,22 +412,22 @@ register_node(
 # ---- helpers of state and paths ----
 
 
-def _attribute(leaf: Shared) -> tuple[Module, str]:
+def _attribute(leaf: Leaf) -> tuple[Module, str]:
     """The module that holds a tensor, and the attribute in which it does."""
-    holder, key = leaf.places[0]
-    while not isinstance(holder.node, Module):
-        assert holder.parent is not None
-        holder, key = holder.parent, holder.key
-    return holder.node, key
+    node, key = leaf.parents[0]
+    while not isinstance(node.value, Module):
+        assert node.parent is not None
+        node, key = node.parent, node.key
+    return node.value, key
 
 
-def _is_buffer(leaf: Shared) -> bool:
+def _is_buffer(leaf: Leaf) -> bool:
     """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
     return leaf.value.dtype.kind != "float" or name in module._buffers
 
 
-def _is_result(leaf: Shared) -> bool:
+def _is_result(leaf: Leaf) -> bool:
     """Whether a tensor is not part of the state: in an attribute that was set to what was computed."""
     module, name = _attribute(leaf)
     return name in module._results

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from backburn.base.dtypes import QuantizedDType, qint8
 from backburn.base.errors import ArgumentError, BackburnError
-from backburn.base.places import Places
+from backburn.base.mutable_trees import MutableTree
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear
 from backburn.nn.module import Module
@@ -217,7 +217,7 @@ def replaced(model: M, layers: Mapping[str, Module]) -> M:
     made = copy.deepcopy(model)
     modules = dict(made.named_modules())
     new = {id(modules[path]): module for path, module in layers.items()}
-    for holder in Places(made, is_tensor).holders:
-        if id(holder.node) in new and holder.parent is not None:
-            holder.parent.put(holder.key, new[id(holder.node)])
+    for node in MutableTree(made, is_tensor).nodes:
+        if id(node.value) in new and node.parent is not None:
+            node.parent.put(node.key, new[id(node.value)])
     return made

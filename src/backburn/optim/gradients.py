@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
-from backburn.base.places import Places, Shared
+from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.levels import inner_of, innermost
@@ -47,10 +47,10 @@ def named_gradients(model: Any, gradients: Any) -> NamedGradients:
         >>> named_gradients(model, (model["w"] * model["w"]).sum().backward())
         {'w': Tensor([2., 4.], dtype=float32, backend=numpy)}
     """
-    return named_by_leaf(model, Places(model, is_float_tensor).leaves, gradients)
+    return named_by_leaf(model, MutableTree(model, is_float_tensor).leaves, gradients)
 
 
-def named_by_leaf(model: Any, leaves: list[Shared], gradients: Any) -> NamedGradients:
+def named_by_leaf(model: Any, leaves: list[Leaf], gradients: Any) -> NamedGradients:
     """:func:`named_gradients`, of the leaves that a walk over the model has found."""
     if is_tree(gradients):
         given = by_leaf("named_gradients", model, leaves, gradients, lower=ACTIVE.get() is None)
@@ -180,14 +180,14 @@ def _named(name: str, gradients: Any) -> NamedGradients:
     if hasattr(gradients, "named_parameters"):
         named = dict(gradients.named_parameters())
     else:
-        named = {leaf.path: leaf.value for leaf in Places(gradients, is_float_tensor).leaves}
+        named = {leaf.path: leaf.value for leaf in MutableTree(gradients, is_float_tensor).leaves}
     for path, gradient in named.items():
         if gradient.is_require_grad:
             raise ArgumentError(f"{name}: takes gradients, and {path!r} is a parameter, which holds none: {read}")
     return named
 
 
-def by_leaf(name: str, model: Any, leaves: list[Shared], gradients: Any, lower: bool = True) -> dict[int, FloatTensor]:
+def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bool = True) -> dict[int, FloatTensor]:
     """Each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
 
     ``gradients`` are tensors by path, or in a tree like ``model``, of the parameter's backend or of its inner one. The

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.hints import add_hints
-from backburn.base.places import Places, Shared, path_matches
+from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer
 from backburn.optim.settled import Settled
@@ -40,13 +40,13 @@ class Groups(Settled):
         if not isinstance(given, Mapping) or not given or not all(isinstance(x, Optimizer) for x in given.values()):
             raise ArgumentError('Groups: takes optimizers by pattern, such as {"*.bias": SGD(0.1), "*": Adam()}')
         self.optimizers = dict(optimizers)
-        self._places: Places | None = None
+        self._tree: MutableTree | None = None
         self._patterns: list[str] = []
         self._chosen: dict[str, str | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled and copied: all but the walk over the model, which is done again."""
-        return {**vars(self), "_places": None}
+        return {**vars(self), "_tree": None}
 
     def __repr__(self) -> str:
         return f"Groups({self.optimizers})"
@@ -58,8 +58,8 @@ class Groups(Settled):
 
     def step(self, model: Any, gradients: Any) -> None:
         """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
-        places = self._walked(model)
-        named = named_by_leaf(model, places.leaves, gradients)
+        tree = self._walked(model)
+        named = named_by_leaf(model, tree.leaves, gradients)
         parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
         for path, gradient in named.items():
             pattern = self._chosen[path]
@@ -71,23 +71,23 @@ class Groups(Settled):
             next(iter(self.optimizers.values())).step(model, gradients)  # which says what is wrong
         for pattern, part in parts.items():
             if part:
-                self.optimizers[pattern]._look_at(places)
+                self.optimizers[pattern]._look_at(tree)
                 self.optimizers[pattern].step(model, part)
 
-    def _walked(self, model: Any) -> Places:
+    def _walked(self, model: Any) -> MutableTree:
         """The leaves of ``model``, and which pattern each is of, looked for again only when something has changed."""
-        places, patterns = self._places, list(self.optimizers)
-        if places is None or places.tree is not model or patterns != self._patterns or not places.unchanged():
-            places = Places(model, is_float_tensor)
-            every = [path for leaf in places.leaves for path in leaf.paths]
+        tree, patterns = self._tree, list(self.optimizers)
+        if tree is None or tree.root is not model or patterns != self._patterns or not tree.unchanged():
+            tree = MutableTree(model, is_float_tensor)
+            every = [path for leaf in tree.leaves for path in leaf.paths]
             for pattern in patterns:
                 if not any(path_matches(path, pattern) for path in every):
                     raise ArgumentError(f"step: no parameter's path matches {pattern!r}. {hint_for(pattern, every)}")
-            self._chosen = {leaf.path: self._pattern_of(leaf) for leaf in places.leaves}
-            self._places, self._patterns = places, patterns
-        return places
+            self._chosen = {leaf.path: self._pattern_of(leaf) for leaf in tree.leaves}
+            self._tree, self._patterns = tree, patterns
+        return tree
 
-    def _pattern_of(self, leaf: Shared) -> str | None:
+    def _pattern_of(self, leaf: Leaf) -> str | None:
         return next((p for p in self.optimizers if any(path_matches(path, p) for path in leaf.paths)), None)
 
     def state_dict(self) -> dict[str, FloatTensor | int]:

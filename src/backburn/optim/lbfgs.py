@@ -73,8 +73,8 @@ class LBFGS(Optimizer):
         value, slopes = _evaluated(gradients, model)
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
         super().step(model, slopes)
-        assert self._places is not None
-        leaves = [leaf for leaf in self._places.leaves if leaf.value is not before[leaf.path]]
+        assert self._tree is not None
+        leaves = [leaf for leaf in self._tree.leaves if leaf.value is not before[leaf.path]]
         moves = {leaf.path: leaf.value.inner() - before[leaf.path].inner() for leaf in leaves}
 
         def go(times: float) -> None:
@@ -93,7 +93,7 @@ class LBFGS(Optimizer):
             times = _by_wolfe(along, value, _inner(slopes, moves))
         finally:
             go(times)
-            self._places.remember()
+            self._tree.remember()
         if not times:
             self._memories.clear()  # what led nowhere
         for leaf in leaves if times else ():

@@ -15,7 +15,7 @@ from backburn.base.dtypes import DType, float32
 from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.hints import add_hints
-from backburn.base.places import Places, Shared
+from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
@@ -61,7 +61,7 @@ class Memory:
 class Update(NamedTuple):
     """A parameter to update: the backend that computes it, its gradient there, and its state."""
 
-    leaf: Shared
+    leaf: Leaf
     k: Any
     gradient: Any
     memory: Memory
@@ -101,7 +101,7 @@ class Optimizer(Settled):
         #: The number of steps done.
         self.steps = 0
         self._memories: dict[str, Memory] = {}
-        self._places: Places | None = None
+        self._tree: MutableTree | None = None
         self._foreign = False
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -173,10 +173,10 @@ class Optimizer(Settled):
             else:
                 gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
             if gradient is not None:
-                if (holder := leaf.fixed) is not None:
+                if (node := leaf.fixed) is not None:
                     raise ArgumentError(
                         f"step: takes the model, into which the new parameters are put: step(model, gradients). "
-                        f"{leaf.path!r} is in a {type(holder.node).__name__}, which never changes; use a list or a dict"
+                        f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
                     )
                 work.append(Update(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
         if not work:
@@ -193,8 +193,8 @@ class Optimizer(Settled):
         for group, tensors in zip(groups, news, strict=True):
             for update, new in zip(group, tensors, strict=True):
                 update.leaf.put(new)
-        assert self._places is not None
-        self._places.remember()
+        assert self._tree is not None
+        self._tree.remember()
         self._count_one(self, recording)
 
     def count(self, steps: int) -> int:
@@ -280,47 +280,47 @@ class Optimizer(Settled):
             news.append(FloatTensor(primitive, x.backend, x.dtype))
         return news
 
-    def _leaves(self, model: Any) -> list[Shared]:
+    def _leaves(self, model: Any) -> list[Leaf]:
         """The float tensors of ``model``; it is walked over again only when something in it has changed."""
-        places = self._places
-        if places is None or places.tree is not model or not places.unchanged():
-            places = Places(model, is_float_tensor)
-            self._look_at(places)
-        return places.leaves
+        tree = self._tree
+        if tree is None or tree.root is not model or not tree.unchanged():
+            tree = MutableTree(model, is_float_tensor)
+            self._look_at(tree)
+        return tree.leaves
 
-    def _look_at(self, places: Places) -> None:
+    def _look_at(self, tree: MutableTree) -> None:
         """Take the parameters from a walk over their model."""
-        if places is self._places:
+        if tree is self._tree:
             return
-        self._places = places
+        self._tree = tree
         if self._foreign:
-            self._check_paths(places)
-        self._check_dtypes(places)
+            self._check_paths(tree)
+        self._check_dtypes(tree)
 
-    def _check_paths(self, places: Places) -> None:
+    def _check_paths(self, tree: MutableTree) -> None:
         """Raise for a model other than the one whose state was loaded."""
-        known = {path for leaf in places.leaves for path in leaf.paths}
+        known = {path for leaf in tree.leaves for path in leaf.paths}
         if unknown := [path for path in self._memories if path not in known]:
-            self._places = None
+            self._tree = None
             raise ArgumentError(
                 f"step: the state that was loaded is that of another model: this one has no parameter {unknown[0]!r}. "
                 f"{hint_for(unknown[0], known)}"
             )
         self._foreign = False
 
-    def _check_dtypes(self, places: Places) -> None:
+    def _check_dtypes(self, tree: MutableTree) -> None:
         """Raise for a model whose dtype has changed."""
-        remembered = [(leaf, self._memories[leaf.path]) for leaf in places.leaves if leaf.path in self._memories]
+        remembered = [(leaf, self._memories[leaf.path]) for leaf in tree.leaves if leaf.path in self._memories]
         for leaf, memory in remembered:
             for value in memory.values:
                 if (kept := memory.backend.dtype(value)) is not _kept_as(leaf.value.dtype):
-                    self._places = None
+                    self._tree = None
                     raise DTypeError(
                         f"step: what is remembered of {leaf.path} is {kept}, and the parameter is "
                         f"{describe((leaf.value,))}: an optimizer belongs to one model"
                     )
 
-    def _memory(self, leaf: Shared, k: AnyBackend) -> Memory:
+    def _memory(self, leaf: Leaf, k: AnyBackend) -> Memory:
         """The state of a parameter, on the backend where it is updated."""
         memory = self._memories.get(leaf.path)
         x = leaf.value
@@ -371,7 +371,7 @@ class Optimizer(Settled):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickling and copying, without the cached walk over the model."""
-        return {**vars(self), "_places": None}
+        return {**vars(self), "_tree": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state_dict`; its values may also be NumPy arrays.
@@ -397,7 +397,7 @@ class Optimizer(Settled):
             raise ArgumentError(f"load_state_dict: missing in the state of {type(self).__name__}: steps")
         memories = {path: self._loaded(path, found) for path, found in parts.items()}
         self.steps, self._memories = _count("steps", state["steps"]), memories
-        self._places, self._foreign = None, True
+        self._tree, self._foreign = None, True
 
     def _loaded(self, path: str, found: Mapping[str, Any]) -> Memory:
         values = [_tensor(x) for x in (found[name] for name in self.remembers)]

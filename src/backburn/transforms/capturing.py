@@ -11,7 +11,7 @@ from backburn.backend.capture import Replay
 from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
-from backburn.base.places import Places
+from backburn.base.mutable_trees import MutableTree
 from backburn.base.replay import REPLAY, Carrier, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, unflatten
 from backburn.tensor import random
@@ -229,18 +229,17 @@ class _Slots:
     def __init__(self, state: Any) -> None:
         self._box = [state]
         self._leaves = flatten(self._box)
-        self._walk = Places(self._box, lambda x: isinstance(x, Tensor | Carrier))
-        self._places = self._walk.leaves
+        self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | Carrier))
         self.tensors: list[Tensor] = []
         self._carried: dict[int, list[str]] = {}
         self._makers: list[Maker] = []
-        for i, place in enumerate(self._places):
-            if isinstance(place.value, Carrier):
-                carried = place.value.carried()
+        for i, leaf in enumerate(self._tree.leaves):
+            if isinstance(leaf.value, Carrier):
+                carried = leaf.value.carried()
                 self._carried[i] = list(carried)
                 self.tensors += carried.values()
             else:
-                self.tensors.append(place.value)
+                self.tensors.append(leaf.value)
 
     @property
     def state(self) -> Any:
@@ -250,11 +249,11 @@ class _Slots:
     def put(self, tensors: list[Any], owned: bool = False) -> None:
         """Replace :attr:`tensors`, in order; ``owned`` if nobody else will read the new ones."""
         rest = iter(tensors)
-        for i, place in enumerate(self._places):
+        for i, leaf in enumerate(self._tree.leaves):
             if i in self._carried:
-                place.value.carry({name: next(rest) for name in self._carried[i]}, owned)
+                leaf.value.carry({name: next(rest) for name in self._carried[i]}, owned)
             else:
-                place.put(next(rest))
+                leaf.put(next(rest))
 
     def renew(self, primitives: Iterable[Any]) -> None:
         """Donate the tensors, and replace them by others like them over ``primitives``."""
@@ -263,7 +262,7 @@ class _Slots:
             self._makers = [_maker(x) for x in before]
         self.tensors = [make(p) for make, p in zip(self._makers, primitives, strict=True)]
         self.put(self.tensors)
-        self._walk.remember()
+        self._tree.remember()
         spend(before, STATE)
 
     def are_as_left(self, state: Any) -> bool:
@@ -274,14 +273,14 @@ class _Slots:
                 return False
             if not all(map(is_, state, mine)):
                 return False
-        if not self._walk.unchanged():
+        if not self._tree.unchanged():
             return False
         rest = iter(self.tensors)
-        for i, place in enumerate(self._places):
+        for i, leaf in enumerate(self._tree.leaves):
             if i not in self._carried:
                 next(rest)
                 continue
-            now = place.value.carried()
+            now = leaf.value.carried()
             if list(now) != self._carried[i] or any(x.primitive is not next(rest).primitive for x in now.values()):
                 return False
         return True
@@ -290,7 +289,7 @@ class _Slots:
         """What must be equal for one program to serve two states."""
         leaves, structure = self._leaves
         others = [None if isinstance(x, Tensor | Carrier) else x for x in leaves]
-        paths = [place.path for place in self._places]
+        paths = [leaf.path for leaf in self._tree.leaves]
         return structure, others, paths, list(self._carried.items()), [_description(x) for x in self.tensors]
 
     def differs(self, key: Any) -> str:

@@ -18,7 +18,7 @@ from backburn.autodiff.graph import Node
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
-from backburn.base.places import Holder, Places
+from backburn.base.mutable_trees import MutableTree, TreeNode
 from backburn.base.trees import flatten, paths
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
@@ -183,9 +183,9 @@ def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str
         return
     known = dict(zip(paths(flatten(primals)[1]), before, strict=True))
     changed = {p: x for p, x in zip(paths(now), leaves, strict=True) if p in known and x is not known[p]}
-    for leaf in Places(list(primals), lambda x: isinstance(x, Tensor)).leaves:
+    for leaf in MutableTree(list(primals), lambda x: isinstance(x, Tensor)).leaves:
         path = next((p for p in leaf.paths if isinstance(changed.get(p), Tensor)), None)
-        if path is not None and _is_in_object(leaf.places[0][0]):
+        if path is not None and _is_in_object(leaf.parents[0][0]):
             old = leaf.value
             try:
                 value = outside(path, changed[path], old)
@@ -201,11 +201,11 @@ def put_back(primals: Any, given: Any, before: list[Any], outside: Callable[[str
             leaf.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
 
 
-def _is_in_object(holder: Holder | None) -> bool:
+def _is_in_object(node: TreeNode | None) -> bool:
     """Whether a node or one above it is more than a plain container."""
-    while holder is not None and type(holder.node) in (list, tuple, dict):
-        holder = holder.parent
-    return holder is not None
+    while node is not None and type(node.value) in (list, tuple, dict):
+        node = node.parent
+    return node is not None
 
 
 def as_output(name: str, x: Any, level: AnyBackend) -> Any:

@@ -1,8 +1,8 @@
 """Replacing leaves of a tree in place.
 
-:class:`Places` walks over a tree once and records, for each leaf, its path and the container that holds it. It can also
-check, with a few comparisons, whether the tree has changed since, so that an optimizer need not walk over its model at
-every step.
+:class:`MutableTree` walks over a tree once and records, for each leaf, its path and the container that holds it. It can
+also check, with a few comparisons, whether the tree has changed since, so that an optimizer need not walk over its
+model at every step.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from backburn.base.errors import ArgumentError
 from backburn.base.trees import NodeType, check_distinct, cyclic, joined, node_type, same
 
 
-class Holder:
+class TreeNode:
     """A node of a tree and its parent.
 
     It is ``fixed`` if it and its ancestors are of immutable types, so that nothing in it can be replaced.
     """
 
-    __slots__ = ("fixed", "key", "kind", "node", "parent", "path")
+    __slots__ = ("fixed", "key", "kind", "parent", "path", "value")
 
-    def __init__(self, node: Any, kind: NodeType, path: str, key: Any, parent: Holder | None) -> None:
-        """``node``, which ``parent`` holds under ``key``."""
-        self.node = node
+    def __init__(self, value: Any, kind: NodeType, path: str, key: Any, parent: TreeNode | None) -> None:
+        """``value``, which ``parent`` holds under ``key``."""
+        self.value = value
         self.kind = kind
         self.path = path
         self.key = key
@@ -36,26 +36,26 @@ class Holder:
     def put(self, key: Any, child: Any) -> None:
         """Put ``child`` under ``key``: into the node, or into a new node if its type is immutable."""
         if self.kind.put is not None:
-            self.kind.put(self.node, key, child)
+            self.kind.put(self.value, key, child)
             return
         if self.parent is None:
-            raise ArgumentError(f"a {type(self.node).__name__} cannot be changed in place: use a list or a dict")
-        children, keys, rest = self.kind.flatten(self.node)
+            raise ArgumentError(f"a {type(self.value).__name__} cannot be changed in place: use a list or a dict")
+        children, keys, rest = self.kind.flatten(self.value)
         changed = [child if k == key else c for k, c in zip(keys, children, strict=True)]
-        self.node = self.kind.unflatten(changed, tuple(keys), rest)
-        self.parent.put(self.key, self.node)
+        self.value = self.kind.unflatten(changed, tuple(keys), rest)
+        self.parent.put(self.key, self.value)
 
 
-class Shared:
-    """A leaf and all its places in the tree."""
+class Leaf:
+    """A leaf, with the nodes that hold it and its key in each."""
 
-    __slots__ = ("paths", "places", "value")
+    __slots__ = ("parents", "paths", "value")
 
     def __init__(self, value: Any) -> None:
-        """A leaf without a place yet."""
+        """A leaf that no node holds yet."""
         self.value = value
         self.paths: list[str] = []
-        self.places: list[tuple[Holder, Any]] = []
+        self.parents: list[tuple[TreeNode, Any]] = []
 
     @property
     def path(self) -> str:
@@ -63,38 +63,38 @@ class Shared:
         return self.paths[0]
 
     @property
-    def fixed(self) -> Holder | None:
-        """The first holder that is fixed, if there is one."""
-        return next((holder for holder, _ in self.places if holder.fixed), None)
+    def fixed(self) -> TreeNode | None:
+        """The first of its nodes that is fixed, if there is one."""
+        return next((node for node, _ in self.parents if node.fixed), None)
 
     def put(self, value: Any) -> None:
-        """Put ``value`` into each of the places."""
+        """Put ``value`` into each of the nodes."""
         self.value = value
-        for holder, key in self.places:
-            holder.put(key, value)
+        for node, key in self.parents:
+            node.put(key, value)
 
 
-class Places:
-    """The leaves of ``tree`` that satisfy ``wanted``, each once, in order, and all nodes above them.
+class MutableTree:
+    """The leaves of a tree that satisfy ``wanted``, each once, in order, and all nodes above them.
 
     Raises :class:`ArgumentError` if a container contains itself, or two places have the same path.
 
         >>> tree = {"a": [1.5, "x"]}
-        >>> places = Places(tree, lambda leaf: isinstance(leaf, float))
-        >>> places.leaves[0].path
+        >>> mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
+        >>> mutable.leaves[0].path
         'a.0'
-        >>> places.leaves[0].put(2.5)
+        >>> mutable.leaves[0].put(2.5)
         >>> tree
         {'a': [2.5, 'x']}
     """
 
-    __slots__ = ("_snapshots", "holders", "leaves", "tree")
+    __slots__ = ("_snapshots", "leaves", "nodes", "root")
 
-    def __init__(self, tree: Any, wanted: Callable[[Any], bool]) -> None:
-        self.tree = tree
-        self.holders: list[Holder] = []
-        found: dict[int, Shared] = {}
-        self._visit(tree, "", None, None, wanted, found, set())
+    def __init__(self, root: Any, wanted: Callable[[Any], bool]) -> None:
+        self.root = root
+        self.nodes: list[TreeNode] = []
+        found: dict[int, Leaf] = {}
+        self._visit(root, "", None, None, wanted, found, set())
         self.leaves = list(found.values())
         check_distinct(path for leaf in self.leaves for path in leaf.paths)
         self.remember()
@@ -104,49 +104,49 @@ class Places:
         value: Any,
         path: str,
         key: Any,
-        parent: Holder | None,
+        parent: TreeNode | None,
         wanted: Callable[[Any], bool],
-        found: dict[int, Shared],
+        found: dict[int, Leaf],
         active: set[int],
     ) -> None:
         """Note the leaves and nodes at ``value`` and below; ``active`` are the nodes on the way down."""
         kind = None if value is None else node_type(value.__class__)
         if kind is None:
             if wanted(value):
-                shared = found.setdefault(id(value), Shared(value))
+                leaf = found.setdefault(id(value), Leaf(value))
                 if parent is None:
                     raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
-                shared.paths.append(path)
-                shared.places.append((parent, key))
+                leaf.paths.append(path)
+                leaf.parents.append((parent, key))
             return
         if id(value) in active:
             raise cyclic(value)
         active.add(id(value))
-        holder = Holder(value, kind, path, key, parent)
-        self.holders.append(holder)
+        node = TreeNode(value, kind, path, key, parent)
+        self.nodes.append(node)
         children, keys, _ = kind.flatten(value)
         for name, child in zip(keys, children, strict=True):
-            self._visit(child, joined(path, name), name, holder, wanted, found, active)
+            self._visit(child, joined(path, name), name, node, wanted, found, active)
         active.discard(id(value))
 
     def remember(self) -> None:
         """Record the present tree as unchanged; called after leaves have been replaced."""
-        self._snapshots = [(holder, *_contents(holder)) for holder in self.holders]
+        self._snapshots = [(node, *_contents(node)) for node in self.nodes]
 
     def unchanged(self) -> bool:
         """Whether every node still holds the same objects as at the last :meth:`remember`."""
-        for holder, known, rest in self._snapshots:
-            now, about = _contents(holder)
+        for node, known, rest in self._snapshots:
+            now, about = _contents(node)
             if len(now) != len(known) or not all(map(is_, now, known)) or not same(about, rest):
                 return False
         return True
 
 
-def _contents(holder: Holder) -> tuple[tuple[Any, ...], Any]:
+def _contents(node: TreeNode) -> tuple[tuple[Any, ...], Any]:
     """What a node holds, and, where it has no live view of that, its keys and what else it is made of."""
-    if holder.kind.members is not None:
-        return tuple(holder.kind.members(holder.node)), None
-    children, keys, rest = holder.kind.flatten(holder.node)
+    if node.kind.members is not None:
+        return tuple(node.kind.members(node.value)), None
+    children, keys, rest = node.kind.flatten(node.value)
     return tuple(children), (tuple(keys), rest)
 
 
