@@ -78,30 +78,34 @@ def common_backend(name: str, tensors: Iterable[Any]) -> AnyBackend:
         raise ArgumentError(f"{name}: at least one operand must be a tensor. bb.asarray(...) makes one")
     backend: AnyBackend = tensors[0]._backend
     for x in tensors[1:]:
-        if x._backend is backend:
+        if x._backend is backend or levels_between(x._backend, backend) is not None:
             continue
-        if levels_between(x._backend, backend) is None:
-            if levels_between(backend, x.backend) is None:
-                if innermost(x.backend) == innermost(backend) and not (_has_name(x.backend) and _has_name(backend)):
-                    raise BackendMismatchError(
-                        f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
-                        f"carried out of the function that made it: return it from there (has_aux=True lets grad "
-                        f"do so), or store its numbers, x.numpy(). Or it was captured from a level that the transform "
-                        f"does not stand on: .to(...) takes the arguments of the transform there first"
-                    )
-                # What is tracked goes to no backend of fewer levels, and anything to one of as many.
-                place = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
-                while "[" in place.spec and (inner := inner_of(place)) is not None:  # levels of vmap have no name
-                    place = inner
-                if len({x.backend.spec for x in tensors}) == 1:
-                    names = " and ".join(sorted({type(innermost(x.backend)).__name__ for x in tensors}))
-                    raise BackendMismatchError(
-                        f"{name}: the operands live on different backends that go by one spec, {place.spec!r} "
-                        f"({names}): a spec names one backend, so give each class its own"
-                    )
-                raise BackendMismatchError(
-                    f"{name}: the operands live on different backends: {describe(tensors)}. "
-                    f"Nothing is moved by itself: write .to({place.spec!r}) on what lives elsewhere"
-                )
-            backend = x._backend
+        if levels_between(backend, x._backend) is None:
+            raise _mismatch(name, tensors, backend, x._backend)
+        backend = x._backend
     return backend
+
+
+def _mismatch(name: str, tensors: list[Any], first: AnyBackend, second: AnyBackend) -> BackendMismatchError:
+    """The error for operands on two backends, neither of which wraps the other."""
+    if innermost(first) == innermost(second) and not (_has_name(first) and _has_name(second)):
+        return BackendMismatchError(
+            f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
+            f"carried out of the function that made it: return it from there (has_aux=True lets grad "
+            f"do so), or store its numbers, x.numpy(). Or it was captured from a level that the transform "
+            f"does not stand on: .to(...) takes the arguments of the transform there first"
+        )
+    # What is tracked goes to no backend of fewer levels, and anything to one of as many.
+    target = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
+    while "[" in target.spec and (inner := inner_of(target)) is not None:  # levels of vmap have no name
+        target = inner
+    if len({x.backend.spec for x in tensors}) == 1:
+        names = " and ".join(sorted({type(innermost(x.backend)).__name__ for x in tensors}))
+        return BackendMismatchError(
+            f"{name}: the operands live on different backends that go by one spec, {target.spec!r} "
+            f"({names}): a spec names one backend, so give each class its own"
+        )
+    return BackendMismatchError(
+        f"{name}: the operands live on different backends: {describe(tensors)}. "
+        f"Nothing is moved by itself: write .to({target.spec!r}) on what lives elsewhere"
+    )
