@@ -19,7 +19,7 @@ from backburn.backend.contract import (
     is_backend,
     no_backend,
 )  # fmt: skip
-from backburn.backend.decorating import Decorating, shared
+from backburn.backend.decorating import Delegating, shared
 from backburn.base.dtypes import DType
 from backburn.base.errors import BackendMismatchError
 
@@ -53,7 +53,7 @@ class Box(Generic[BK]):
         return self.value.dtype
 
 
-class Differentiating(Decorating, Generic[BK]):
+class Differentiating(Delegating, Generic[BK]):
     """A decorator whose float primitives are boxes; its spec begins with its ``name``."""
 
     name: ClassVar[str]

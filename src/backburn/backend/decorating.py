@@ -35,7 +35,10 @@ def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
 
 
 class Delegating:
-    """The members of a backend besides its operations, as those of the one that it wraps, ``_inner``."""
+    """The members of a backend besides its operations, as those of the one that it wraps, ``_inner``.
+
+    A base of decorators beside :class:`Backend`, before it. :func:`make_operations` gives them the operations.
+    """
 
     _inner: Any
 
@@ -83,18 +86,6 @@ class Delegating:
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: tuple[int, ...]) -> Any:
         """The inner backend's."""
         return self._inner.quantized_from_parts(values, scale, zero, dtype=dtype, shape=shape)
-
-
-class Decorating(Delegating):
-    """A decorator with primitives of its own: what it does not change is the backend's that it wraps, ``_inner``.
-
-    A base beside :class:`Backend`, before it. :func:`make_operations` gives it the operations.
-    """
-
-    @property
-    def inner_backend(self) -> Any:
-        """The very backend that was wrapped."""
-        return self._inner
 
 
 def make_operations(

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from backburn.backend import views
 from backburn.backend.contract import AnyBackend, Backend
-from backburn.backend.decorating import Decorating, make_operations
+from backburn.backend.decorating import Delegating, make_operations
 from backburn.backend.shapes import broadcast, unchanged
 from backburn.backend.table import Operation
 from backburn.base.dtypes import DType
@@ -25,7 +25,7 @@ class NeedsValues(Unsupported):
     """The values of a single example are requested inside ``vmap``."""
 
 
-class Batched(Decorating, Backend[Any, Any, Any, Any]):
+class Batched(Delegating, Backend[Any, Any, Any, Any]):
     """``inner`` with an implicit batch axis of length ``size``: primitives appear as one example and hold all of them.
 
     Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation on
@@ -50,6 +50,11 @@ class Batched(Decorating, Backend[Any, Any, Any, Any]):
         self.on_fallback = on_fallback
         self._number = _serial()
         self._is_open = True
+
+    @property
+    def inner_backend(self) -> Any:
+        """The very backend that was wrapped."""
+        return self._inner
 
     @property
     def spec(self) -> str:
