@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from backburn.base.errors import ArgumentError
-from backburn.tensor.dispatch import Scalar, binary, call, kind_operand, made, promoted, tensor_operand, unary
+from backburn.tensor.dispatch import Scalar, binary, call, create, kind_operand, promoted, tensor_operand, unary
 from backburn.tensor.messages import describe
 from backburn.tensor.wrapping import is_tensor
 
@@ -153,7 +153,7 @@ def imag(x: T, /) -> T:
     [0.0, 0.0]
     """
     x = kind_operand("imag", x, "FI")
-    return made("zeros", x.backend, shape=x.shape, dtype=x.dtype)
+    return create("zeros", x.backend, shape=x.shape, dtype=x.dtype)
 
 
 def abs(x: T, /) -> T:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.errors import DTypeError
-from backburn.tensor.dispatch import call, fit, kind_operand, made, operand, promoted, tensor_operand
+from backburn.tensor.dispatch import call, create, fit, kind_operand, operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer
 from backburn.tensor.wrapping import is_tensor
@@ -43,7 +43,7 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
         kinds = {type(first), type(second)}
         k = chosen.backend
         dtype = DEFAULT_FLOAT.get() if float in kinds else k.int_dtype if int in kinds else chosen.dtype
-        x1 = made("full", k, shape=(), value=fit(first, dtype), dtype=dtype)
+        x1 = create("full", k, shape=(), value=fit(first, dtype), dtype=dtype)
         x2 = fit(second, dtype)
     return call("where", chosen, *promoted("where", x1, x2))
 

@@ -16,7 +16,7 @@ from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import Scalar, call, cast, fit, kind_operand, made, scalar_of, tensor_operand
+from backburn.tensor.dispatch import Scalar, call, cast, create, fit, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.host import plain_dtype, to
 from backburn.tensor.messages import describe
 from backburn.tensor.options import dtype_or_default, integer, shape_of
@@ -96,13 +96,13 @@ def full(
     scalar = scalar_of(fill_value)
     natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
     chosen = plain_dtype("full", dtype_or_default(dtype, natural))
-    return made("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)
+    return create("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)
 
 
 def _filled(name: str, shape: Any, dtype: Any, backend: BackendLike, device: BackendLike) -> Any:
     """The result of ``name`` (zeros, ones or empty)."""
     chosen = plain_dtype(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    return made(name, as_backend(given_backend(backend, device)), shape=shape_of(name, shape), dtype=chosen)
+    return create(name, as_backend(given_backend(backend, device)), shape=shape_of(name, shape), dtype=chosen)
 
 
 @overload
@@ -205,7 +205,7 @@ def zeros_like(
     if surplus or wrong:
         refuse(zeros_like, surplus, wrong)
     x, chosen, k = _like("zeros_like", x, dtype, backend, device)
-    return made("zeros", k, shape=x.shape, dtype=chosen)
+    return create("zeros", k, shape=x.shape, dtype=chosen)
 
 
 @plain_signature
@@ -222,7 +222,7 @@ def ones_like(
     if surplus or wrong:
         refuse(ones_like, surplus, wrong)
     x, chosen, k = _like("ones_like", x, dtype, backend, device)
-    return made("ones", k, shape=x.shape, dtype=chosen)
+    return create("ones", k, shape=x.shape, dtype=chosen)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, backend: BackendLike = None, device: BackendLike = None) -> Tensor:
@@ -233,7 +233,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, backend: BackendLike = None, 
     (2,)
     """
     x, chosen, k = _like("empty_like", x, dtype, backend, device)
-    return made("empty", k, shape=x.shape, dtype=chosen)
+    return create("empty", k, shape=x.shape, dtype=chosen)
 
 
 def full_like(
@@ -279,7 +279,7 @@ def arange(
     if chosen.kind == "int" and float in kinds:
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
     first, last, by = [fitted("arange", n, chosen) for n in bounds]
-    return made("arange", k, start=first, stop=last, step=by, dtype=chosen)
+    return create("arange", k, start=first, stop=last, step=by, dtype=chosen)
 
 
 def linspace(
@@ -305,7 +305,7 @@ def linspace(
     (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", _end(n), chosen) for n in (start, stop))
     k = as_backend(given_backend(backend, device))
-    return made("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
+    return create("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
 
 @plain_signature
@@ -331,7 +331,7 @@ def eye(
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     place = as_backend(given_backend(backend, device))
-    return made("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)
+    return create("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)
 
 
 # ---- dtypes ----

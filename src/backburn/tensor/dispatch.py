@@ -195,7 +195,7 @@ def dequantized(x: Any, dtype: DType | None = None) -> Any:
 # ---- calls ----
 
 
-def lowered(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
+def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     """The highest backend of the operands, and their primitives on it."""
     backend: AnyBackend | None = None
     primitives: list[Any] = []
@@ -231,7 +231,7 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     for propagated in PROPAGATED:
         if (result := propagated(name, operands, attributes)) is not None:
             return result
-    backend, primitives = lowered(name, operands)
+    backend, primitives = unwrap(name, operands)
     try:
         try:
             result = getattr(backend, name)(*primitives, **attributes)
@@ -327,7 +327,7 @@ def kind_operand(name: str, value: Any, kinds: str = "") -> Any:
     return x
 
 
-def made(name: str, backend: AnyBackend, **attributes: Any) -> Any:
+def create(name: str, backend: AnyBackend, **attributes: Any) -> Any:
     """The result of an operation without operands on ``backend``."""
     try:
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.tensor.defaults import BackendLike, as_backend
-from backburn.tensor.dispatch import call, cast, float_operand, made, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axis_of, number, one_of
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
@@ -190,7 +190,7 @@ def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) 
     wanted, d = float_dtype("fftfreq", dtype), number("fftfreq", "d", d)
     if d == 0:
         raise ArgumentError("fftfreq: d is the time between samples, and not 0")
-    return made("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
+    return create("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
@@ -248,7 +248,7 @@ def _window(name: str, window: Any, size: int, win_length: int | None, like: Any
     if length > size:
         raise ArgumentError(f"{name}: a window of {length} points is longer than {size}. Operand: {describe((like,))}")
     if window is None:
-        found = made("full", like.backend, shape=(length,), value=1.0, dtype=like.dtype)
+        found = create("full", like.backend, shape=(length,), value=1.0, dtype=like.dtype)
     else:
         found = cast(float_operand(name, window), like.dtype)
     if found.shape != (length,):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.base.errors import ArgumentError, AxisError
 from backburn.tensor.decompose import check_square, matrices, svdvals
-from backburn.tensor.dispatch import call, kind_operand, made
+from backburn.tensor.dispatch import call, create, kind_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, integers_of, one_of
 from backburn.tensor.shape import expand_dims, moveaxis
@@ -63,7 +63,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     matrices("matrix_power", x)
     check_square("matrix_power", base)
     if n == 0:
-        unit = made("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
+        unit = create("eye", base.backend, n=base.shape[-1], m=base.shape[-1], offset=0, dtype=base.dtype)
         return call("broadcast_to", unit, shape=base.shape)
     if n < 0:
         base, n = inv(base), -n

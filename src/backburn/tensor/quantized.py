@@ -12,7 +12,7 @@ from backburn.backend.shapes import broadcast_to, check_axis
 from backburn.base.contexts import RECORDING
 from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qint8
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
-from backburn.tensor.dispatch import call, cast, dequantized, float_operand, is_quantized, made, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, dequantized, float_operand, is_quantized, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import number
 from backburn.tensor.wrapping import is_tensor
@@ -60,7 +60,7 @@ def _end(name: str, x: Tensor, value: Any, steps: tuple[int, ...]) -> Any:
 
 def _constant(x: Tensor, value: float) -> Any:
     """A 0-d tensor of the dtype and backend of ``x``."""
-    return made("full", x.backend, shape=(), value=value, dtype=x.dtype)
+    return create("full", x.backend, shape=(), value=value, dtype=x.dtype)
 
 
 def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None) -> FloatTensor:

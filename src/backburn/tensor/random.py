@@ -37,7 +37,7 @@ from backburn.base.hints import missing_name
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import binary, call, float_operand, kind_operand, made, scalar_of
+from backburn.tensor.dispatch import binary, call, create, float_operand, kind_operand, scalar_of
 from backburn.tensor.inspection import finfo
 from backburn.tensor.levels import levels_between, lift
 from backburn.tensor.messages import describe
@@ -264,7 +264,7 @@ def _draw(
     """Draw numbers of shape ``size`` from the next words of a generator."""
     k = _where_drawn(as_backend(backend))
     key, offset = _generator(name, generator).take(_words(name, k, size, dtype))
-    return made(name, k, key=key, offset=offset, **attributes)
+    return create(name, k, key=key, offset=offset, **attributes)
 
 
 def _where_drawn(backend: AnyBackend) -> AnyBackend:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import float32, int64, uint8
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, made, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer, number
 from backburn.tensor.reduce import accumulated
@@ -113,7 +113,7 @@ def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> 
     pair = promoted("isin", x1, x2, kinds="FIB")
     dtype = next(t.dtype for t in pair if is_tensor(t))
     backend = next(t.backend for t in pair if is_tensor(t))
-    x, values = (t if is_tensor(t) else made("full", backend, shape=(), value=t, dtype=dtype) for t in pair)
+    x, values = (t if is_tensor(t) else create("full", backend, shape=(), value=t, dtype=dtype) for t in pair)
     if dtype.kind == "bool":
         x, values = cast(x, uint8), cast(values, uint8)
     found = call("isin", x, values)
@@ -148,12 +148,12 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
 def _counted(name: str, places: Any, weights: Any, length: int) -> Any:
     """The sum of the weights for each index, or the number of its occurrences."""
     if weights is None:
-        values = made("full", places.backend, shape=places.shape, value=1, dtype=int64)
+        values = create("full", places.backend, shape=places.shape, value=1, dtype=int64)
     else:
         values = accumulated(name, kind_operand(name, weights, "FI"), None)
         if values.shape != places.shape:
             raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
-    zeros = made("zeros", values.backend, shape=(length,), dtype=values.dtype)
+    zeros = create("zeros", values.backend, shape=(length,), dtype=values.dtype)
     return call("index_add", zeros, places, values, axis=0)
 
 
@@ -229,4 +229,4 @@ def _edges(x: Any, bins: Any, ends: Any) -> Any:
         raise ArgumentError(f"histogram: the intervals cannot go from {low} to {high}; give a finite, rising range")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return made("linspace", x.backend, start=low, stop=high, num=count + 1, endpoint=True, dtype=x.dtype)
+    return create("linspace", x.backend, start=low, stop=high, num=count + 1, endpoint=True, dtype=x.dtype)

@@ -9,7 +9,7 @@ from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
 from backburn.tensor.decompose import check_square, matrices, svdvals
-from backburn.tensor.dispatch import call, cast, kind_operand, made, promoted, tensor_operand
+from backburn.tensor.dispatch import call, cast, create, kind_operand, promoted, tensor_operand
 from backburn.tensor.linalg import matrix_transpose
 from backburn.tensor.messages import describe
 from backburn.tensor.options import number
@@ -57,7 +57,7 @@ def triangular_solve(
         y = matrices("triangular_solve", x1)
         check_square("triangular_solve", y)
         inside = call("triu", y, offset=1) if upper else call("tril", y, offset=-1)
-        x1 = inside + made("eye", y.backend, n=y.shape[-1], m=y.shape[-1], offset=0, dtype=y.dtype)
+        x1 = inside + create("eye", y.backend, n=y.shape[-1], m=y.shape[-1], offset=0, dtype=y.dtype)
     return _solution("triangular_solve", x1, x2, left, upper=bool(upper))
 
 
@@ -176,7 +176,7 @@ def matrix_rank(
 def _rank(x: Any, values: Any, rtol: Any, atol: Any = None) -> IntTensor:
     last = values.ndim - 1
     if 0 in values.shape:
-        return made("zeros", values.backend, shape=values.shape[:-1], dtype=int64)
+        return create("zeros", values.backend, shape=values.shape[:-1], dtype=int64)
     least = call("max", values, axis=(last,), keepdims=True) * _for_each("rtol", x, rtol)
     if atol is not None:
         least = call("maximum", least, _for_each("atol", x, atol))

@@ -14,7 +14,7 @@ from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, ShapeError
-from backburn.tensor.dispatch import call, float_operand, kind_operand, made, promoted, tensor_operand
+from backburn.tensor.dispatch import call, create, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, axis_of, integer, one_of
@@ -258,7 +258,7 @@ def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **
     n, rest = ordered.shape[0], ordered.shape[1:]
     if n == 0:
         raise ShapeError(f"mode: there is no element to choose from. Operand: {describe((x,))}")
-    places = made("arange", y.backend, start=0, stop=n, step=1, dtype=int64)
+    places = create("arange", y.backend, start=0, stop=n, step=1, dtype=int64)
     places = call("reshape", places, shape=(n, *(1 for _ in rest)))
     # A run of equal elements begins where one differs from that before it, and ends where it is longest.
     other = call("not_equal", ordered, call("roll", ordered, shift=(1,), axis=(0,)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError
 from backburn.tensor.defaults import BackendLike, as_backend, default_dtype
-from backburn.tensor.dispatch import call, cast, made
+from backburn.tensor.dispatch import call, cast, create
 from backburn.tensor.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coeff
     length = points(name, "the length", n, least=0)
     wanted, target = float_dtype(name, dtype), as_backend(backend)
     if length < 2:
-        return made("full", target, shape=(length,), value=1.0, dtype=wanted)
+        return create("full", target, shape=(length,), value=1.0, dtype=wanted)
     wide = float32 if wanted.bits == 16 else wanted  # 16 bits do not hold every place
-    times = made("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wide)
-    result = made("full", target, shape=(length,), value=coefficients[0], dtype=wide)
+    times = create("arange", target, start=0.0, stop=float(length), step=1.0, dtype=wide)
+    result = create("full", target, shape=(length,), value=coefficients[0], dtype=wide)
     for j, coefficient in enumerate(coefficients[1:], 1):
         angles = call("mul", times, 2 * math.pi * j / (length if periodic else length - 1))
         result = call("add", result, call("mul", call("cos", angles), coefficient))

@@ -10,7 +10,7 @@ from backburn.base.trees import flatten, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import FloatTensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.dispatch import call, made
+from backburn.tensor.dispatch import call, create
 from backburn.tensor.levels import common_backend, levels_between, lift
 from backburn.tensor.options import one_of
 from backburn.tensor.spent import ARGUMENT, spend
@@ -195,13 +195,13 @@ def _for_each_unit(function: Any, zero: FloatTensor, results: list[FloatTensor],
     if not count:
         return [_with_axis(x) for x in results]
     # What the results take is asked for first: memory that does not hold them is better told before than after hours.
-    made("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
+    create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
     together = max(1, min(AT_ONCE, ELEMENTS // count))
     mapped = vmap(function, randomness="same", on_fallback="allow")
     parts = []
     for start in range(0, count, together):
         rows = min(together, count - start)
-        units = made("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
+        units = create("eye", k, n=rows, m=count, offset=start, dtype=zero.dtype)
         units = call("reshape", units, shape=(rows, *zero.shape))
         parts.append(mapped(FloatTensor(lift(units, home), home, units.dtype)))
     return [_joined(list(column)) for column in zip(*parts, strict=True)]
