@@ -102,7 +102,7 @@ def _find(name: str) -> Callable[..., None] | None:
     found = None if _library is None else getattr(_library[1], f"backburn_{name}", None)
     if found is not None:
         found.restype = None
-        found.argtypes = SIGNATURES[name]
+        found.argtypes = _parameter_types(name)
         found.where = ctypes.cast(found, ctypes.c_void_p).value
     _kernels[name] = found
     return found
@@ -110,80 +110,16 @@ def _find(name: str) -> Callable[..., None] | None:
 
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
-_POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
-_WORD = ctypes.c_uint64
+#: The C types of parameters that are no pointers.
+_TYPES = {"float": ctypes.c_float, "int": ctypes.c_int, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 
 
-def _signatures() -> dict[str, list[Any]]:
-    """The C types of each kernel's arguments: pointers to arrays, options, sizes."""
-    unary = ("negative", "absolute", "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "fill")
-    both = (
-        *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
-        *("equal", "not_equal", "less", "less_equal"),
-    )
-    numbers = (*both, "subtract_from", "divide_into", "greater", "greater_equal")
-    binary = (*both, *(f"{name}_number" for name in numbers))
-    operations = {
-        **dict.fromkeys(unary, [_POINTER] * 2 + [_COUNT]),
-        **dict.fromkeys(binary, [_POINTER] * 3 + [_COUNT]),
-        **dict.fromkeys(("where", "multiply_add_number"), [_POINTER] * 4 + [_COUNT]),
-    }
-    functions = (
-        *("sigmoid", "log_sigmoid", "softplus", "silu", "gelu", "gelu_tanh"),
-        *("erf", "erfc", "expm1", "log", "log1p", "tanh"),
-    )
-    backward = (
-        *("relu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward"),
-    )
-    return {
-        **operations,
-        **{f"{name}_double": types for name, types in operations.items()},
-        **dict.fromkeys(functions, [_POINTER] * 2 + [_COUNT]),
-        **dict.fromkeys((*backward, "remainder", "remainder_number"), [_POINTER] * 3 + [_COUNT]),
-        **dict.fromkeys(
-            ("float_of_half", "half_of_float", "float_of_brain", "brain_of_float"), [_POINTER] * 2 + [_COUNT]
-        ),
-        **dict.fromkeys(("softmax", "log_softmax"), [_POINTER] * 2 + [_COUNT] * 2),
-        **dict.fromkeys(("softmax_backward", "log_softmax_backward"), [_POINTER] * 3 + [_COUNT] * 2),
-        "label_cross_entropy": [_POINTER] * 3 + [_COUNT] * 2,
-        "label_cross_entropy_backward": [_POINTER] * 4 + [_COUNT] * 2,
-        "standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 2,
-        "standardize_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
-        "normalize_planes": [_POINTER] * 7 + [_FLOAT, _FLAG] + [_COUNT] * 2,
-        "normalize_planes_backward": [_POINTER] * 6 + [_FLOAT, _FLAG] + [_COUNT] * 2,
-        "attention": [_POINTER] * 8 + [_FLOAT] * 2 + [_POINTER] + [_COUNT] * 2 + [_FLAG],
-        "attention_backward": [_POINTER] * 11 + [_FLOAT] * 2 + [_POINTER] + [_COUNT] * 2 + [_FLAG],
-        "attention_weights": [_POINTER, _FLOAT] + [_COUNT] * 4,
-        "attention_scores": [_POINTER] * 2 + [_FLOAT] + [_COUNT] * 2,
-        "plain_step": [_POINTER] * 3 + [_FLOAT, _COUNT],
-        "momentum_step": [_POINTER] * 5 + [_FLOAT] * 3 + [_FLAG, _COUNT],
-        "adam_step": [_POINTER] * 7 + [_FLOAT] * 8 + [_COUNT],
-        "scan": [_POINTER] * 5 + [_FLAG] + [_COUNT] * 5,
-        "scan_backward": [_POINTER] * 10 + [_FLAG] + [_COUNT] * 5,
-        "share": [_POINTER] + [_COUNT] * 3 + [_FLAG] * 2 + [_POINTER] * 4 + [_COUNT] * 4,
-        "program": [_POINTER, _COUNT, _POINTER, _POINTER] + [_COUNT] * 4 + [_FLAG],
-        "share_q_linear": [_POINTER] * 5 + [_FLAG] * 3 + [_COUNT] * 6 + [_FLAG],
-        "share_standardize": [_POINTER] * 4 + [_FLOAT, _FLAG] + [_COUNT] * 3 + [_FLAG],
-        **dict.fromkeys(("sum_rows", "prod_rows", "norm_rows", "max_rows", "min_rows"), [_POINTER] * 2 + [_COUNT] * 2),
-        **dict.fromkeys(("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse"), [_POINTER] * 2 + [_COUNT] * 2),
-        **dict.fromkeys(
-            ("random_words", "random_below", "random_uniform", "random_normal"),
-            [_POINTER] * 2 + [_WORD] + [_COUNT] * 2,
-        ),
-        "lstm_step": [_POINTER] * 6 + [_COUNT] * 2,
-        "lstm_step_backward": [_POINTER] * 9 + [_COUNT] * 2,
-        "conv_direct": [_POINTER] * 8 + [_COUNT],
-        "conv": [_POINTER] * 9 + [_COUNT],
-        "conv_weight": [_POINTER] * 7 + [_FLAG, _POINTER, _COUNT],
-        "conv_input": [_POINTER] * 8 + [_COUNT] * 2 + [_POINTER, _COUNT],
-        "q_linear": [_POINTER] * 7 + [_FLAG] * 3 + [_COUNT] * 8,
-        "max_pool": [_POINTER] * 4 + [_COUNT] * 2,
-        "add_places": [_POINTER] * 3 + [_COUNT] * 3,
-        "add_rows": [_POINTER] * 3 + [_COUNT] * 4,
-    }
-
-
-SIGNATURES = _signatures()
+def _parameter_types(name: str) -> list[Any]:
+    """The C types of a kernel's parameters, as the library tells them: the text between the parentheses."""
+    assert _library is not None
+    start = ctypes.c_char.in_dll(_library[1], f"backburn_parameters_of_{name}")
+    parameters = ctypes.string_at(ctypes.addressof(start)).decode().split(",")
+    return [ctypes.c_void_p if "*" in text else _TYPES[text.split()[-2]] for text in parameters]
 
 
 def _load() -> tuple[str, ctypes.CDLL] | None:

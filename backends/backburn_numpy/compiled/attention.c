@@ -140,19 +140,19 @@ static void backward(const void *what, int64_t start, int64_t stop) {
     free(weights);
 }
 
-KERNEL void backburn_attention(float *out, const float *query, const float *key, const float *value, const char *mask,
-                               const char *keep, Product *product, const int64_t *sizes, float scale, float factor,
-                               int *failed, int64_t parts, int64_t grain, int threads) {
+KERNEL(attention, float *out, const float *query, const float *key, const float *value, const char *mask,
+       const char *keep, Product *product, const int64_t *sizes, float scale, float factor,
+       int *failed, int64_t parts, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
                            .value = matrices(value, sizes, 2), .out = out, .mask = mask, .keep = keep,
                            .sizes = sizes, .scale = scale, .factor = factor, .failed = failed};
     backburn_team_do(forward, &all, parts, grain, threads);
 }
 
-KERNEL void backburn_attention_backward(float *of_query, float *of_key, float *of_value, const float *query,
-                                        const float *key, const float *value, const float *grad, const char *mask,
-                                        const char *keep, Product *product, const int64_t *sizes, float scale,
-                                        float factor, int *failed, int64_t count, int64_t grain, int threads) {
+KERNEL(attention_backward, float *of_query, float *of_key, float *of_value, const float *query,
+       const float *key, const float *value, const float *grad, const char *mask,
+       const char *keep, Product *product, const int64_t *sizes, float scale,
+       float factor, int *failed, int64_t count, int64_t grain, int threads) {
     const Attention all = {.product = product, .query = matrices(query, sizes, 0), .key = matrices(key, sizes, 1),
                            .value = matrices(value, sizes, 2), .grad = matrices(grad, sizes, 3), .of_query = of_query,
                            .of_key = of_key, .of_value = of_value, .mask = mask, .keep = keep, .sizes = sizes,

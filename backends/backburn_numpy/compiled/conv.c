@@ -238,9 +238,9 @@ static void convolve_thin(const float *image, const float *outputs, const float 
 /* ---- kernels ---- */
 
 /* Convolves x into out; bias may be null. columns and side are scratch memory for one block. */
-KERNEL void backburn_conv(float *restrict out, const float *restrict x, const float *restrict weight,
-                          const float *restrict bias, float *restrict columns, float *restrict side, Product *product,
-                          const Geometry *g, const Block *blocks, int64_t number) {
+KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict weight,
+       const float *restrict bias, float *restrict columns, float *restrict side, Product *product,
+       const Geometry *g, const Block *blocks, int64_t number) {
     const int64_t depth = g->inputs * g->size[0] * g->size[1], plane = g->rows * g->columns;
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
@@ -269,9 +269,9 @@ KERNEL void backburn_conv(float *restrict out, const float *restrict x, const fl
 }
 
 /* Adds the gradient of the weight to out: (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
-KERNEL void backburn_conv_weight(float *restrict out, const float *restrict x, const float *restrict grad,
-                                 float *restrict columns, float *restrict side, Product *product, const Geometry *g,
-                                 int transposed, const Block *blocks, int64_t number) {
+KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *restrict grad,
+       float *restrict columns, float *restrict side, Product *product, const Geometry *g,
+       int transposed, const Block *blocks, int64_t number) {
     const int64_t depth = g->inputs * g->size[0] * g->size[1];
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {
@@ -295,10 +295,10 @@ KERNEL void backburn_conv_weight(float *restrict out, const float *restrict x, c
 
 /* The gradient of the input, or a transposed convolution: fills channels first to last - 1 of each group of out with
  * the sums of y's windows; bias may be null. All blocks of an example must be given. */
-KERNEL void backburn_conv_input(float *restrict out, const float *restrict y, const float *restrict weight,
-                                const float *restrict bias, float *restrict columns, float *restrict side,
-                                Product *product, const Geometry *g, int64_t first, int64_t last, const Block *blocks,
-                                int64_t number) {
+KERNEL(conv_input, float *restrict out, const float *restrict y, const float *restrict weight,
+       const float *restrict bias, float *restrict columns, float *restrict side,
+       Product *product, const Geometry *g, int64_t first, int64_t last, const Block *blocks,
+       int64_t number) {
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements, plane = g->height * g->width;
     for (const Block *b = blocks; b < blocks + number; b++)
         for (int64_t group = 0; group < g->groups; group++) {

@@ -61,9 +61,9 @@ static void lay_rows(float *restrict padded, const float *restrict x, const Geom
 
 /* Convolves x into out; bias may be null. Each block is rows of one example. memory is scratch for the packed weight,
  * padded rows and outputs; offsets is scratch for those of a window's elements. */
-KERNEL void backburn_conv_direct(float *restrict out, const float *restrict x, const float *restrict weight,
-                                 const float *restrict bias, float *restrict memory, int64_t *restrict offsets,
-                                 const Geometry *g, const Block *blocks, int64_t number) {
+KERNEL(conv_direct, float *restrict out, const float *restrict x, const float *restrict weight,
+       const float *restrict bias, float *restrict memory, int64_t *restrict offsets,
+       const Geometry *g, const Block *blocks, int64_t number) {
     const int64_t elements = g->size[0] * g->size[1], depth = g->inputs * elements;
     const int64_t length = g->columns + (g->size[1] - 1) * g->dilation[1];
     const int64_t parts = (g->outputs + CHANNELS - 1) / CHANNELS, packed = parts * depth * CHANNELS;

@@ -23,7 +23,7 @@ INLINE uint16_t half_of(float x) {
     return (uint16_t)(half | (int32_t)((uint32_t)whole >> 16 & 0x8000));
 }
 
-KERNEL void backburn_float_of_half(float *restrict out, const uint16_t *restrict x, int64_t count) {
+KERNEL(float_of_half, float *restrict out, const uint16_t *restrict x, int64_t count) {
     int64_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8) {
@@ -33,7 +33,7 @@ KERNEL void backburn_float_of_half(float *restrict out, const uint16_t *restrict
     for (; i < count; i++) out[i] = of_half(x[i]);
 }
 
-KERNEL void backburn_half_of_float(uint16_t *restrict out, const float *restrict x, int64_t count) {
+KERNEL(half_of_float, uint16_t *restrict out, const float *restrict x, int64_t count) {
     int64_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8) {
@@ -44,11 +44,11 @@ KERNEL void backburn_half_of_float(uint16_t *restrict out, const float *restrict
 }
 
 /* bfloat16 is the upper half of a float32. */
-KERNEL void backburn_float_of_brain(float *restrict out, const uint16_t *restrict x, int64_t count) {
+KERNEL(float_of_brain, float *restrict out, const uint16_t *restrict x, int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) out[i] = from_bits((int32_t)((uint32_t)x[i] << 16));
 }
 
-KERNEL void backburn_brain_of_float(uint16_t *restrict out, const float *restrict x, int64_t count) {
+KERNEL(brain_of_float, uint16_t *restrict out, const float *restrict x, int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const uint32_t bits = (uint32_t)to_bits(x[i]);
         const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);

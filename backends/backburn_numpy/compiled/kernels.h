@@ -19,10 +19,20 @@
 #include <string.h>
 
 #if defined(_WIN32)
-#define KERNEL __declspec(dllexport)
+#define EXPORT __declspec(dllexport)
 #else
-#define KERNEL __attribute__((visibility("default")))
+#define EXPORT __attribute__((visibility("default")))
 #endif
+
+#define TEXT(...) #__VA_ARGS__
+
+/* A kernel, and its parameters as a string, for ctypes; of float unless REAL and NAMED say otherwise. */
+#define REAL float
+#define NAMED(name) backburn_##name
+#define KERNEL(name, ...)                                                                                              \
+    EXPORT const char NAMED(parameters_of_##name)[] = TEXT(__VA_ARGS__);                                               \
+    EXPORT void NAMED(name)(__VA_ARGS__)
+
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #else
@@ -32,7 +42,6 @@
 #define LOOP _Pragma("omp simd")
 #define SUM_OF(...) _Pragma(TEXT(omp simd reduction(+ : __VA_ARGS__)))
 #define MAXIMUM_OF(top) _Pragma(TEXT(omp simd reduction(max : top)))
-#define TEXT(...) #__VA_ARGS__
 
 INLINE float from_bits(int32_t bits) {
     float value;
@@ -122,12 +131,9 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
-/* Element-wise kernels, of float unless REAL and NAMED say otherwise. */
-#define REAL float
-#define NAMED(name) backburn_##name
-
+/* Element-wise kernels. */
 #define UNARY(name, expression)                                                                                        \
-    KERNEL void NAMED(name)(REAL *restrict out, const REAL *restrict xs, int64_t count) {                             \
+    KERNEL(name, REAL *restrict out, const REAL *restrict xs, int64_t count) {                                         \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
             const REAL x = xs[i];                                                                                      \
             out[i] = expression;                                                                                       \
@@ -135,8 +141,8 @@ INLINE float tanh_of(float x) {
     }
 
 #define BINARY(name, first, second, expression)                                                                        \
-    KERNEL void NAMED(name)(REAL *restrict out, const REAL *restrict firsts, const REAL *restrict seconds,            \
-                            int64_t count) {                                                                           \
+    KERNEL(name, REAL *restrict out, const REAL *restrict firsts, const REAL *restrict seconds,                        \
+           int64_t count) {                                                                                            \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
             const REAL first = firsts[i], second = seconds[i];                                                         \
             out[i] = expression;                                                                                       \

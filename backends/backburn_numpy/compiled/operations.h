@@ -2,8 +2,8 @@
 
 /* Of an array and a scalar, passed by pointer. */
 #define NUMBER(name, expression)                                                                                       \
-    KERNEL void NAMED(name##_number)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict number,        \
-                                     int64_t count) {                                                                  \
+    KERNEL(name##_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict number,                    \
+           int64_t count) {                                                                                            \
         const REAL y = *number;                                                                                        \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
             const REAL x = xs[i];                                                                                      \
@@ -50,8 +50,8 @@ BOTH(less_equal, x <= y)
 NUMBER(greater, x > y)
 NUMBER(greater_equal, x >= y)
 
-KERNEL void NAMED(where)(REAL *restrict out, const REAL *restrict truths, const REAL *restrict xs,
-                         const REAL *restrict ys, int64_t count) {
+KERNEL(where, REAL *restrict out, const REAL *restrict truths, const REAL *restrict xs,
+       const REAL *restrict ys, int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const REAL x = xs[i], y = ys[i];
         out[i] = truths[i] != 0 ? x : y;
@@ -59,13 +59,13 @@ KERNEL void NAMED(where)(REAL *restrict out, const REAL *restrict truths, const 
 }
 
 /* A step of Horner's rule. */
-KERNEL void NAMED(multiply_add_number)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys,
-                                       const REAL *restrict number, int64_t count) {
+KERNEL(multiply_add_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys,
+       const REAL *restrict number, int64_t count) {
     const REAL z = *number;
     LOOP for (int64_t i = 0; i < count; i++) out[i] = xs[i] * ys[i] + z;
 }
 
-KERNEL void NAMED(fill)(REAL *restrict out, const REAL *restrict number, int64_t count) {
+KERNEL(fill, REAL *restrict out, const REAL *restrict number, int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) out[i] = *number;
 }
 

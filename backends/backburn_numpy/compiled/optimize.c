@@ -16,8 +16,8 @@ INLINE void write_past_caches(float *restrict out, const float *restrict x, int6
 #endif
 
 /* out = param - lr grad */
-KERNEL void backburn_plain_step(float *restrict out, const float *restrict param, const float *restrict grad, float lr,
-                                int64_t count) {
+KERNEL(plain_step, float *restrict out, const float *restrict param, const float *restrict grad, float lr,
+       int64_t count) {
     enum { BLOCK = 1024, LARGE = 1 << 20 };
     float block[BLOCK];
     const int past = count >= LARGE && (uintptr_t)out % 16 == 0;
@@ -31,9 +31,9 @@ KERNEL void backburn_plain_step(float *restrict out, const float *restrict param
 }
 
 /* One step with momentum; velocity may be updated in place. */
-KERNEL void backburn_momentum_step(float *restrict out, float *new_velocity, const float *restrict param,
-                                   const float *restrict grad, const float *velocity, float lr, float momentum,
-                                   float weight_decay, int nesterov, int64_t count) {
+KERNEL(momentum_step, float *restrict out, float *new_velocity, const float *restrict param,
+       const float *restrict grad, const float *velocity, float lr, float momentum,
+       float weight_decay, int nesterov, int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const float slope = weight_decay != 0.0f ? grad[i] + weight_decay * param[i] : grad[i];
         const float moving = momentum * velocity[i] + slope;
@@ -45,10 +45,10 @@ KERNEL void backburn_momentum_step(float *restrict out, float *new_velocity, con
 /* One step of Adam. rate and floor are its step size and epsilon after bias correction, rest1 and rest2 are 1 - beta1
  * and 1 - beta2 before rounding, decay is the weight decay added to the gradient, shrink the parameter's factor for
  * decoupled decay. The moments may be updated in place. */
-KERNEL void backburn_adam_step(float *restrict out, float *new_m, float *new_v, const float *restrict param,
-                               const float *restrict grad, const float *m, const float *v, float rate, float floor,
-                               float beta1, float rest1, float beta2, float rest2, float decay, float shrink,
-                               int64_t count) {
+KERNEL(adam_step, float *restrict out, float *new_m, float *new_v, const float *restrict param,
+       const float *restrict grad, const float *m, const float *v, float rate, float floor,
+       float beta1, float rest1, float beta2, float rest2, float decay, float shrink,
+       int64_t count) {
     LOOP for (int64_t i = 0; i < count; i++) {
         const float g = decay != 0.0f ? grad[i] + decay * param[i] : grad[i];
         const float first = beta1 * m[i] + rest1 * g, second = beta2 * v[i] + rest2 * (g * g);

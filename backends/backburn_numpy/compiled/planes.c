@@ -37,10 +37,10 @@ INLINE int64_t scale_at(const Planes *p, int64_t q, int64_t j) {
 }
 
 /* Normalizes sets first to last - 1. means, variances, scale and bias may be null. */
-KERNEL void backburn_normalize_planes(float *restrict out, float *restrict means, float *restrict variances,
-                                      const float *restrict x, const float *restrict scale,
-                                      const float *restrict bias, const Planes *p, float eps, int centred,
-                                      int64_t first, int64_t last) {
+KERNEL(normalize_planes, float *restrict out, float *restrict means, float *restrict variances,
+       const float *restrict x, const float *restrict scale,
+       const float *restrict bias, const Planes *p, float eps, int centred,
+       int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
         const Statistics of = statistics_of(x + q * p->step, p, centred);
         if (means) means[q] = of.mean, variances[q] = of.variance;
@@ -54,10 +54,10 @@ KERNEL void backburn_normalize_planes(float *restrict out, float *restrict means
 }
 
 /* The gradient as in rows.c; of_scale[q * planes + j] is the sum of grad n over a plane. */
-KERNEL void backburn_normalize_planes_backward(float *restrict out, float *restrict of_scale,
-                                               const float *restrict grad, const float *restrict x,
-                                               const float *restrict scale, const Planes *p, float eps, int centred,
-                                               int64_t first, int64_t last) {
+KERNEL(normalize_planes_backward, float *restrict out, float *restrict of_scale,
+       const float *restrict grad, const float *restrict x,
+       const float *restrict scale, const Planes *p, float eps, int centred,
+       int64_t first, int64_t last) {
     for (int64_t q = first; q < last; q++) {
         const Statistics of = statistics_of(x + q * p->step, p, centred);
         const float factor = 1.0f / sqrtf(of.variance + eps);

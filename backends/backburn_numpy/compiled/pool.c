@@ -15,8 +15,8 @@ INLINE void reach(int64_t start, int64_t length, int64_t size, int64_t dilation,
 
 /* The largest element of each window and its index in the image, for images first to last - 1. The first of equal
  * elements wins, and the first NaN over all. Every window overlaps the image. */
-KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, const float *restrict x,
-                              const Windows *restrict w, int64_t first, int64_t last) {
+KERNEL(max_pool, float *restrict out, int64_t *restrict index, const float *restrict x,
+       const Windows *restrict w, int64_t first, int64_t last) {
     x += first * w->height * w->width;
     out += first * w->rows * w->columns, index += first * w->rows * w->columns;
     for (int64_t image = first; image < last; image++, x += w->height * w->width)
@@ -41,8 +41,8 @@ KERNEL void backburn_max_pool(float *restrict out, int64_t *restrict index, cons
 }
 
 /* Adds the count values of each line to the same line of out at indices, all in range. */
-KERNEL void backburn_add_places(float *restrict out, const int64_t *restrict indices, const float *restrict values,
-                                int64_t lines, int64_t length, int64_t count) {
+KERNEL(add_places, float *restrict out, const int64_t *restrict indices, const float *restrict values,
+       int64_t lines, int64_t length, int64_t count) {
     for (int64_t line = 0; line < lines; line++, out += length, indices += count, values += count)
         for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];
 }

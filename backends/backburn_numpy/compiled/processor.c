@@ -2,7 +2,7 @@
 #include "kernels.h"
 
 /* The index of the best instruction set, in the order of build.py. */
-KERNEL int backburn_level(void) {
+EXPORT int backburn_level(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&

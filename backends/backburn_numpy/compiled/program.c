@@ -34,8 +34,8 @@ static void elements(const void *what, int64_t first, int64_t last) {
     }
 }
 
-KERNEL void backburn_program(const int64_t *calls, int64_t length, const int64_t *starts, const int64_t *steps,
-                             int64_t arrays, int64_t size, int64_t count, int64_t grain, int threads) {
+KERNEL(program, const int64_t *calls, int64_t length, const int64_t *starts, const int64_t *steps,
+       int64_t arrays, int64_t size, int64_t count, int64_t grain, int threads) {
     const Program program = {calls, starts, steps, length, arrays, size};
     backburn_team_do(elements, &program, count, grain, threads);
 }

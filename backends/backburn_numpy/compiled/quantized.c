@@ -165,11 +165,11 @@ static Products *const BY_SOME[] = {int8_by_some, uint8_by_some, int4_by_some};
 /* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight. The
  * rows of x have the length and order of an expanded row. steps is the number of scales per row. held is the number of
  * expanded rows that the buffer holds; if 0, rows are not expanded. */
-KERNEL void backburn_q_linear(float *restrict out, const float *restrict x, const uint8_t *restrict values,
-                              const void *restrict scale, const void *restrict zero, float *restrict buffer,
-                              Product *product, int kind, int of_scale, int of_zero, int64_t held, int64_t batch,
-                              int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t first,
-                              int64_t last) {
+KERNEL(q_linear, float *restrict out, const float *restrict x, const uint8_t *restrict values,
+       const void *restrict scale, const void *restrict zero, float *restrict buffer,
+       Product *product, int kind, int of_scale, int of_zero, int64_t held, int64_t batch,
+       int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t first,
+       int64_t last) {
     enum { NEAR = 16 }; /* rows of the weight that stay in cache over all of x */
     const int64_t bytes = kind == INT4 ? (inputs + 1) / 2 : inputs, width = kind == INT4 ? 2 * bytes : inputs;
     const int64_t chunk = held ? held : NEAR;

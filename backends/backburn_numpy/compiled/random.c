@@ -50,8 +50,8 @@ static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t co
 
 /* Fills out in packs of WORDS; w are the words of a pack, n its number of elements. */
 #define DRAW(name, type, ...)                                                                                          \
-    KERNEL void backburn_##name(type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,     \
-                                int64_t count) {                                                                       \
+    KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                  \
+           int64_t count) {                                                                                            \
         uint32_t room[WORDS + 8 * SIDE + 8];                                                                           \
         (void)option;                                                                                                  \
         for (; count > 0; out += WORDS, offset += WORDS, count -= WORDS) {                                             \

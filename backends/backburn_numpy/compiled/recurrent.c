@@ -3,9 +3,9 @@
 
 /* gates holds, for each row, the pre-activations of input gate, forget gate, candidate and output gate without the
  * projected input and the bias (which may be null), and is overwritten with the activations. */
-KERNEL void backburn_lstm_step(float *restrict gates, float *restrict hidden, float *restrict new_cell,
-                               const float *restrict cell, const float *restrict projected,
-                               const float *restrict bias, int64_t rows, int64_t size) {
+KERNEL(lstm_step, float *restrict gates, float *restrict hidden, float *restrict new_cell,
+       const float *restrict cell, const float *restrict projected,
+       const float *restrict bias, int64_t rows, int64_t size) {
     for (int64_t row = 0; row < rows; row++) {
         float *restrict i = gates + 4 * size * row, *f = i + size, *g = f + size, *o = g + size;
         const float *p = projected + 4 * size * row;
@@ -37,11 +37,11 @@ INLINE void add(float *restrict sum, const float *restrict more, int64_t count) 
 
 /* of_sums gets the gradients of the pre-activations. of_hidden and of_cell hold what later steps contribute to the
  * gradients of the new states; of_cell is overwritten with that of the previous cell state. g_* may be null. */
-KERNEL void backburn_lstm_step_backward(float *restrict of_sums, float *restrict of_cell, float *restrict of_hidden,
-                                        const float *restrict g_hidden, const float *restrict g_cell,
-                                        const float *restrict g_gates, const float *restrict cell,
-                                        const float *restrict new_cell, const float *restrict gates, int64_t rows,
-                                        int64_t size) {
+KERNEL(lstm_step_backward, float *restrict of_sums, float *restrict of_cell, float *restrict of_hidden,
+       const float *restrict g_hidden, const float *restrict g_cell,
+       const float *restrict g_gates, const float *restrict cell,
+       const float *restrict new_cell, const float *restrict gates, int64_t rows,
+       int64_t size) {
     add(of_hidden, g_hidden, rows * size);
     add(of_cell, g_cell, rows * size);
     for (int64_t row = 0; row < rows; row++) {

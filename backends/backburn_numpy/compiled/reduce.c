@@ -12,7 +12,7 @@ INLINE float sum_of_block(const float *restrict x, int64_t count) {
     return sum;
 }
 
-KERNEL void backburn_sum_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(sum_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0.0;
         for (int64_t start = 0; start < width; start += BLOCK) {
@@ -22,7 +22,7 @@ KERNEL void backburn_sum_rows(const float *restrict x, float *restrict out, int6
     }
 }
 
-KERNEL void backburn_prod_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(prod_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         float product = 1.0f;
         PRODUCT_OF(product) for (int64_t i = 0; i < width; i++) product *= x[i];
@@ -31,7 +31,7 @@ KERNEL void backburn_prod_rows(const float *restrict x, float *restrict out, int
 }
 
 /* The squares are exact in double precision. */
-KERNEL void backburn_norm_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(norm_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         double sum = 0.0;
         SUM_OF(sum) for (int64_t i = 0; i < width; i++) sum += (double)x[i] * x[i];
@@ -40,7 +40,7 @@ KERNEL void backburn_norm_rows(const float *restrict x, float *restrict out, int
 }
 
 /* NaN propagates. */
-KERNEL void backburn_max_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(max_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         float top = x[0];
         int unordered = 0;
@@ -50,7 +50,7 @@ KERNEL void backburn_max_rows(const float *restrict x, float *restrict out, int6
     }
 }
 
-KERNEL void backburn_min_rows(const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
+KERNEL(min_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         float low = x[0];
         int unordered = 0;
@@ -87,10 +87,10 @@ INLINE void running(float *restrict out, const float *restrict x, int64_t rows, 
 }
 
 #define RUNNING(name, multiplies)                                                                                      \
-    KERNEL void backburn_##name(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {          \
+    KERNEL(name, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {                        \
         running(out, x, rows, width, 0, 1, multiplies);                                                                \
     }                                                                                                                  \
-    KERNEL void backburn_##name##_reverse(float *restrict out, const float *restrict x, int64_t rows, int64_t width) { \
+    KERNEL(name##_reverse, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {              \
         running(out, x, rows, width, width - 1, -1, multiplies); /* from the end to the start */                       \
     }
 RUNNING(cumsum, 0)

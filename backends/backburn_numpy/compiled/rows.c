@@ -36,30 +36,30 @@ INLINE float sum_of_powers(const float *restrict x, float top, int64_t width) {
     return total;
 }
 
-KERNEL void backburn_softmax(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float factor = 1.0f / powers(out, x, largest(x, width), width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
     }
 }
 
-KERNEL void backburn_softmax_backward(float *restrict out, const float *restrict grad, const float *restrict y,
-                                      int64_t rows, int64_t width) {
+KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
+       int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
         const float product = product_of(grad, y, width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (grad[i] - product) * y[i];
     }
 }
 
-KERNEL void backburn_log_softmax(float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
+KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float top = largest(x, width), logarithm = logf(sum_of_powers(x, top, width));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
     }
 }
 
-KERNEL void backburn_log_softmax_backward(float *restrict out, const float *restrict grad, const float *restrict y,
-                                          int64_t rows, int64_t width) {
+KERNEL(log_softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
+       int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
         const float total = sum_of(grad, width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = grad[i] - exp_of(y[i]) * total;
@@ -67,8 +67,8 @@ KERNEL void backburn_log_softmax_backward(float *restrict out, const float *rest
 }
 
 /* -log softmax(x)[label] of each row; labels are in range. */
-KERNEL void backburn_label_cross_entropy(const float *restrict x, float *restrict out, const int64_t *restrict labels,
-                                         int64_t rows, int64_t width) {
+KERNEL(label_cross_entropy, const float *restrict x, float *restrict out, const int64_t *restrict labels,
+       int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), *after = x + labels[r] + 1;
         const float others = sum_of_powers(x, top, labels[r]) + sum_of_powers(after, top, width - labels[r] - 1);
@@ -79,9 +79,9 @@ KERNEL void backburn_label_cross_entropy(const float *restrict x, float *restric
     }
 }
 
-KERNEL void backburn_label_cross_entropy_backward(float *restrict out, const float *restrict grads,
-                                                  const float *restrict x, const int64_t *restrict labels,
-                                                  int64_t rows, int64_t width) {
+KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict grads,
+       const float *restrict x, const int64_t *restrict labels,
+       int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const float factor = grads[r] / powers(out, x, largest(x, width), width);
         LOOP for (int64_t i = 0; i < width; i++) out[i] *= factor;
@@ -109,8 +109,8 @@ INLINE Moments moments_of(const float *restrict x, int64_t width, float eps, int
 }
 
 /* scale and bias are rows, or null. */
-KERNEL void backburn_standardize(float *restrict out, const float *restrict x, const float *restrict scale,
-                                 const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
+KERNEL(standardize, float *restrict out, const float *restrict x, const float *restrict scale,
+       const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
         const Moments of = moments_of(x, width, eps, centred);
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - of.mean) * of.factor;
@@ -125,10 +125,10 @@ KERNEL void backburn_standardize(float *restrict out, const float *restrict x, c
 
 /* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
  * centred. Adds the sum of grad n over rows to of_scale; part is scratch for partial sums. */
-KERNEL void backburn_standardize_backward(float *restrict out, float *restrict of_scale, float *restrict part,
-                                          const float *restrict grad, const float *restrict x,
-                                          const float *restrict scale, float eps, int centred, int64_t rows,
-                                          int64_t width) {
+KERNEL(standardize_backward, float *restrict out, float *restrict of_scale, float *restrict part,
+       const float *restrict grad, const float *restrict x,
+       const float *restrict scale, float eps, int centred, int64_t rows,
+       int64_t width) {
     for (int64_t start = 0; start < rows; start += 64) {
         const int64_t stop = start + 64 < rows ? start + 64 : rows;
         memset(part, 0, (size_t)width * sizeof *part);
@@ -156,8 +156,8 @@ KERNEL void backburn_standardize_backward(float *restrict out, float *restrict o
 
 /* Replaces scores by attention weights: softmax of scale times a row, or 0 where all of it is minus infinity. Row r is
  * query first + r % queries; unless first is negative, attention is causal: a query sees keys up to its own number. */
-KERNEL void backburn_attention_weights(float *restrict scores, float scale, int64_t first, int64_t queries,
-                                       int64_t rows, int64_t keys) {
+KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, int64_t queries,
+       int64_t rows, int64_t keys) {
     for (int64_t r = 0; r < rows; r++, scores += keys) {
         const int64_t number = first + r % queries + 1, seen = first < 0 || number > keys ? keys : number;
         float top = -INFINITY;
@@ -178,8 +178,8 @@ KERNEL void backburn_attention_weights(float *restrict scores, float scale, int6
 }
 
 /* Replaces the gradients of the weights by those of the unscaled scores. */
-KERNEL void backburn_attention_scores(float *restrict grad, const float *restrict weights, float scale, int64_t rows,
-                                      int64_t keys) {
+KERNEL(attention_scores, float *restrict grad, const float *restrict weights, float scale, int64_t rows,
+       int64_t keys) {
     for (int64_t r = 0; r < rows; r++, grad += keys, weights += keys) {
         const float mean = product_of(grad, weights, keys);
         LOOP for (int64_t i = 0; i < keys; i++) grad[i] = (grad[i] - mean) * weights[i] * scale;

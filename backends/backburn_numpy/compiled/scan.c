@@ -3,9 +3,9 @@
 
 /* h[t] = a[t] h[t - 1] + b[t] x[t], starting from h0 (0 if null), for columns first to last - 1 of inner. Arrays are
  * (outer, steps, inner), h0 is (outer, inner). backwards reverses time. */
-KERNEL void backburn_scan(float *restrict out, const float *restrict a, const float *restrict b,
-                          const float *restrict x, const float *restrict h0, int backwards, int64_t outer,
-                          int64_t steps, int64_t inner, int64_t first, int64_t last) {
+KERNEL(scan, float *restrict out, const float *restrict a, const float *restrict b,
+       const float *restrict x, const float *restrict h0, int backwards, int64_t outer,
+       int64_t steps, int64_t inner, int64_t first, int64_t last) {
     for (int64_t o = 0; o < outer; o++) {
         const float *before = h0 ? h0 + o * inner : 0;
         for (int64_t step = 0; step < steps; step++) {
@@ -21,11 +21,11 @@ KERNEL void backburn_scan(float *restrict out, const float *restrict a, const fl
 }
 
 /* Its gradients. s[t] = grad[t] + a[t + 1] s[t + 1] is the total gradient of h[t]; s ends as that of h0. */
-KERNEL void backburn_scan_backward(float *restrict of_a, float *restrict of_b, float *restrict of_x,
-                                   const float *restrict grad, const float *restrict a, const float *restrict b,
-                                   const float *restrict x, const float *restrict out, float *restrict s,
-                                   const float *restrict h0, int backwards, int64_t outer, int64_t steps,
-                                   int64_t inner, int64_t first, int64_t last) {
+KERNEL(scan_backward, float *restrict of_a, float *restrict of_b, float *restrict of_x,
+       const float *restrict grad, const float *restrict a, const float *restrict b,
+       const float *restrict x, const float *restrict out, float *restrict s,
+       const float *restrict h0, int backwards, int64_t outer, int64_t steps,
+       int64_t inner, int64_t first, int64_t last) {
     for (int64_t o = 0; o < outer; o++) {
         float *restrict sum = s + o * inner;
         for (int64_t i = first; i < last; i++) sum[i] = 0.0f;
@@ -45,8 +45,8 @@ KERNEL void backburn_scan_backward(float *restrict of_a, float *restrict of_b, f
 }
 
 /* Adds the rows of values (count, width) to out at indices, all in range, in columns first to last - 1. */
-KERNEL void backburn_add_rows(float *restrict out, const int64_t *restrict indices, const float *restrict values,
-                              int64_t count, int64_t width, int64_t first, int64_t last) {
+KERNEL(add_rows, float *restrict out, const int64_t *restrict indices, const float *restrict values,
+       int64_t count, int64_t width, int64_t first, int64_t last) {
     for (int64_t r = 0; r < count; r++) {
         float *restrict row = out + indices[r] * width;
         const float *restrict added = values + r * width;

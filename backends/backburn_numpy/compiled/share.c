@@ -32,8 +32,8 @@ static void rows_of(const void *what, int64_t first, int64_t last) {
 }
 
 /* Calls a kernel of 2 to 4 arrays on all rows; one of 4 takes a width. */
-KERNEL void backburn_share(void *kernel, int64_t rows, int64_t width, int64_t grain, int threads, int arrays, char *a,
-                           char *b, char *c, char *d, int64_t of_a, int64_t of_b, int64_t of_c, int64_t of_d) {
+KERNEL(share, void *kernel, int64_t rows, int64_t width, int64_t grain, int threads, int arrays, char *a,
+       char *b, char *c, char *d, int64_t of_a, int64_t of_b, int64_t of_c, int64_t of_d) {
     Call call = {.starts = {a, b, c, d}, .steps = {of_a, of_b, of_c, of_d}, .width = width, .arrays = arrays};
     memcpy(&call.kernel, &kernel, sizeof kernel);
     backburn_team_do(rows_of, &call, rows, grain, threads);
@@ -58,8 +58,8 @@ static void standardize_rows(const void *what, int64_t first, int64_t last) {
     backburn_standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width);
 }
 
-KERNEL void backburn_share_standardize(float *out, const float *x, const float *scale, const float *bias, float eps,
-                                       int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
+KERNEL(share_standardize, float *out, const float *x, const float *scale, const float *bias, float eps,
+       int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
     const Standardize all = {out, x, scale, bias, eps, centred, width};
     backburn_team_do(standardize_rows, &all, rows, grain, threads);
 }
@@ -84,10 +84,10 @@ static void q_linear_rows(const void *what, int64_t first, int64_t last) {
 }
 
 /* For small batches: rows of the weight are not expanded. */
-KERNEL void backburn_share_q_linear(float *out, const float *x, const uint8_t *values, const void *scale,
-                                    const void *zero, int kind, int of_scale, int of_zero, int64_t batch,
-                                    int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
-                                    int threads) {
+KERNEL(share_q_linear, float *out, const float *x, const uint8_t *values, const void *scale,
+       const void *zero, int kind, int of_scale, int of_zero, int64_t batch,
+       int64_t outputs, int64_t inputs, int64_t block, int64_t steps, int64_t grain,
+       int threads) {
     const Quantized all = {out, x, values, scale, zero, kind, of_scale, of_zero, batch, outputs, inputs, block, steps};
     backburn_team_do(q_linear_rows, &all, outputs, grain, threads);
 }

@@ -16,7 +16,7 @@ void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain,
     work(what, 0, rows);
 }
 
-KERNEL int backburn_team_forget(void) { return 0; }
+EXPORT int backburn_team_forget(void) { return 0; }
 
 #else
 
@@ -143,7 +143,7 @@ void backburn_team_do(Work *work, const void *what, int64_t rows, int64_t grain,
 }
 
 /* Resets the team in a forked child, which has no members. Returns how many the parent had. */
-KERNEL int backburn_team_forget(void) {
+EXPORT int backburn_team_forget(void) {
     const int before = members;
     members = 0;
     atomic_store(&taken, 0);

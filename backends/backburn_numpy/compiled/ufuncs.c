@@ -83,6 +83,10 @@ INLINE double exp_of_double(double x) {
 #define REAL double
 #define NAMED(name) backburn_##name##_double
 #include "operations.h"
+#undef REAL
+#undef NAMED
+#define REAL float
+#define NAMED(name) backburn_##name
 
 /* ---- the remainder with the divisor's sign ---- */
 
@@ -113,11 +117,11 @@ INLINE void remainders(float *restrict out, const float *restrict xs, const floa
     }
 }
 
-KERNEL void backburn_remainder(float *restrict out, const float *restrict xs, const float *restrict ys, int64_t count) {
+KERNEL(remainder, float *restrict out, const float *restrict xs, const float *restrict ys, int64_t count) {
     remainders(out, xs, ys, 1, count);
 }
 
-KERNEL void backburn_remainder_number(float *restrict out, const float *restrict xs, const float *restrict ys,
-                                      int64_t count) {
+KERNEL(remainder_number, float *restrict out, const float *restrict xs, const float *restrict ys,
+       int64_t count) {
     remainders(out, xs, ys, 0, count);
 }
