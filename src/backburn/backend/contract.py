@@ -1,4 +1,4 @@
-"""The contract: :class:`Backend`, and :class:`AutodiffBackend`, which adds the twelve methods of the trait."""
+"""The contract: :class:`Backend`, and :class:`AutodiffBackend`, which adds the twelve methods of Burn's trait."""
 
 from __future__ import annotations
 

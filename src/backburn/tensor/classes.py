@@ -417,7 +417,7 @@ class Tensor(metaclass=HidesHints):
     def __ge__(self, other: Tensor | Scalar) -> BoolTensor:
         return _operator("greater_equal", self, other)  # type: ignore[return-value]
 
-    # ---- methods: the functions of this floor, by family ----
+    # ---- methods: the functions of this package, by family ----
 
     # arithmetic
     abs = arithmetic.abs

@@ -112,7 +112,7 @@ def promoted(name: str, *operands: Any, kinds: str = "") -> list[Any]:
     if _shared_kind(operands) in _kinds_of(takes):
         try:
             return [float(x) if x.__class__ is int else x for x in operands]
-        except OverflowError:  # told below
+        except OverflowError:  # explained below
             pass
     values = [operand(name, x, operands) for x in operands]
     if not any(is_tensor(x) for x in values):
