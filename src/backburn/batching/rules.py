@@ -172,13 +172,13 @@ def folded(name: str, *together: int) -> Rule:
     def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
         if any(is_mapped(level, x) for i, x in enumerate(operands) if i not in together):
             return NotImplemented
-        k, places = level.inner_backend, operands[together[0]].shape[0]
+        k, entries = level.inner_backend, operands[together[0]].shape[0]
 
         def fold(x: Any) -> Any:
-            return x if x is None else k.reshape(front(level, x), (level.size * places, *x.shape[1:]))
+            return x if x is None else k.reshape(front(level, x), (level.size * entries, *x.shape[1:]))
 
         found = getattr(k, name)(*(fold(x) if i in together else x for i, x in enumerate(operands)), **attributes)
-        parts = tuple(k.reshape(y, (level.size, places, *y.shape[1:])) for y in as_tuple(found))
+        parts = tuple(k.reshape(y, (level.size, entries, *y.shape[1:])) for y in as_tuple(found))
         return parts if found.__class__ is tuple else parts[0]
 
     return rule

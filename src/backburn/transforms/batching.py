@@ -95,11 +95,11 @@ def vmap(
                 given, named_given = unflatten(structure, entered)
                 out = f(*given, **named_given)
             results, out_structure = flatten(out)
-            places = _spread("out_axes", out_axes, out, "")
+            result_axes = _spread("out_axes", out_axes, out, "")
             home = common_backend("vmap", tensors) if tensors else below
             returned = [
                 _left(level, x, axis, path, home)
-                for path, x, axis in zip(paths(out_structure), results, places, strict=True)
+                for path, x, axis in zip(paths(out_structure), results, result_axes, strict=True)
             ]
             axis_at = dict(zip(paths(structure), axes, strict=True))
             put_back(
@@ -239,8 +239,8 @@ def _left(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend)
         value = primitive
     else:
         try:
-            place = check_axis(axis, x.ndim + 1)
+            axis = check_axis(axis, x.ndim + 1)
         except AxisError as error:
             raise AxisError(f"vmap: {where}, {describe((x,))} and an axis of examples: {error}") from None
-        value = moved(k, front(level, primitive), 0, place)
+        value = moved(k, front(level, primitive), 0, axis)
     return lowered(type(x)(value, k, x.dtype), home)

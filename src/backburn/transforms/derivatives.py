@@ -80,8 +80,8 @@ def with_aux(name: str, f: Function, has_aux: bool) -> tuple[Function, list[Any]
 
 def values_of(aux: list[Any], value: Any) -> Any:
     """A function's auxiliary data, with tensors as constants on the level of ``value``."""
-    places = [x.backend for x in flatten(value)[0] if isinstance(x, Tensor)] or [default_backend()]
-    return tree_map(lambda x: as_recorded(taken_down(x, places[0])), aux[0])
+    home = next((x.backend for x in flatten(value)[0] if isinstance(x, Tensor)), None) or default_backend()
+    return tree_map(lambda x: as_recorded(taken_down(x, home)), aux[0])
 
 
 def pulled_back(f: Function, primals: tuple[Any, ...]) -> tuple[Any, Pullback, list[FloatTensor]]:
@@ -162,18 +162,18 @@ def of_chosen(
     name: str, f: Function, numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Function, list[Any]]:
     """``f`` as a function of its arguments ``numbers`` alone, the others being as given; and those arguments."""
-    places = [n + len(args) if n < 0 else n for n in numbers]
-    if not all(0 <= n < len(args) for n in places) or len(set(places)) < len(places):
+    indices = [n + len(args) if n < 0 else n for n in numbers]
+    if not all(0 <= n < len(args) for n in indices) or len(set(indices)) < len(indices):
         named = ", ".join(map(str, numbers))
         raise ArgumentError(f"{name}: argnums {named} must be distinct positional arguments, and there are {len(args)}")
 
     def of_these(*chosen: Any) -> Any:
         full = list(args)
-        for n, value in zip(places, chosen, strict=True):
+        for n, value in zip(indices, chosen, strict=True):
             full[n] = value
         return f(*full, **kwargs)
 
-    return of_these, [args[n] for n in places]
+    return of_these, [args[n] for n in indices]
 
 
 def value_and_grad(f: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
