@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.backend.layout import joined, overlapped, padded, stacked, windows
+from backburn.backend.shapes import joined, overlapped, padded, stacked, windows
 from backburn.backend.table import OPERATIONS
 from backburn.base.replay import REPLAY
 from backburn_cupy.create import converted

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from backburn.backend import quantized_moves
-from backburn.backend.layout import joined, overlapped, padded, tiled, windows
+from backburn.backend.shapes import joined, overlapped, padded, tiled, windows
 from backburn_numpy import memory
 from backburn_numpy.halves import narrowed, wide_dtype
 from backburn_numpy.quantize import QuantizedArray, plain

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from backburn.backend.index import Key, canonical_slice
-from backburn.backend.layout import joined, permuted
 from backburn.backend.quantized import Quantized, block_over, integers, pack, scale_shape, unpack
 from backburn.backend.shapes import broadcast_to as broadcast_shape
+from backburn.backend.shapes import joined, permuted
 from backburn.backend.shapes import reshape as reshape_shape
 from backburn.backend.totals import all_of
 from backburn.backend.views import part

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
-from backburn.backend import layout, shapes
+from backburn.backend import shapes
 from backburn.backend.kinds import Kinds
-from backburn.backend.layout import Axes, Widths
+from backburn.backend.shapes import Axes, Widths
 from backburn.backend.table import missing, operation
 from backburn.backend.types import B, F, I, Q
 from backburn.backend.views import entry, key_along, part
@@ -57,7 +57,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def permute_dims(self, x: B, /, axes: Axes) -> B: ...
     @overload
     def permute_dims(self, x: Q, /, axes: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=layout.permuted, required=True, differentiable=True)
+    @operation(kinds="FIBQ", shape=shapes.permuted, required=True, differentiable=True)
     def permute_dims(self, x: Any, /, axes: Axes) -> Any:
         """``x`` with its axes in the order ``axes``: axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
         return missing("permute_dims")
@@ -70,7 +70,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def concat(self, tensors: Sequence[B], /, axis: int) -> B: ...
     @overload
     def concat(self, tensors: Sequence[Q], /, axis: int) -> Q: ...
-    @operation(kinds="FIBQ", shape=layout.joined, required=True, differentiable=True, lists=("tensors",))
+    @operation(kinds="FIBQ", shape=shapes.joined, required=True, differentiable=True, lists=("tensors",))
     def concat(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors, equal in all other axes, one after the other along ``axis``."""
         return missing("concat")
@@ -81,10 +81,10 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def stack(self, tensors: Sequence[I], /, axis: int) -> I: ...
     @overload
     def stack(self, tensors: Sequence[B], /, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=layout.stacked, differentiable=True, lists=("tensors",))
+    @operation(kinds="FIB", shape=shapes.stacked, differentiable=True, lists=("tensors",))
     def stack(self, tensors: Sequence[Any], /, axis: int) -> Any:
         """One or more tensors of one shape, one after the other along a new axis."""
-        layout.stacked([x.shape for x in tensors], axis=axis)
+        shapes.stacked([x.shape for x in tensors], axis=axis)
         shape = tensors[0].shape
         shape = (*shape[:axis], 1, *shape[axis:])
         return self.concat([self.reshape(x, shape) for x in tensors], axis)
@@ -97,10 +97,10 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def flip(self, x: B, /, axis: Axes) -> B: ...
     @overload
     def flip(self, x: Q, /, axis: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=layout.flipped, differentiable=True)
+    @operation(kinds="FIBQ", shape=shapes.flipped, differentiable=True)
     def flip(self: Any, x: Any, /, axis: Axes) -> Any:
         """``x`` with the order of its elements reversed along each of ``axis``."""
-        layout.flipped(x.shape, axis=axis)
+        shapes.flipped(x.shape, axis=axis)
         key = [slice(n - 1, None, -1) if a in axis and n else slice(0, n, 1) for a, n in enumerate(x.shape)]
         return self.slice(x, tuple(key))
 
@@ -112,7 +112,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def roll(self, x: B, /, shift: Axes, axis: Axes) -> B: ...
     @overload
     def roll(self, x: Q, /, shift: Axes, axis: Axes) -> Q: ...
-    @operation(kinds="FIBQ", shape=layout.rolled, differentiable=True)
+    @operation(kinds="FIBQ", shape=shapes.rolled, differentiable=True)
     def roll(self: Any, x: Any, /, shift: Axes, axis: Axes) -> Any:
         """``x`` with its elements moved by ``shift`` places along ``axis``, one shift for each of them.
 
@@ -131,7 +131,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def tile(self, x: I, /, repeats: Axes) -> I: ...
     @overload
     def tile(self, x: B, /, repeats: Axes) -> B: ...
-    @operation(kinds="FIB", shape=layout.tiled, differentiable=True)
+    @operation(kinds="FIB", shape=shapes.tiled, differentiable=True)
     def tile(self, x: Any, /, repeats: Axes) -> Any:
         """``x`` repeated ``repeats[i]`` times along axis ``i``."""
         apart = tuple(m for n in x.shape for m in (1, n))
@@ -145,7 +145,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def repeat(self, x: I, /, repeats: int, axis: int) -> I: ...
     @overload
     def repeat(self, x: B, /, repeats: int, axis: int) -> B: ...
-    @operation(kinds="FIB", shape=layout.repeated, differentiable=True)
+    @operation(kinds="FIB", shape=shapes.repeated, differentiable=True)
     def repeat(self, x: Any, /, repeats: int, axis: int) -> Any:
         """Each element ``repeats`` times in a row along ``axis``."""
         before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
@@ -158,7 +158,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def pad(self, x: I, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> I: ...
     @overload
     def pad(self, x: B, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> B: ...
-    @operation(kinds="FIB", shape=layout.padded, differentiable=True)
+    @operation(kinds="FIB", shape=shapes.padded, differentiable=True)
     def pad(self: Any, x: Any, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> Any:
         """``x`` with ``widths[i] = (before, after)`` more elements at the ends of axis ``i``.
 
@@ -170,7 +170,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             dtype = self.dtype(x)
             fitted = {"float": float, "int": int, "bool": bool}[dtype.kind](value)
             inside = tuple(slice(before, before + n, 1) for n, (before, _) in zip(x.shape, widths, strict=True))
-            return self.slice_assign(self.full(layout.padded(x.shape, widths=widths), fitted, dtype), x, inside)
+            return self.slice_assign(self.full(shapes.padded(x.shape, widths=widths), fitted, dtype), x, inside)
         for axis, (before, after) in enumerate(widths):
             if before or after:
                 x = self.take(x, padding(self, x.shape[axis], before, after, mode), axis)
@@ -182,14 +182,14 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def sliding_window(self, x: I, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> I: ...
     @overload
     def sliding_window(self, x: B, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> B: ...
-    @operation(kinds="FIB", shape=layout.windows, differentiable=True)
+    @operation(kinds="FIB", shape=shapes.windows, differentiable=True)
     def sliding_window(self: Any, x: Any, /, size: Axes, stride: Axes, axis: Axes, dilation: Axes) -> Any:
         """All windows of ``size`` elements over ``axis``, as new last axes; ``axis`` then indexes the windows.
 
         Window ``i`` along an axis begins at element ``i * stride`` and takes every ``dilation``-th; windows that do not
         fit are left out. A backend with strided views copies nothing.
         """
-        layout.windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
+        shapes.windows(x.shape, size=size, stride=stride, axis=axis, dilation=dilation)
         for a, width, step, spacing in zip(axis, size, stride, dilation, strict=True):
             count = (x.shape[a] - spacing * (width - 1) - 1) // step + 1
             starts = self.reshape(self.arange(0, count * step, step, int64), (count, 1))
@@ -199,13 +199,13 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             x = self.permute_dims(x, (*range(a + 1), *range(a + 2, rank), a + 1))
         return x
 
-    @operation(kinds="F", shape=layout.overlapped, differentiable=True)
+    @operation(kinds="F", shape=shapes.overlapped, differentiable=True)
     def overlap_add(self: Any, x: Any, /, length: Axes, stride: Axes, axis: Axes, dilation: Axes) -> F:
         """The sum of overlapping windows, with ``length`` along ``axis``.
 
         It is the transpose of :meth:`sliding_window`, and each is the other's gradient.
         """
-        layout.overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
+        shapes.overlapped(x.shape, length=length, stride=stride, axis=axis, dilation=dilation)
         for a, n, step, spacing in reversed(tuple(zip(axis, length, stride, dilation, strict=True))):
             count, width = x.shape[a], x.shape[-1]
             shape = (*x.shape[:a], n, *x.shape[a + 1 : -1])
@@ -223,7 +223,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def diagonal(self, x: I, /, offset: int, axis1: int, axis2: int) -> I: ...
     @overload
     def diagonal(self, x: B, /, offset: int, axis1: int, axis2: int) -> B: ...
-    @operation(kinds="FIB", shape=layout.diagonal, differentiable=True)
+    @operation(kinds="FIB", shape=shapes.diagonal, differentiable=True)
     def diagonal(self: Any, x: Any, /, offset: int, axis1: int, axis2: int) -> Any:
         """The diagonal of the matrices in ``axis1`` (rows) and ``axis2`` (columns), as a new last axis.
 
@@ -231,7 +231,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         rest = [a for a in range(len(x.shape)) if a not in (axis1, axis2)]
         n, m = x.shape[axis1], x.shape[axis2]
-        *batch, count = layout.diagonal(x.shape, offset=offset, axis1=axis1, axis2=axis2)
+        *batch, count = shapes.diagonal(x.shape, offset=offset, axis1=axis1, axis2=axis2)
         flat = self.reshape(self.permute_dims(x, (*rest, axis1, axis2)), (*batch, n * m))
         start = offset if offset >= 0 else -offset * m
         stop = start + (count - 1) * (m + 1) + 1
