@@ -15,11 +15,11 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
-from backburn.base.from_burn import BURN
-from backburn.base.from_numpy import FORMULAS as OF_NUMPY
-from backburn.base.from_numpy import LINES
-from backburn.base.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
+from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
+from backburn.base.hints.from_burn import BURN
+from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
+from backburn.base.hints.from_numpy import LINES
+from backburn.base.hints.from_torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", METHODS | BURN)

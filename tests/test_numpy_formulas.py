@@ -14,7 +14,7 @@ from tests.test_numpy_compiled import USABLE, use_level
 
 import backburn as bb
 from backburn.autodiff import Autodiff
-from backburn.autodiff.rules import RULES, STEPS
+from backburn.autodiff.rules import FUSABLE, RULES
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError
@@ -68,7 +68,7 @@ def gradients(name: str, operands: list[Any], attributes: dict[str, Any]) -> lis
 def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the samples at which there is a derivative, and those that are a convention."""
     rounding = 40 * float(np.finfo(dtype).eps)
-    for name in STEPS:
+    for name in FUSABLE:
         for sample in SAMPLES[name].cases:
             operands = [a.astype(dtype) if isinstance(a, np.ndarray) else a for a in sample.operands]
             wide = [a.astype(np.float64) if isinstance(a, np.ndarray) else a for a in operands]
@@ -87,7 +87,7 @@ def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_formulas_are_used() -> None:
     x = numbers(50_000)
-    for name in STEPS:
+    for name in FUSABLE:
         operands = len(OPERATIONS[name].operands)
         rule = next(r for r in RULES[name] if r.takes[0] == "k")
         options = {"alpha": 1.0, "beta": 1.0, "slope": 0.1, "threshold": 0.5, "low": -1.0, "high": 1.0}

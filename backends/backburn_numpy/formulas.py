@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.formulas import UNTRACEABLE, Call, Formula, Trace, Value, method_of, rounded, traced
+from backburn.backend.formulas import UNTRACEABLE, Call, Formula, Trace, Value, method_of, traced
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import float32, float64, rounded
 from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32

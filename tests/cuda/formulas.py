@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tests.cuda.operands import host_dtype
 
-from backburn.autodiff.rules import RULES, STEPS
+from backburn.autodiff.rules import FUSABLE, RULES
 from backburn.backend.formulas import method_of
 from backburn.backend.table import OPERATIONS
 from backburn_cupy.kernels.formulas import FORMULAS, kernel_of
@@ -23,7 +23,7 @@ def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     """The operation, the formula, and the kind of each of its operands, all of which are arrays of one shape."""
     for name in FORMULAS:
         yield name, method_of(name), _kinds(name, OPERATIONS[name].parameters)
-    for name in STEPS:
+    for name in FUSABLE:
         for rule in RULES.get(name, ()):
             if rule.takes[0] == "k":
                 yield name, rule.function, _kinds(name, rule.takes[1:])

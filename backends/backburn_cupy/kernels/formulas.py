@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.backend.formulas import UNTRACEABLE, Formula, Trace, Value, method_of, rounded, traced
+from backburn.backend.formulas import UNTRACEABLE, Formula, Trace, Value, method_of, traced
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import float32, float64
+from backburn.base.dtypes import float32, float64, rounded
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import C_TYPES, write

@@ -49,10 +49,10 @@ ATTACHED.append(RULES)
 CONSTANTS: dict[str, dict[str, str]] = {}
 ATTACHED.append(CONSTANTS)
 
-
-#: The operations whose rules are element-wise and of several steps.
-STEPS: dict[str, bool] = {}
-ATTACHED.append(STEPS)
+#: The operations whose rules are element-wise and of several steps, so that a backend may fuse them. They are keys,
+#: since what is attached to operations are mappings.
+FUSABLE: dict[str, bool] = {}
+ATTACHED.append(FUSABLE)
 
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
@@ -97,7 +97,7 @@ def gradient(
         served |= set(names)
         known.append(GradientRule(names, function, takes, grouped))
     if name in FORMULAS:
-        STEPS[name] = True
+        FUSABLE[name] = True
     notify(name)
 
 
@@ -115,4 +115,4 @@ def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
 
 def one_pass(*names: str) -> None:
     """Let backends compute the rules of operations in one pass: they are element-wise, of several steps."""
-    STEPS.update(dict.fromkeys(names, True))
+    FUSABLE.update(dict.fromkeys(names, True))

@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backburn.autodiff.rules import CONSTANTS, RULES, STEPS, GradientRule
+from backburn.autodiff.rules import CONSTANTS, FUSABLE, RULES, GradientRule
 from backburn.backend.table import Operation
 from backburn.base.contexts import RECORDING
 from backburn.base.errors import NotDifferentiableError
@@ -106,7 +106,7 @@ class Source:
     def rule_call(self, function: str, arguments: Sequence[str]) -> str:
         """A call of a rule, which a backend may compute in one pass over memory if it is one of several steps."""
         call = f"{function}({', '.join(arguments)})"
-        if self.operation.name not in STEPS or arguments[0] != "k":
+        if self.operation.name not in FUSABLE or arguments[0] != "k":
             return call
         return f"(k.one_pass({function}, {', '.join(arguments[1:])}) if hasattr(k, 'one_pass') else {call})"
 

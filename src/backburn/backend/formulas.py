@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import DType
 from backburn.base.errors import Unsupported
@@ -91,19 +89,6 @@ def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value:
     if all(result is not made for _, made, _ in trace.calls):
         raise Unsupported("a formula without an operation")
     return result
-
-
-def rounded(number: Any, dtype: np.dtype[Any]) -> Any:
-    """A number among the operands of 16-bit floats, in their dtype, so that elements may equal it.
-
-    >>> rounded(0.1, np.dtype(np.float16)), rounded(3, np.dtype(np.float16))
-    (0.0999755859375, 3)
-    """
-    if number.__class__ not in (float, int):
-        return number
-    with np.errstate(over="ignore"):
-        near = float(np.asarray(number, dtype))
-    return number if near == number else near
 
 
 def method_of(name: str) -> Formula:

@@ -385,3 +385,16 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
     if isinstance(scalar, bool) or dtype.kind != "bool":
         return dtype
     return int64
+
+
+def rounded(number: Any, dtype: np.dtype[Any]) -> Any:
+    """A number as an element of a float dtype of NumPy would be, which may overflow to infinity; anything else as it is.
+
+    >>> rounded(0.1, np.dtype(np.float16)), rounded(3, np.dtype(np.float16)), rounded("mean", np.dtype(np.float16))
+    (0.0999755859375, 3, 'mean')
+    """
+    if number.__class__ not in (float, int):
+        return number
+    with np.errstate(over="ignore"):
+        near = float(np.asarray(number, dtype))
+    return number if near == number else near

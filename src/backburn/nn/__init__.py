@@ -8,8 +8,8 @@ differentiates.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from backburn.base.elsewhere import MODELS
 from backburn.base.hints import add_hints, add_option_hints, missing_name
+from backburn.base.hints.elsewhere import MODELS
 from backburn.nn import functional, init
 from backburn.nn.activation import (
     CELU,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.base.hints import add_hints
+from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.optim.gradients import is_float_tensor, named_by_leaf
 from backburn.optim.optimizer import Optimizer

@@ -12,9 +12,9 @@ from backburn.autodiff import Gradients
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.base.contexts import ACTIVE
 from backburn.base.dtypes import DType, float32
-from backburn.base.elsewhere import OPTIMIZERS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError, hint_for
 from backburn.base.hints import add_hints
+from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backburn.base.from_numpy import FORMULAS as OF_NUMPY
-from backburn.base.from_numpy import LINES
-from backburn.base.from_torch import FORMULAS, LAYERS
+from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
+from backburn.base.hints.from_numpy import LINES
+from backburn.base.hints.from_torch import FORMULAS, LAYERS
 
 IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
 _NO_COPY = "tensors are never changed, so that none needs a copy"

@@ -1,6 +1,6 @@
 """Errors for unknown names and arguments, with hints for users of other libraries.
 
-The hints are tables: :mod:`backburn.base.elsewhere`, ``from_burn``, ``from_numpy`` and ``from_torch``.
+The hints are tables, in the modules of this package.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from backburn.base.callers import NAMESPACES
 from backburn.base.calls import renamed
-from backburn.base.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET
-from backburn.base.from_burn import BURN
-from backburn.base.from_torch import ONLY_FUNCTIONS
+from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET
+from backburn.base.hints.from_burn import BURN
+from backburn.base.hints.from_torch import ONLY_FUNCTIONS
 
 
 class MissingAttribute:
