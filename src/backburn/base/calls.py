@@ -2,7 +2,7 @@
 
 Python's error for ``x.sum(dim=0)`` does not say that the option is called ``axis`` here. A function that users of other
 libraries often call like this has the last parameters ``*surplus: Never`` and ``**wrong: Never``, which type checkers
-reject, and passes both to :func:`refuse`. That costs two empty containers per call, less than a hundredth of the
+reject, and passes both to :func:`refuse`. That costs two empty containers per call, one or two hundredths of the
 smallest operation; a wrapper would cost a call. Other functions raise Python's own errors.
 """
 

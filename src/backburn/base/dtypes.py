@@ -388,7 +388,7 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
 
 
 def rounded(number: Any, dtype: np.dtype[Any]) -> Any:
-    """A number as an element of a float dtype of NumPy would be, which may overflow to infinity; anything else as it is.
+    """A number as an element of a float dtype would be, which may overflow to infinity; anything else as it is.
 
     >>> rounded(0.1, np.dtype(np.float16)), rounded(3, np.dtype(np.float16)), rounded("mean", np.dtype(np.float16))
     (0.0999755859375, 3, 'mean')

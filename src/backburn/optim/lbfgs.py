@@ -95,10 +95,10 @@ class LBFGS(Optimizer):
             go(times)
             self._tree.remember()
         if not times:
-            self._memories.clear()  # what led nowhere
+            self._states.clear()  # what led nowhere
         for leaf in leaves if times else ():
-            memory = self._memory(leaf, self._memories[leaf.path].backend)
-            memory.values[1] = memory.backend.mul(memory.values[1], times)
+            entry = self._state(leaf, self._states[leaf.path].backend)
+            entry.values[1] = entry.backend.mul(entry.values[1], times)
         return value
 
     def _update(

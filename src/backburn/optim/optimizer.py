@@ -37,7 +37,7 @@ _TREES = (list, tuple, dict, Iterator)
 WIDENED = 1 << 24
 
 
-class Memory:
+class ParameterState:
     """An optimizer's state for one parameter: the number of its steps and some primitives of ``backend``.
 
     The primitives come in the order of the optimizer's ``remembers``. They are ``owned`` if nobody else refers to them,
@@ -64,7 +64,7 @@ class Update(NamedTuple):
     leaf: Leaf
     k: Any
     gradient: Any
-    memory: Memory
+    state: ParameterState
 
 
 class Optimizer(Settled):
@@ -100,7 +100,7 @@ class Optimizer(Settled):
         self.lr: Rate = lr
         #: The number of steps done.
         self.steps = 0
-        self._memories: dict[str, Memory] = {}
+        self._states: dict[str, ParameterState] = {}
         self._tree: MutableTree | None = None
         self._foreign = False
 
@@ -178,15 +178,15 @@ class Optimizer(Settled):
                         f"step: takes the model, into which the new parameters are put: step(model, gradients). "
                         f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
                     )
-                work.append(Update(leaf, k or outer, gradient, self._memory(leaf, k or outer)))
+                work.append(Update(leaf, k or outer, gradient, self._state(leaf, k or outer)))
         if not work:
             raise GraphError(
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
                 f"computed with this model, and do its parameters require_grad()?"
             )
         if recording is not None:
-            memories = self._memories.copy()
-            recording.assume(lambda: self._memories == memories)  # others may have been loaded
+            entries = self._states.copy()
+            recording.assume(lambda: self._states == entries)  # others may have been loaded
         groups = self._groups(work)
         numbers = [self._number(group, recording) for group in groups]
         news = [self._renewed(group, lr, number) for group, number in zip(groups, numbers, strict=True)]
@@ -202,7 +202,7 @@ class Optimizer(Settled):
         self.steps += steps
         return self.steps
 
-    def _count_one(self, what: Memory | Optimizer, recording: Recording | None) -> None:
+    def _count_one(self, what: ParameterState | Optimizer, recording: Recording | None) -> None:
         """One more step of a parameter, or of all; in a recording, at each replay."""
         if recording is None:
             what.count(1)
@@ -211,17 +211,17 @@ class Optimizer(Settled):
 
     def _number(self, group: list[Update], recording: Recording | None) -> int:
         """One more step of a group: its number, which changes at each replay, if the optimizer corrects by it."""
-        memories = [update.memory for update in group]
+        entries = [update.state for update in group]
         if recording is None or not self._corrects:
-            for memory in memories:
-                self._count_one(memory, recording)
-            return memories[0].step
-        recording.assume(lambda: len({memory.step for memory in memories}) == 1)
+            for entry in entries:
+                self._count_one(entry, recording)
+            return entries[0].step
+        recording.assume(lambda: len({entry.step for entry in entries}) == 1)
 
         def count(steps: int = 1) -> int:
-            for memory in memories:
-                memory.count(steps)
-            return memories[0].step
+            for entry in entries:
+                entry.count(steps)
+            return entries[0].step
 
         return recording.number(count, lambda: count(-1))
 
@@ -243,12 +243,12 @@ class Optimizer(Settled):
         groups: dict[Any, list[Update]] = {}
         narrow = 0
         for update in work:
-            x, memory = update.leaf.value, update.memory
+            x, entry = update.leaf.value, update.state
             name, portion = x.dtype.name, 0
             if self._widens(update):
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
-            key = (id(update.k), name, portion, memory.owned, memory.step if self._corrects else 0)
+            key = (id(update.k), name, portion, entry.owned, entry.step if self._corrects else 0)
             groups.setdefault(key, []).append(update)
         return list(groups.values())
 
@@ -257,7 +257,7 @@ class Optimizer(Settled):
         return update.leaf.value.dtype.bits < 32 and not (self._is_operation and update.k.capabilities.wide_steps)
 
     def _renewed(self, group: list[Update], lr: float, step: int) -> list[FloatTensor]:
-        """The tensors that take the places of the parameters of a group, whose memories are renewed."""
+        """The tensors that take the places of the parameters of a group, whose states are renewed."""
         k, params, grads = group[0].k, [], []
         for update in group:
             x, gradient = update.leaf.value, update.gradient
@@ -266,13 +266,13 @@ class Optimizer(Settled):
                 param, gradient = k.cast(param, float32), k.cast(gradient, float32)
             params.append(param)
             grads.append(gradient)
-        remembered = [list(values) for values in zip(*(update.memory.values for update in group), strict=True)]
-        results = self._update(k, params, grads, remembered, lr, step, group[0].memory.owned)
+        remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
+        results = self._update(k, params, grads, remembered, lr, step, group[0].state.owned)
         count, news = len(group), []
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
-            update.memory.values, update.memory.owned = values, True
+            update.state.values, update.state.owned = values, True
             if self._widens(update):
                 primitive = k.cast(primitive, x.dtype)
             if x.backend is not k:
@@ -300,7 +300,7 @@ class Optimizer(Settled):
     def _check_paths(self, tree: MutableTree) -> None:
         """Raise for a model other than the one whose state was loaded."""
         known = {path for leaf in tree.leaves for path in leaf.paths}
-        if unknown := [path for path in self._memories if path not in known]:
+        if unknown := [path for path in self._states if path not in known]:
             self._tree = None
             raise ArgumentError(
                 f"step: the state that was loaded is that of another model: this one has no parameter {unknown[0]!r}. "
@@ -310,35 +310,35 @@ class Optimizer(Settled):
 
     def _check_dtypes(self, tree: MutableTree) -> None:
         """Raise for a model whose dtype has changed."""
-        remembered = [(leaf, self._memories[leaf.path]) for leaf in tree.leaves if leaf.path in self._memories]
-        for leaf, memory in remembered:
-            for value in memory.values:
-                if (kept := memory.backend.dtype(value)) is not _kept_as(leaf.value.dtype):
+        remembered = [(leaf, self._states[leaf.path]) for leaf in tree.leaves if leaf.path in self._states]
+        for leaf, entry in remembered:
+            for value in entry.values:
+                if (kept := entry.backend.dtype(value)) is not _kept_as(leaf.value.dtype):
                     self._tree = None
                     raise DTypeError(
                         f"step: what is remembered of {leaf.path} is {kept}, and the parameter is "
                         f"{describe((leaf.value,))}: an optimizer belongs to one model"
                     )
 
-    def _memory(self, leaf: Leaf, k: AnyBackend) -> Memory:
+    def _state(self, leaf: Leaf, k: AnyBackend) -> ParameterState:
         """The state of a parameter, on the backend where it is updated."""
-        memory = self._memories.get(leaf.path)
+        entry = self._states.get(leaf.path)
         x = leaf.value
-        if memory is None:
+        if entry is None:
             values = [k.full(x.shape, 0.0, _kept_as(x.dtype)) for _ in self.remembers]
-            memory = self._memories[leaf.path] = Memory(k, 0, values, True)
-            return memory
-        if memory.backend is not k and memory.backend != k:
-            there = memory.backend
-            memory.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in memory.values]
-            memory.backend, memory.owned = k, False
-        for value in memory.values:
+            entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
+            return entry
+        if entry.backend is not k and entry.backend != k:
+            there = entry.backend
+            entry.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in entry.values]
+            entry.backend, entry.owned = k, False
+        for value in entry.values:
             if tuple(value.shape) != x.shape:
                 raise ShapeError(
                     f"step: what is remembered of {leaf.path} has shape {list(value.shape)}, and the parameter is "
                     f"{describe((x,))}: an optimizer belongs to one model"
                 )
-        return memory
+        return entry
 
     # ---- state ----
 
@@ -348,26 +348,26 @@ class Optimizer(Settled):
         It is a snapshot that later steps do not change. Hyperparameters are not part of it.
         """
         state: dict[str, FloatTensor | int] = {"steps": self.steps}
-        for path, memory in self._memories.items():
-            state[f"{path}.step"] = memory.step
-            memory.owned = False
-            for name, value in zip(self.remembers, memory.values, strict=True):
-                state[f"{path}.{name}"] = lasting(FloatTensor(value, memory.backend, memory.backend.dtype(value)))
+        for path, entry in self._states.items():
+            state[f"{path}.step"] = entry.step
+            entry.owned = False
+            for name, value in zip(self.remembers, entry.values, strict=True):
+                state[f"{path}.{name}"] = lasting(FloatTensor(value, entry.backend, entry.backend.dtype(value)))
         return state
 
     def carried(self) -> dict[str, FloatTensor]:
         """The tensors of the state, ``"<path>.<name>"``, for a captured step."""
         return {
-            f"{path}.{name}": FloatTensor(value, memory.backend, memory.backend.dtype(value))
-            for path, memory in self._memories.items()
-            for name, value in zip(self.remembers, memory.values, strict=True)
+            f"{path}.{name}": FloatTensor(value, entry.backend, entry.backend.dtype(value))
+            for path, entry in self._states.items()
+            for name, value in zip(self.remembers, entry.values, strict=True)
         }
 
     def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
         """Put others in the places of :meth:`carried`."""
-        for path, memory in self._memories.items():
-            memory.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
-            memory.owned = owned
+        for path, entry in self._states.items():
+            entry.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
+            entry.owned = owned
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickling and copying, without the cached walk over the model."""
@@ -395,18 +395,19 @@ class Optimizer(Settled):
                 raise ArgumentError(f"load_state_dict: {what} in the state of {type(self).__name__}: {names}")
         if "steps" not in state:
             raise ArgumentError(f"load_state_dict: missing in the state of {type(self).__name__}: steps")
-        memories = {path: self._loaded(path, found) for path, found in parts.items()}
-        self.steps, self._memories = _count("steps", state["steps"]), memories
+        entries = {path: self._loaded(path, found) for path, found in parts.items()}
+        self.steps, self._states = _count("steps", state["steps"]), entries
         self._tree, self._foreign = None, True
 
-    def _loaded(self, path: str, found: Mapping[str, Any]) -> Memory:
+    def _loaded(self, path: str, found: Mapping[str, Any]) -> ParameterState:
         values = [_tensor(x) for x in (found[name] for name in self.remembers)]
         for name, value in zip(self.remembers, values, strict=True):
             if not is_float_tensor(value):
                 raise DTypeError(f"load_state_dict: {path}.{name} is a float tensor, not {type(value).__name__}")
         lowered = [_innermost(value) for value in values]
         backend = lowered[0].backend if lowered else _NOWHERE
-        return Memory(backend, _count(f"{path}.step", found["step"]), [value.primitive for value in lowered], False)
+        step = _count(f"{path}.step", found["step"])
+        return ParameterState(backend, step, [value.primitive for value in lowered], False)
 
 
 #: Where nothing is remembered, any backend will do.
