@@ -150,6 +150,10 @@ def cast_that_cuts_off(x: Array, /, dtype: Any) -> Array:
     return K.cast(bits.view(np.float32), dtype)
 
 
+def exp_in_a_view(x: Array, /) -> Array:
+    return np.exp(x, out=None if x.flags.c_contiguous else x, dtype=x.dtype) if x.ndim else K.exp(x)
+
+
 def isnan_in_place(x: Array, /) -> Array:
     result = np.asarray(np.isnan(x))
     if x.size and x.flags.writeable:
@@ -513,9 +517,10 @@ FAULTS = {
     "a place on the first axis is clipped": Fault(backend(gather_nd=gather_clipping_first), "gather_nd", "bounds"),
     "a singular matrix has a solution": Fault(backend(solve=solve_somehow), "solve", "bounds", {"errors"}),
     "casts to 16 bits are cut off": Fault(backend(cast=cast_that_cuts_off), "cast", "value"),
-    "mutates its input": Fault(backend(isnan=isnan_in_place), "isnan", "mutation"),
+    "mutates its input": Fault(backend(isnan=isnan_in_place), "isnan", "mutation", {"layout"}),
+    "mutates its input where that is a view": Fault(backend(exp=exp_in_a_view), "exp", "layout"),
     "mutates an operand that may be left out": Fault(
-        backend(cross_entropy=weighing_with_doubled_weights), "cross_entropy", "mutation", {"signature"}
+        backend(cross_entropy=weighing_with_doubled_weights), "cross_entropy", "mutation", {"signature", "layout"}
     ),
     "reuses its output, of truth values": Fault(
         backend(logical_not=logical_not_in_one_buffer), "logical_not", "aliasing"
