@@ -143,3 +143,18 @@ def test_what_has_no_transpose_lacks_the_attribute(shape: tuple[int, ...]) -> No
 def test_integers_that_no_float_holds(name: str, option: str) -> None:
     with pytest.raises(BackburnError, match=rf"^{name.rpartition('.')[2]}: "):
         bind(FUNCTIONS[name], {**valid_call(name, FUNCTIONS[name]), option: 10**400})
+
+
+def test_no_dtype_is_not_float64() -> None:
+    """NumPy reads None as float64; here it is a dtype nowhere, and a default only where a signature says so."""
+    x = bb.ones(2)
+    for call in (
+        lambda: x.astype(None),
+        lambda: bb.use_dtype(None).__enter__(),
+        lambda: bb.nn.Linear(2, 1).astype(None),  # type: ignore[arg-type]
+        lambda: bb.result_type(x, None),  # type: ignore[arg-type]
+        lambda: bb.finfo(None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(bb.errors.DTypeError, match="None is not a dtype of backburn"):
+            call()
+    assert bb.zeros(2, dtype=None).dtype == bb.default_dtype() == bb.float32

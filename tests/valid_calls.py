@@ -60,7 +60,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "logical_or": {"x": M, "y": M},
     "logical_xor": {"x": M, "y": M},
     "matmul": {"x2": F.T},
-    "one_hot": {"x": P, "dtype": None},
+    "one_hot": {"x": P, "dtype": bb.int64},
     "operation": {},
     "overlap_add": {"x": bb.ones((3, 2)), "length": 4},
     "pad": {"widths": 1},

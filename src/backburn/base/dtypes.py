@@ -312,7 +312,7 @@ def as_dtype(dtype: Any) -> DType:
         return _SCALARS[dtype.type]
     if isinstance(dtype, str):
         name = dtype
-    elif isinstance(dtype, bytes):  # NumPy takes some, and warns of others
+    elif dtype is None or isinstance(dtype, bytes):  # NumPy takes None for float64, some bytes, and warns of others
         name = repr(dtype)
     elif isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
@@ -331,6 +331,8 @@ def as_dtype(dtype: Any) -> DType:
             return QuantizedDType(storage, scale, mode, granularity, axis=numbers[0] if numbers else None)
     if found is None:
         hint = hint_for(_ELSEWHERE.get(name, name), DTYPES)
+        if dtype is None:
+            hint = "Name one, such as 'float32'; bb.default_dtype() is the default"
         if name.startswith("complex"):
             hint = "There are no complex dtypes: bb.fourier computes with pairs of real tensors"
         if name.removeprefix("q") in STORAGES or _MEANT.match(name):
