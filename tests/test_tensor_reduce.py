@@ -157,6 +157,15 @@ def test_vector_norm(power: float) -> None:
         bb.vector_norm(x, ord=matrix_norm)
 
 
+@pytest.mark.parametrize(("dtype", "small"), [("float16", 1e-4), ("float32", 1e-30), ("float64", 1e-200)])
+def test_a_part_of_the_norm_that_underflows_has_no_gradient(dtype: str, small: float) -> None:
+    """The derivative of the norm for ``small`` is ``(small / norm) ** 2``, which rounds to 0."""
+    x = bb.asarray([small, -3e4 if dtype == "float16" else -1 / small, 0.0], dtype=dtype)
+    np.testing.assert_array_equal(bb.grad(lambda x: bb.vector_norm(x, ord=3))(x).numpy(), [0.0, -1.0, 0.0])
+    infinite = bb.asarray([2.0, np.inf], dtype=dtype)
+    assert bb.grad(lambda x: bb.vector_norm(x, ord=3))(infinite).tolist()[0] == 0.0
+
+
 @pytest.mark.parametrize(
     "name", ["sum", "prod", "max", "min", "max_abs", "mean", "var", "std", "median", "vector_norm", "logsumexp"]
 )

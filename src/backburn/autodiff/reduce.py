@@ -98,7 +98,7 @@ def norm_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> A
     if ord == 2:
         return k.mul(g, ratio(k, x, out))
     part_of_norm = ratio(k, k.abs(x), out)
-    powers = k.pow(k.where(k.equal(part_of_norm, 0.0), 1.0, part_of_norm), ord - 1.0)
+    powers = k.pow(k.where(k.equal(x, 0.0), 1.0, part_of_norm), ord - 1.0)  # the part may underflow, too
     return k.mul(g, k.mul(k.sign(x), powers))
 
 
