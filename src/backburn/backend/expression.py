@@ -24,9 +24,13 @@ class Expression:
     device: int | None = None
     options: dict[str, OptionValue] = field(default_factory=dict)
 
+    def parts(self) -> Iterator[Expression]:
+        """The expression and those in it, from the outside in."""
+        yield self
+
     def names(self) -> Iterator[str]:
         """The names in the expression, from the outside in."""
-        yield self.name
+        return (part.name for part in self.parts())
 
     def error(self, problem: str) -> SpecError:
         """The error that says what is wrong with the expression."""
@@ -39,10 +43,10 @@ class Decorated(Expression):
 
     inner: Expression
 
-    def names(self) -> Iterator[str]:
-        """The names in the expression, from the outside in."""
-        yield self.name
-        yield from self.inner.names()
+    def parts(self) -> Iterator[Expression]:
+        """The expression and those in it, from the outside in."""
+        yield self
+        yield from self.inner.parts()
 
 
 def unreadable(text: str, problem: str) -> SpecError:
@@ -59,13 +63,27 @@ DEVICES = {
 
 
 def misspelt(expression: Expression, known: Iterable[str]) -> SpecError:
-    """The error for an unknown name, which suggests the corrected expression if a known name is similar."""
+    """The error for an unknown name, which suggests the corrected text if known names are similar."""
     name, text = expression.name, expression.text
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    right = f"{text[: expression.start]}{near[0]}{text[expression.start + len(name) :]}" if near else ""
-    advice = f"Did you mean {right!r}?" if near else DEVICES.get(name) or hint_for(name, known)
+    right = _corrected(parse(text), known)
+    advice = f"Did you mean {right!r}?" if right else DEVICES.get(name.lower()) or hint_for(name, known)
     return SpecError(f"no backend is called {name!r}" + (f", in {text!r}" if text != name else "") + f". {advice}")
+
+
+def _corrected(expression: Expression, known: list[str]) -> str:
+    """The text with every unknown name replaced by a similar one; empty if one has none.
+
+    A class, such as ``NumpyBackend``, is similar to the name of its backend.
+    """
+    text = expression.text
+    for part in reversed(list(expression.parts())):
+        if part.name not in known:
+            near = difflib.get_close_matches(part.name.lower().removesuffix("backend"), known, n=1)
+            if not near:
+                return ""
+            text = text[: part.start] + near[0] + text[part.start + len(part.name) :]
+    return text
 
 
 def parse(text: object) -> Expression:
