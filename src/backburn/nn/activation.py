@@ -12,7 +12,7 @@ from backburn.tensor import create
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import number, one_of
 
 
 class Identity(Module):
@@ -57,7 +57,7 @@ class GELU(Module):
     """``x`` times the normal distribution function of ``x``; with ``approximate="tanh"`` its approximation."""
 
     def __init__(self, approximate: str = "none") -> None:
-        self.approximate = approximate
+        self.approximate = one_of("GELU", "approximate", approximate, ("none", "tanh"))
 
     def forward(self, x: Tensor) -> FloatTensor:
         """The activation of each element."""

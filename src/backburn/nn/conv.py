@@ -12,7 +12,7 @@ from backburn.nn.module import Module, parameter
 from backburn.nn.pool import check_rank
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.options import flags
-from backburn.tensor.window_options import Padding, Sizes, each
+from backburn.tensor.window_options import Padding, Sizes, each, pairs
 
 
 class Convolution(Module):
@@ -44,6 +44,7 @@ class Convolution(Module):
         self.stride = each(name, "stride", stride, self.RANK)
         self.padding = padding
         self.dilation = each(name, "dilation", dilation, self.RANK)
+        pairs(name, padding, window, self.stride, self.dilation)  # raises now rather than at the first input
         self.groups = groups
         first, second = (inputs, outputs) if self.TRANSPOSED else (outputs, inputs)
         bound = 1.0 / math.sqrt(second // groups * math.prod(window))

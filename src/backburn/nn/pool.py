@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from backburn.base.errors import ShapeError
+from backburn.backend.resample import INTERPOLATIONS
+from backburn.base.errors import ArgumentError, ShapeError
 from backburn.nn import functional
 from backburn.nn.module import Module
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, flags, number
-from backburn.tensor.window_options import Padding, Sizes, each
+from backburn.tensor.options import bounded, flags, number, one_of
+from backburn.tensor.window_options import Padding, Sizes, each, pairs
 
 
 def check_rank(layer: str, x: Tensor, rank: int) -> None:
@@ -46,6 +47,7 @@ class _MaxPool(_Pool):
         flags(name, ceil_mode=ceil_mode)
         self.padding = padding
         self.dilation = each(name, "dilation", dilation, self.RANK)
+        pairs(name, padding, self.size, self.stride, self.dilation)  # raises now rather than at the first input
         self.ceil_mode = ceil_mode
 
     def forward(self, x: Tensor) -> FloatTensor:
@@ -104,6 +106,7 @@ class _AvgPool(_Pool):
         self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
         flags(name, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
         self.padding = padding
+        pairs(name, padding, self.size, self.stride, (1,) * self.RANK)  # raises now rather than at the first input
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
         given = divisor_override is not None
@@ -262,9 +265,11 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool = False,
     ) -> None:
+        if (size is None) == (scale is None):
+            raise ArgumentError("Upsample: either size or scale says how many places come out; give one of them")
         self.size = size
         self.scale = scale
-        self.mode = mode
+        self.mode = one_of("Upsample", "mode", mode, INTERPOLATIONS)
         self.align_corners = align_corners
 
     def forward(self, x: Tensor) -> FloatTensor:

@@ -93,8 +93,8 @@ def beside(operands: Sequence[Any]) -> str:
 
 #: What PyTorch and JAX call options that have other names here.
 _ELSEWHERE = {
-    "amax": "max", "amin": "min", "circular": "wrap", "multiply": "mul", "prod": "mul", "replicate": "edge",
-    "set": "assign", "sum": "add",
+    "amax": "max", "amin": "min", "bicubic": "cubic", "bilinear": "linear", "circular": "wrap", "multiply": "mul",
+    "prod": "mul", "replicate": "edge", "set": "assign", "sum": "add", "trilinear": "linear",
 }  # fmt: skip
 
 
