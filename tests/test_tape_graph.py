@@ -100,7 +100,11 @@ BUILD: dict[str, list[tuple[Build, tuple[Any, ...]]]] = {
         (lambda g, a, b: g.where_cond(g.input(np.array([1.0, 0.0, 1.0])), a, b), (normal(2, 3), normal(2, 3, seed=1))),
         (lambda g, a, b: g.where_cond(g.input(np.array([[1.0], [0.0]])), a, b), (normal(3), normal(1))),
     ],
-    "Reshape": [(lambda g, a: g.reshape(a, [3, 2]), (normal(2, 3),)), (lambda g, a: g.reshape(a, ()), (normal(1),))],
+    "Reshape": [
+        (lambda g, a: g.reshape(a, [3, 2]), (normal(2, 3),)),
+        (lambda g, a: g.reshape(a, -1), (normal(2, 3),)),
+        (lambda g, a: g.reshape(a, ()), (normal(1),)),
+    ],
     "TransposeOp": [(lambda g, a: g.transpose_op(a), (normal(2, 3),))],
     "CatOp": [
         (lambda g, a, b: g.cat([a, b, a]), (normal(2), normal(3))),
@@ -408,6 +412,7 @@ def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: 
         (lambda g, x: g.transpose_op(g.input(np.ones((1, 2, 3)))), ShapeError, "2-D"),
         (lambda g, x: g.softmax(g.input(np.float64(1.0))), ShapeError, "0-d"),
         (lambda g, x: g.reshape(x, [4]), ShapeError, "does not fill"),
+        (lambda g, x: g.reshape(x, [-1, 5]), ShapeError, r"does not fill the shape \[-1, 5\]"),
         (lambda g, x: g.cat([]), ArgumentError, "nothing to concatenate"),
         (lambda g, x: g.cat([x, g.input(np.ones((2, 2)))], 0), ShapeError, "cat"),
         (lambda g, x: g.cat([x, g.input(np.ones(2))], 0), ShapeError, "axes"),

@@ -228,12 +228,15 @@ class GraphBuilder:
     # ---- form ----
 
     def reshape(self, a: int, shape: int | Sequence[int]) -> int:
-        """The same elements, row by row, in another shape."""
+        """The same elements, row by row, in another shape; one length may be -1, and is then inferred."""
         original = tuple(self._tensor("reshape", a).shape)
         wanted = _integers("reshape: a shape", shape if isinstance(shape, Iterable) else (shape,))
-        if math.prod(original) != math.prod(wanted) or any(n < 0 for n in wanted):
+        lengths = wanted
+        if wanted.count(-1) == 1 and (known := -math.prod(wanted)) > 0:
+            lengths = tuple(math.prod(original) // known if n == -1 else n for n in wanted)
+        if math.prod(original) != math.prod(lengths) or any(n < 0 for n in lengths):
             raise ShapeError(f"reshape: node {a} of shape {list(original)} does not fill the shape {list(wanted)}")
-        return self._computed("reshape", GradOp.Reshape(input=a, original_shape=original), wanted)
+        return self._computed("reshape", GradOp.Reshape(input=a, original_shape=original), lengths)
 
     def transpose_op(self, a: int) -> int:
         """The transpose of a 2-D node."""
