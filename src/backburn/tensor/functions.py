@@ -339,7 +339,8 @@ def round(x: T, /, decimals: int = 0) -> T:
         return cast(call("round", wide / power) * power, y.dtype)
     scaled = wide * power
     # Numbers that are too large for the product have no places after the point.
-    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, wide), y.dtype)
+    unchanged = call("stop_gradient", wide)
+    return cast(call("where", call("isfinite", scaled), call("round", scaled) / power, unchanged), y.dtype)
 
 
 def trunc(x: T, /) -> T:
