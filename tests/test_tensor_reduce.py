@@ -166,6 +166,19 @@ def test_a_part_of_the_norm_that_underflows_has_no_gradient(dtype: str, small: f
     assert bb.grad(lambda x: bb.vector_norm(x, ord=3))(infinite).tolist()[0] == 0.0
 
 
+def test_gradients_of_16_bit_products_and_norms_overflow_only_where_they_must() -> None:
+    x = bb.asarray([16.0, 1000.0, 0.004, 100.0], dtype="float16")
+    wide = x.astype("float64")
+    for f in (
+        bb.prod,
+        lambda x: bb.cumulative_prod(x, 0)[-1] + bb.cumulative_prod(bb.flip(x), 0)[-1],
+        lambda x: bb.vector_norm(x, ord=1.5),
+        lambda x: bb.vector_norm(x, ord=0.5),
+    ):
+        expected = bb.grad(f)(wide).astype("float16").numpy()
+        np.testing.assert_allclose(bb.grad(f)(x).numpy(), expected, rtol=4e-3)
+
+
 @pytest.mark.parametrize(
     "name", ["sum", "prod", "max", "min", "max_abs", "mean", "var", "std", "median", "vector_norm", "logsumexp"]
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
+from backburn.autodiff.functions import in_float32
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, reduction
 from backburn.backend.reduce import count, one_axis, widened
@@ -63,6 +65,10 @@ def others(k: Any, x: Any) -> Any:
 
 def prod_gradient(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     """The gradient times the product of the other elements."""
+    return in_float32(k, partial(_times_the_others, axis=axis), g, x)
+
+
+def _times_the_others(k: Any, g: Any, x: Any, axis: Axes) -> Any:
     rank = len(x.shape)
     moved = (*(a for a in range(rank) if a not in axis), *axis)
     factors = k.reshape(others(k, one_axis(k, x, axis)), tuple(x.shape[a] for a in moved))
@@ -97,8 +103,12 @@ def norm_gradient(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> A
         return k.mul(g, k.sign(x))
     if ord == 2:
         return k.mul(g, ratio(k, x, out))
-    part_of_norm = ratio(k, k.abs(x), out)
-    powers = k.pow(k.where(k.equal(x, 0.0), 1.0, part_of_norm), ord - 1.0)  # the part may underflow, too
+    return in_float32(k, partial(_by_powers, ord=ord), g, x, out)
+
+
+def _by_powers(k: Any, g: Any, x: Any, out: Any, ord: float) -> Any:
+    part_of_norm = ratio(k, k.abs(x), out)  # may underflow: only an element that is 0 has a corner
+    powers = k.pow(k.where(k.equal(x, 0.0), 1.0, part_of_norm), ord - 1.0)
     return k.mul(g, k.mul(k.sign(x), powers))
 
 

@@ -6,8 +6,10 @@ Most gradients of scans are themselves running results from the other end, of th
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
+from backburn.autodiff.functions import in_float32
 from backburn.autodiff.rules import gradient
 from backburn.autodiff.tangents import linear, tangent
 from backburn.backend.scalars import is_scalar
@@ -27,6 +29,10 @@ def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
 
 def cumprod_gradient(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     """The product of all factors before an element, times what later factors make of each later gradient."""
+    return in_float32(k, partial(_around, axis=axis, reverse=reverse), g, x, out)
+
+
+def _around(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     before = shifted(k, out, axis, 1.0, reverse)
     return k.mul(before, recurrence(k, shifted(k, x, axis, 1.0, not reverse), g, axis, not reverse))
 
