@@ -176,6 +176,12 @@ def test_it_says_why_it_does_not_run(arguments: list[str], words: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_git_is_not_needed(tmp_path: Path) -> None:
+    done = run("--backend", "numpy", "--small", "--parts", "leaks", "--out", str(tmp_path), PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "gpu.json").read_text())["about"]["commit"] == "unknown"
+
+
 def test_the_page_has_ratios_and_problems() -> None:
     about = {"backend": "b", "device": "d", "date": "now", "commit": "c", "python": "3", "versions": {}, "small": False}
     about |= {"libraries": {"cuDNN": "missing"}}

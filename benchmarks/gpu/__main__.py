@@ -161,12 +161,20 @@ def _about(options: Options) -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
     return {
         **dataclasses.asdict(options), "device": str(backend.device), "python": platform.python_version(),
-        "date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": commit.stdout.strip() or "unknown",
+        "date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": _commit(),
         "versions": versions, "libraries": dict(getattr(backend, "libraries", {})),
     }  # fmt: skip
+
+
+def _commit() -> str:
+    """The commit of the checkout; "unknown" without git or its history."""
+    try:
+        said = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
+    except OSError:
+        return "unknown"
+    return said.stdout.strip() or "unknown"
 
 
 def _write(report: dict[str, Any], folder: Path) -> None:
