@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.report import markdown
@@ -130,6 +133,23 @@ def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.Mon
     found = parts.speed(Options("numpy", small=True, rounds=1), lambda _: None)
     assert set(found["mlp"]) == {"eager", "replayed"}
     assert found["problems"] == ["mlp: torch eager: MemoryError: no more"]
+
+
+@pytest.mark.parametrize("part", ["parity", "recording"])
+def test_a_loss_that_is_not_a_number_is_a_problem(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one after the first step, where ``max`` keeps the number it has."""
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+    losses = iter([1.0, 1.0, 1.0, math.nan, *[1.0] * 40])
+
+    def step(*_: Any) -> Any:
+        recorded = types.SimpleNamespace(reason="", launches=1)
+        return lambda: np.float64(next(losses)), lambda: None, recorded
+
+    monkeypatch.setattr(parts, "MODELS", {"mlp": MODELS["mlp"]})
+    monkeypatch.setattr(parts, "our_step", step)
+    found = parts.PARTS[part](Options("numpy", small=True), lambda _: None)
+    assert len(found["problems"]) == 1
+    assert "nan" in found["problems"][0]
 
 
 @pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
