@@ -136,6 +136,20 @@ def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("part", ["parity", "recording"])
+def test_a_model_that_fails_leaves_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+
+    def fail(small: bool) -> Any:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(parts, "MODELS", {"mlp": fail, "resnet": MODELS["mlp"]})
+    found = parts.PARTS[part](Options("numpy", small=True), lambda _: None)
+    assert "resnet" in found
+    assert found["problems"][0].startswith("mlp: Traceback")
+    assert found["problems"][0].endswith("MemoryError: no more\n")
+
+
+@pytest.mark.parametrize("part", ["parity", "recording"])
 def test_a_loss_that_is_not_a_number_is_a_problem(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one after the first step, where ``max`` keeps the number it has."""
     parts: Any = importlib.import_module("benchmarks.gpu.parts")

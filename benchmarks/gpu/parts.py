@@ -5,6 +5,7 @@ A part also reports intermediate results, so that one that is stopped has not ru
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import math
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,6 +51,15 @@ class Options:
         import torch
 
         return "cuda" if torch.cuda.is_available() else ("cpu" if self.small else None)
+
+
+@contextlib.contextmanager
+def _going_on(name: str, problems: list[str]) -> Iterator[None]:
+    """A context whose failure is reported in ``problems``, and stops nothing else."""
+    try:
+        yield
+    except Exception as error:
+        problems.append(f"{name}: {''.join(traceback.format_exception(error))[-2000:]}")
 
 
 # ---- correctness ----
@@ -103,11 +114,12 @@ def parity(options: Options, say: Say) -> Result:
 
     found: Result = {"problems": []}
     for name, make in MODELS.items():
-        ours, theirs = (our_step(make(True), spec, False)[0] for spec in (options.training, "autodiff(numpy)"))
-        apart = _apart(ours, theirs, 10)
-        found[name] = apart
-        if not apart < 0.05:
-            found["problems"].append(f"{name}: losses differ by {apart:.3g}")
+        with _going_on(name, found["problems"]):
+            ours, theirs = (our_step(make(True), spec, False)[0] for spec in (options.training, "autodiff(numpy)"))
+            apart = _apart(ours, theirs, 10)
+            found[name] = apart
+            if not apart < 0.05:
+                found["problems"].append(f"{name}: losses differ by {apart:.3g}")
         say(found)
     for draw in (bb.random.uniform, bb.random.normal):
         numbers = []
@@ -148,15 +160,16 @@ def recording(options: Options, say: Say) -> Result:
     """Whether whole steps can be recorded; recording fails at a hidden synchronisation or transfer, and says where."""
     found: Result = {"problems": []}
     for name, make in MODELS.items():
-        step, synchronize, captured = our_step(make(options.small), options.training, True)
-        plain = our_step(make(options.small), options.training, False)[0]
-        apart = _apart(step, plain, 5)
-        synchronize()
-        found[name] = {"recorded": not captured.reason, "launches": captured.launches, "apart": apart}
-        if captured.reason:
-            found["problems"].append(f"{name}: not recorded, since {captured.reason}")
-        if not apart < 0.05:
-            found["problems"].append(f"{name}: a replay differs from the step by {apart:.3g}")
+        with _going_on(name, found["problems"]):
+            step, synchronize, captured = our_step(make(options.small), options.training, True)
+            plain = our_step(make(options.small), options.training, False)[0]
+            apart = _apart(step, plain, 5)
+            synchronize()
+            found[name] = {"recorded": not captured.reason, "launches": captured.launches, "apart": apart}
+            if captured.reason:
+                found["problems"].append(f"{name}: not recorded, since {captured.reason}")
+            if not apart < 0.05:
+                found["problems"].append(f"{name}: a replay differs from the step by {apart:.3g}")
         say(found)
     return found
 
@@ -168,18 +181,20 @@ def leaks(options: Options, say: Say) -> Result:
     found: Result = {"problems": []}
     backend = bb.load_backend(options.training)
     for captured in (False, True):
-        step, synchronize, _ = our_step(MODELS["mlp"](options.small), options.training, captured)
-        used = []
-        for steps in (10, 40):
-            for _ in range(steps):
-                step()
-            synchronize()
-            gc.collect()
-            used.append(dict(backend.memory_stats()).get("used", 0))
         name = "captured" if captured else "eager"
-        found[name] = used
-        if used[1] > used[0]:
-            found["problems"].append(f"{name}: {used[1] - used[0]} bytes more after 40 steps")
+        with _going_on(name, found["problems"]):
+            step, synchronize, _ = our_step(MODELS["mlp"](options.small), options.training, captured)
+            used = []
+            for steps in (10, 40):
+                for _ in range(steps):
+                    step()
+                synchronize()
+                gc.collect()
+                used.append(dict(backend.memory_stats()).get("used", 0))
+            found[name] = used
+            if used[1] > used[0]:
+                found["problems"].append(f"{name}: {used[1] - used[0]} bytes more after 40 steps")
+        say(found)
     return found
 
 
