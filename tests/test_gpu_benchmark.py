@@ -131,8 +131,31 @@ def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.Mon
     monkeypatch.setattr(parts, "torch_step", fail)
     monkeypatch.setattr(Options, "torch_device", "cpu")
     found = parts.speed(Options("numpy", small=True, rounds=1), lambda _: None)
-    assert set(found["mlp"]) == {"eager", "replayed"}
-    assert found["problems"] == ["mlp: torch eager: MemoryError: no more"]
+    assert set(found["mlp"]) == {"eager"}
+    assert found["problems"][0] == "mlp: torch eager: MemoryError: no more"
+
+
+def test_a_step_that_is_not_recorded_is_not_timed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+    monkeypatch.setattr(parts, "MODELS", {"mlp": MODELS["mlp"]})
+    monkeypatch.setattr(Options, "torch_device", None)
+    found = parts.speed(Options("numpy", small=True, rounds=1), lambda _: None)
+    assert set(found["mlp"]) == {"eager"}
+    assert found["problems"] == ["mlp: replayed: not recorded, since numpy does not record"]
+
+
+@pytest.mark.parametrize("part", ["kernels", "speed"])
+def test_what_is_ours_is_measured_where_pytorch_cannot_be_imported(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+
+    def broken(_: Any) -> str:
+        raise ImportError("libcublas.so.13: undefined symbol")
+
+    monkeypatch.setattr(parts, "MODELS", {"mlp": MODELS["mlp"]})
+    monkeypatch.setattr(Options, "torch_device", property(broken))
+    found = parts.PARTS[part](Options("numpy", small=True, rounds=1), lambda _: None)
+    assert "eager" in found["mlp"] if part == "speed" else "gelu" in found["float32"]
+    assert [p for p in found["problems"] if p.endswith("torch: ImportError: libcublas.so.13: undefined symbol")]
 
 
 @pytest.mark.parametrize("part", ["parity", "recording"])

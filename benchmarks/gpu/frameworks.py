@@ -137,7 +137,14 @@ def torch_step(model: Model, device: str, mode: str | None) -> tuple[Step, Calla
         optimizer.step()
         return loss
 
-    return once, (torch.cuda.synchronize if device != "cpu" else lambda: None)
+    return once, torch_synchronize(device)
+
+
+def torch_synchronize(device: str) -> Callable[[], None]:
+    """What waits for PyTorch's work on a device."""
+    import torch
+
+    return torch.cuda.synchronize if device != "cpu" else lambda: None
 
 
 # ---- trees of dicts and lists ----

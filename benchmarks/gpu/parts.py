@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.frameworks import Step, our_step, torch_step
+from benchmarks.gpu.frameworks import Step, our_step, torch_step, torch_synchronize
 from benchmarks.gpu.models import MODELS
 
 Result = dict[str, Any]
@@ -239,6 +239,15 @@ def _settled(name: str, step: Step, synchronize: Callable[[], None], problems: l
     return True
 
 
+def _peer(options: Options, problems: list[str]) -> str | None:
+    """PyTorch's device; None if it cannot run there, or not even be imported, which is reported in ``problems``."""
+    try:
+        return options.torch_device
+    except Exception as error:
+        problems.append(f"torch: {type(error).__name__}: {str(error)[:500]}")
+        return None
+
+
 def speed(options: Options, say: Say) -> Result:
     """A training step of each model: ours eager and replayed, PyTorch eager and compiled, in turn."""
     found: Result = {"problems": []}
@@ -248,23 +257,27 @@ def speed(options: Options, say: Say) -> Result:
             variant: partial(our_step, model, options.training, captured)
             for variant, captured in (("eager", False), ("replayed", True))
         }
-        if device := options.torch_device:
+        problems: list[str] = []
+        if device := _peer(options, problems):
             makers["torch eager"] = partial(torch_step, model, device, None)
             if device == "cuda":
                 mode = "reduce-overhead" if name == "mlp" else "default"
                 makers["torch compiled"] = partial(torch_step, model, device, mode)
         variants: dict[str, tuple[Step, Callable[[], None]]] = {}
-        problems: list[str] = []
+        recorded: Any = None
         for variant, make_step in makers.items():
             try:
-                step, synchronize, *_ = make_step()
+                step, synchronize, *rest = make_step()
                 variants[variant] = (step, synchronize)
+                recorded = rest[0] if variant == "replayed" else recorded
             except Exception as error:  # the others may run
                 problems.append(f"{variant}: {type(error).__name__}: {str(error)[:500]}")
         try:
             found[name] = in_turns(variants, options, problems)
         except Exception as error:
             problems.append(f"{type(error).__name__}: {error}")
+        if recorded is not None and recorded.reason and found.get(name, {}).pop("replayed", None) is not None:
+            problems.append(f"replayed: not recorded, since {recorded.reason}")
         found["problems"] += [f"{name}: {problem}" for problem in problems]
         say(found)
     return found
@@ -279,7 +292,7 @@ def kernels(options: Options, say: Say) -> Result:
 
     shape, side = ((8, 16), 16) if options.small else ((16384, 4096), 8192)
     found: Result = {"problems": []}
-    wait = bb.load_backend(options.backend).synchronize
+    wait, device = bb.load_backend(options.backend).synchronize, _peer(options, found["problems"])
     array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     for dtype in ("float32", "bfloat16"):
         x = bb.asarray(array, dtype=getattr(bb, dtype), backend=options.backend)
@@ -289,11 +302,9 @@ def kernels(options: Options, say: Say) -> Result:
             "softmax": (lambda x=x: bb.softmax(x, axis=-1), wait),
             "layer norm": (lambda x=x, s=scale, b=bias: f.layer_norm(x, s, b), wait),
         }
-        if device := options.torch_device:
-            import torch
-
-            y = torch.from_numpy(array).to(device, getattr(torch, dtype))
-            variants["copy"] = (y.clone, torch.cuda.synchronize if device == "cuda" else lambda: None)
+        if device:
+            with _going_on("copy", found["problems"]):
+                variants["copy"] = _torch_copy(array, dtype, device)
         times = in_turns(variants, options, found["problems"])
         bytes_moved = 2 * x.size * x.dtype.bits // 8
         found[dtype] = {n: {"GB/s": bytes_moved / t / 1e9} for n, t in times.items()}
@@ -303,14 +314,26 @@ def kernels(options: Options, say: Say) -> Result:
         say(found)
     a = bb.asarray(np.ones((side, side), np.float32), dtype=bb.bfloat16, backend=options.backend)
     products: dict[str, tuple[Step, Callable[[], None]]] = {"backburn": (lambda: a @ a, wait)}
-    if device := options.torch_device:
-        import torch
-
-        b = torch.ones(side, side, dtype=torch.bfloat16, device=device)
-        products["torch"] = (lambda: b @ b, torch.cuda.synchronize if device == "cuda" else lambda: None)
+    if device:
+        with _going_on("torch", found["problems"]):
+            products["torch"] = _torch_product(side, device)
     times = in_turns(products, options, found["problems"])
     found["product"] = {n: {"seconds": t, "TFLOP/s": 2 * side**3 / t / 1e12} for n, t in times.items()}
     return found
+
+
+def _torch_copy(array: Any, dtype: str, device: str) -> tuple[Step, Callable[[], None]]:
+    import torch
+
+    x = torch.from_numpy(array).to(device, getattr(torch, dtype))
+    return x.clone, torch_synchronize(device)
+
+
+def _torch_product(side: int, device: str) -> tuple[Step, Callable[[], None]]:
+    import torch
+
+    x = torch.ones(side, side, dtype=torch.bfloat16, device=device)
+    return lambda: x @ x, torch_synchronize(device)
 
 
 #: The most informative ones first.
