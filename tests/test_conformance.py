@@ -186,6 +186,41 @@ def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
     assert words["sin"] == words["tanh"] == {""}
 
 
+LOSING = """
+import numpy as np
+from backburn.base.errors import DeviceError
+from backburn_numpy import NumpyBackend
+
+
+class Losing(NumpyBackend):
+    _instance = None
+    spec = property(lambda self: "losing")
+    is_lost = False
+
+    def synchronize(self):
+        if Losing.is_lost:
+            raise DeviceError("an illegal memory access was encountered")
+
+    def cos(self, x, /):
+        Losing.is_lost = True
+        return self.tanh(x)
+
+    def tanh(self, x, /):
+        self.synchronize()
+        return np.asarray(np.tanh(x))
+"""
+
+
+def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an illegal access of CUDA, when every call fails until the process ends."""
+    (tmp_path / "losing_backend.py").write_text(LOSING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = check_backend("losing_backend:Losing", ops=["cos", "tanh"], kinds=["value"], jobs=1)
+    failed = {parts_of(r.id)[0] for r in report.failures}
+    assert len(report.failures) > 1
+    assert failed == {"cos"}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited on Linux")
 def test_memory_can_be_limited(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "greedy_backend.py").write_text(

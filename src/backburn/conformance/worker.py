@@ -8,6 +8,9 @@ import sys
 import warnings
 from typing import IO, Any
 
+#: Seconds that the device may take to finish what it has been told.
+WAITING = 5.0
+
 
 def main() -> None:
     """Read an order and then ids from standard input, a line each, and answer each with a line of JSON."""
@@ -54,7 +57,27 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     by_id = {check.id: check for check in found}
     answer({**prepared, "checks": [[check.id, check.title] for check in found]})
     for line in sys.stdin:
-        answer(outcome(by_id[json.loads(line)]))
+        found = outcome(by_id[json.loads(line)])
+        answer({**found, "lost": bool(found["failed"]) and is_lost(backend)})
+
+
+def is_lost(backend: Any) -> bool:
+    """Whether the device fails whatever is asked of it, as CUDA's does in a process after an illegal access."""
+    from backburn.base.errors import DeviceError, DeviceMemoryError
+    from backburn.conformance.timeout import limited
+
+    for _ in range(2):  # what earlier work has done wrong is told once
+        try:
+            with limited(WAITING):
+                backend.synchronize()
+        except DeviceMemoryError:
+            return False
+        except DeviceError:
+            continue
+        except BaseException:
+            return False
+        return False
+    return True
 
 
 if __name__ == "__main__":

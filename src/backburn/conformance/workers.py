@@ -1,7 +1,8 @@
 """Worker processes: checks run where a crash or a hang takes one check with it, and nothing else.
 
 A worker is a Python of its own, ``python -m backburn.conformance.worker``, that is told one id a line and answers one
-line of JSON. The parent never loads the backend. A worker that dies, or does not answer in time, is replaced.
+line of JSON. The parent never loads the backend. A worker that dies, or does not answer in time, is replaced; so is one
+whose device has failed for good, lest all checks after it fail as well.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ def run_in_workers(
                     worker.prepare(timeout)
                 try:
                     answer = worker.ask(check_id, timeout)
+                    lost = answer.pop("lost")
                 except WorkerError as error:
-                    worker.stop()
-                    worker = None
+                    lost = True
                     answer = {
                         "id": check_id,
                         "title": title,
@@ -155,6 +156,9 @@ def run_in_workers(
                         "seconds": timeout,
                         "calls": [],
                     }
+                if lost:
+                    worker.stop()
+                    worker = None
                 with lock:
                     found[number] = answer
                     progress(answer, len(found), len(listed))
