@@ -88,12 +88,30 @@ def test_what_was_stopped_before_comes_after_what_has_not_run(tmp_path: Path, mo
         return {"problems": [], "complete": True, "seconds": 0.0}
 
     stopped = {"problems": ["took more than 420 s and was stopped"], "complete": False, "seconds": 420.0}
-    (tmp_path / "gpu.json").write_text(json.dumps({"parts": {"leaks": stopped}}))
+    report = {"about": command._about(Options("numpy", small=True)), "parts": {"leaks": stopped}}
+    (tmp_path / "gpu.json").write_text(json.dumps(report))
     monkeypatch.setattr(command, "_part", part)
     parts = ["--parts", "leaks,parity", "--resume", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["gpu", "--backend", "numpy", "--small", *parts])
     assert command.main() == 0
     assert called == ["parity", "leaks"]
+
+
+@pytest.mark.parametrize("other", ["--small", "--backend"])
+def test_a_report_of_something_else_is_not_continued(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trial's times would stand as measured."""
+    monkeypatch.setattr(command, "_part", lambda *_: {"problems": [], "complete": True, "seconds": 0.0, "n": 1})
+    about = command._about(Options("numpy", small=other == "--backend"))
+    about["backend"] = "cupy" if other == "--backend" else "numpy"
+    trial = {"problems": [], "complete": True, "seconds": 0.0, "n": 2}
+    (tmp_path / "gpu.json").write_text(json.dumps({"about": about, "parts": {"leaks": trial}}))
+    arguments = ["--backend", "numpy", "--small", "--parts", "leaks", "--resume", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["gpu", *arguments])
+    assert command.main() == 0
+    assert json.loads((tmp_path / "gpu.json").read_text())["parts"]["leaks"]["n"] == 1
+    assert f"of another {other.strip('-')}" in capsys.readouterr().out
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

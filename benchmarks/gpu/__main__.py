@@ -64,7 +64,8 @@ def main() -> int:
         print(f"nothing was run: {reason}", file=sys.stderr)
         return 2
     given.out.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {"about": _about(options), "parts": _found_before(given.out) if given.resume else {}}
+    about = _about(options)
+    report: dict[str, Any] = {"about": about, "parts": _found_before(given.out, about) if given.resume else {}}
     # Parts stopped before come last: they may be stopped again.
     lacking = [n for n in names if not report["parts"].get(n, {}).get("complete")]
     for name in sorted(lacking, key=report["parts"].__contains__):
@@ -88,10 +89,20 @@ def _say(found: dict[str, Any]) -> None:
     print(json.dumps(found), flush=True)
 
 
-def _found_before(folder: Path) -> dict[str, Any]:
-    """The parts of the report in a folder."""
+#: What the parts of one report have in common.
+SAME = ("backend", "small", "device", "commit", "versions")
+
+
+def _found_before(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """The parts of the report in a folder, unless they were found by other code, elsewhere or at another size."""
     path = folder / "gpu.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))["parts"]) if path.exists() else {}
+    if not path.exists():
+        return {}
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if other := [name for name in SAME if before.get("about", {}).get(name) != about[name]]:
+        print(f"the report in {path} is of another {other[0]}: every part is run", flush=True)
+        return {}
+    return dict(before["parts"])
 
 
 def _why_not(options: Options) -> str | None:
