@@ -55,6 +55,18 @@ def test_what_a_part_has_found_before_it_is_stopped_is_kept(tmp_path: Path, monk
     program.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
     found = command._part("leaks", Options("numpy"), 60.0)
     assert [p.strip() for p in found["problems"]] == ["it broke"]
+    program.write_text("#!/bin/sh\nprintf 'it \\377broke' >&2\nexit 3\n")
+    found = command._part("leaks", Options("numpy"), 60.0)
+    assert found["problems"] == ["it \ufffdbroke"]
+
+
+def test_libraries_that_cannot_be_asked_stop_nothing() -> None:
+    class Broken:
+        @property
+        def libraries(self) -> Any:
+            raise ValueError("no version")
+
+    assert command._libraries(Broken()) == {"not known": "ValueError: no version"}
 
 
 def test_a_run_goes_on_where_the_last_one_was(

@@ -120,7 +120,7 @@ def _part(name: str, options: Options, timeout: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.gpu", "--part", name, "--backend", options.backend]
     command += ["--rounds", str(options.rounds)] + (["--small"] if options.small else [])
     started, status = time.perf_counter(), 1
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         # In a process group, to be stopped with its children; in a new session it would outlive the current one.
         child = subprocess.Popen(command, stdout=said, stderr=errors, cwd=ROOT, process_group=0)
         try:
@@ -149,7 +149,7 @@ def _stop(child: subprocess.Popen[Any]) -> None:
 
 def _text(file: Any) -> str:
     file.seek(0)
-    return str(file.read())
+    return str(file.read().decode(errors="replace"))
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
@@ -175,8 +175,16 @@ def _about(options: Options) -> dict[str, Any]:
     return {
         **dataclasses.asdict(options), "device": str(backend.device), "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"), "commit": _commit(),
-        "versions": versions, "libraries": dict(getattr(backend, "libraries", {})),
+        "versions": versions, "libraries": _libraries(backend),
     }  # fmt: skip
+
+
+def _libraries(backend: Any) -> dict[str, str]:
+    """The libraries in use; an error in looking for them is told, and stops nothing."""
+    try:
+        return dict(getattr(backend, "libraries", {}))
+    except Exception as error:
+        return {"not known": f"{type(error).__name__}: {str(error)[:500]}"}
 
 
 def _commit() -> str:
