@@ -619,3 +619,24 @@ def test_derivatives_of_derivatives_and_several_devices(cupy: Any, monkeypatch: 
     assert run.reason == ""
     assert results[0] == results[1]
     assert vars(k)["add"] is guarded
+
+
+def test_a_recording_on_another_device_gives_its_memory_back(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of CuPy's is one per device, and releases what it has on the current one."""
+    from backburn_cupy import CupyBackend
+
+    current, released = [0], []
+    monkeypatch.setattr(cupy.cuda.Device, "__enter__", lambda self: current.append(self.id))
+    monkeypatch.setattr(cupy.cuda.Device, "__exit__", lambda self, *_: current.pop() and None)
+    monkeypatch.setattr(CupyBackend, "_made", {})
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 2)
+    monkeypatch.setattr(cupy.cuda.MemoryPool, "free_all_blocks", lambda self: released.append((id(self), current[-1])))
+    k = CupyBackend(1)
+    x = k.ones((2,), dtypes.float32)
+    monkeypatch.setattr(type(x), "device", cupy.cuda.Device(1), raising=False)
+    made, _ = recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
+    pool = id(made._pool)
+    del made
+    gc.collect()
+    assert (pool, 1) in released
+    assert (pool, 0) not in released

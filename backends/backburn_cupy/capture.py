@@ -173,10 +173,11 @@ def give_back() -> None:
         except IndexError:  # another thread may have taken the last one
             return
         # A dropped pool would leak its memory: first its arrays are freed into it, then all of it to the device.
-        pool = members.pop("_pool", None)
+        pool, k = members.pop("_pool", None), members.get("_k")
         members.clear()
-        if pool is not None:
-            pool.free_all_blocks()
+        if pool is not None and k is not None:
+            with k.placed():  # a pool releases what it has on the current device
+                pool.free_all_blocks()
 
 
 _ORDER = threading.Lock()
