@@ -135,7 +135,7 @@ def parity(options: Options, say: Say) -> Result:
 
 def _apart(ours: Step, theirs: Step, steps: int) -> float:
     """The largest difference of the losses of so many steps; NaN if there is one, which ``max`` may pass over."""
-    found = [abs(ours().item() - theirs().item()) for _ in range(steps)]
+    found = [float(abs(ours().item() - theirs().item())) for _ in range(steps)]
     return next((d for d in found if math.isnan(d)), max(found))
 
 

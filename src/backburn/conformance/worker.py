@@ -57,8 +57,8 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
     by_id = {check.id: check for check in found}
     answer({**prepared, "checks": [[check.id, check.title] for check in found]})
     for line in sys.stdin:
-        found = outcome(by_id[json.loads(line)])
-        answer({**found, "lost": bool(found["failed"]) and is_lost(backend)})
+        became = outcome(by_id[json.loads(line)])
+        answer({**became, "lost": bool(became["failed"]) and is_lost(backend)})
 
 
 def is_lost(backend: Any) -> bool:
