@@ -107,7 +107,7 @@ def test_checkers_see_the_types_of_functions(checker: str, tmp_path: Path) -> No
         (tmp_path / "pyrightconfig.json").write_text(
             json.dumps({"extraPaths": [str(ROOT / "src"), str(ROOT / "backends")], "include": ["user.py"]})
         )
-        options["pyright"] = ["--project", str(tmp_path)]
+        options["pyright"] = ["--project", str(tmp_path), "--pythonpath", sys.executable]
     run = subprocess.run(
         [sys.executable, "-m", checker, *options[checker], *([str(program)] if checker == "mypy" else [])],
         capture_output=True,

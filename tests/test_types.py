@@ -18,9 +18,10 @@ from .typed import kinds
 
 HERE = Path(__file__).parent / "typed"
 ROOT = HERE.parent.parent
+# Pyright takes the `python` of the path unless told otherwise. What it does not find is Unknown, and so is never wrong.
 CHECKERS = {
     "mypy": [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")],
-    "pyright": [sys.executable, "-m", "pyright", "--project", str(ROOT)],
+    "pyright": [sys.executable, "-m", "pyright", "--project", str(ROOT), "--pythonpath", sys.executable],
 }
 
 
