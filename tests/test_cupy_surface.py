@@ -18,6 +18,7 @@ from tests.cupy_stand_in.record import FILE, FUNCTIONS, MEMBERS, UFUNCS
 FOLDER = FILE.parent
 BACKEND = Path(__file__).parents[1] / "backends" / "backburn_cupy"
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
+needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
 SURFACE = json.loads(FILE.read_text())
 
 
@@ -110,6 +111,7 @@ def test_numbers_beside_arrays_are_as_cupy_takes_them(cupy: Any) -> None:
         cupy.multiply(half, Number(2.0))
 
 
+@needs_compiler
 def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
     from backburn.base import dtypes
     from backburn_cupy import CupyBackend
@@ -129,7 +131,7 @@ def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
     assert k.to_numpy(k.mul(whole, 2**61)).tolist() == [3 * 2**61] * 2
 
 
-@pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+@needs_compiler
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_16_bit_floats_are_rounded_as_numpy_rounds_them(cupy: Any, name: str) -> None:
     import ml_dtypes
