@@ -559,6 +559,23 @@ def test_a_system_without_threads_to_spare_computes_in_one(monkeypatch: pytest.M
     assert parts == [(0, 5)]
 
 
+INHERITED = """
+from contextvars import ContextVar
+from backburn_numpy import threads
+setting, found = ContextVar("setting", default=False), []
+threads.set_num_threads(2)
+setting.set(True)
+threads.for_parts(lambda start, stop: found.append(setting.get()), 2, worth=1)
+assert sorted(found) == [False, True], found
+"""
+
+
+def test_the_pool_keeps_no_settings_of_the_caller_that_started_it() -> None:
+    """Not even where new threads inherit them: from Python 3.14 on, with this option or without the GIL."""
+    done = _python("-X", "thread_inherit_context=1", "-c", INHERITED)
+    assert done.returncode == 0, done.stderr
+
+
 # ---- without kernels ----
 
 

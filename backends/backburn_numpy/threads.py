@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
@@ -78,7 +79,9 @@ class _Pool:
         with suppress(RuntimeError):  # the system allows no more
             while self.workers < workers:
                 name = f"backburn-numpy-{self.workers}"
-                threading.Thread(target=self._serve, name=name, daemon=True).start()
+                thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                # A free-threaded Python would give it the caller's context for good, `np.errstate` included.
+                Context().run(thread.start)
                 self.workers += 1
 
     def _serve(self) -> None:
