@@ -103,7 +103,7 @@ def like(function: Callable[..., Any]) -> Callable[..., Any]:
 def sum_in_half(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
     if x.dtype.kind != "f":
         return K.sum(x, axis, keepdims)
-    return np.asarray(np.sum(x.astype(np.float16), axis=axis, keepdims=keepdims, dtype=np.float16)).astype(x.dtype)
+    return np.asarray(x.astype(np.float16).sum(axis=axis, keepdims=keepdims, dtype=np.float16)).astype(x.dtype)
 
 
 def atan2_in_float32(x: Array, y: Array, /) -> Array:

@@ -175,7 +175,7 @@ samples("all", np.all, *TRUTHS)
 
 def mean(x: Array, axis: Any, keepdims: bool = False) -> Array:
     """The sum over the number of elements."""
-    return np.sum(x, axis=axis, keepdims=keepdims) / np.float64(math.prod(x.shape[a] for a in axis))
+    return x.sum(axis=axis, keepdims=keepdims) / np.float64(math.prod(x.shape[a] for a in axis))
 
 
 samples(
@@ -191,7 +191,7 @@ samples(
 
 def var(x: Array, axis: Any, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance, whose divisor is never below 0."""
-    squares = np.sum((x - mean(x, axis, True)) ** 2, axis=axis, keepdims=keepdims)
+    squares = ((x - mean(x, axis, True)) ** 2).sum(axis=axis, keepdims=keepdims)
     return squares / np.float64(max(math.prod(x.shape[a] for a in axis) - correction, 0.0))
 
 
@@ -272,12 +272,12 @@ samples(
 
 def norm(x: Array, axis: Any, ord: float = 2.0, keepdims: bool = False) -> Array:
     """By the formula, in the range that float64 has."""
-    size = np.abs(x)
+    size: Array = np.abs(x)
     if ord in (INF, -INF):
-        return (np.max if ord > 0 else np.min)(size, axis=axis, keepdims=keepdims)
+        return (size.max if ord > 0 else size.min)(axis=axis, keepdims=keepdims)
     if ord == 0:
-        return np.sum(size != 0, axis=axis, keepdims=keepdims, dtype=np.float64)
-    return np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
+        return (size != 0).sum(axis=axis, keepdims=keepdims, dtype=np.float64)
+    return (size**ord).sum(axis=axis, keepdims=keepdims) ** (1 / ord)
 
 
 HUGE, TINY = 1e30, 1e-30  # squares overflow and vanish in 32 bits
