@@ -313,7 +313,6 @@ def check_release(check: Check) -> None:
     _, outer = levels(check.backend)
     inputs = _tracked(outer, operands_of(name, sample, check.dtype))
     enabled = gc.isenabled()
-    gc.collect(0)
     gc.disable()
     try:
         for backward in (False, True):
