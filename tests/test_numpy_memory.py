@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,24 @@ def test_memory_that_runs_out_is_taken_from_the_pool(monkeypatch: pytest.MonkeyP
     x = memory.empty((2000, 333), np.dtype("float32"))
     stats = memory.stats()
     assert stats["held"] == stats["used"] >= before + x.nbytes
+
+
+def test_threads_that_run_in_parallel_are_all_counted() -> None:
+    """Which takes a Python without the GIL to go wrong."""
+    before = memory.stats()["used"]
+
+    def work(number: int) -> bool:
+        right = True
+        for turn in range(2000):
+            first, second = (memory.empty((70_000 + 9_000 * (turn % n),), np.dtype("float32")) for n in (1, 3))
+            first[:] = number
+            second[:] = -number
+            right &= bool(first[0] == first[-1] == number)
+        return right
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+    assert memory.stats()["used"] == before
 
 
 def test_a_container_limits_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

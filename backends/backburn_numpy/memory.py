@@ -9,6 +9,7 @@ the pool. No reference counts of our own are involved, and live arrays never sha
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ _held = 0
 #: Bytes of all blocks, in use or held, and their peak.
 _total = 0
 _peak = 0
+#: For the counts and what they count. Its holder may enter again: the collector may run there and free a block.
+_lock = threading.RLock()
 
 
 #: Where Linux tells a container how much memory it has, a number or "max": version 2 of control groups, and 1.
@@ -63,14 +66,15 @@ class Block(np.ndarray[Any, np.dtype[np.uint8]]):
 
     __slots__ = ()
 
-    def __del__(self, free: dict[int, list[_Raw]] = _free) -> None:
+    def __del__(self, free: dict[int, list[_Raw]] = _free, lock: threading.RLock = _lock) -> None:
         global _held, _total
         size = self.size
-        if _held + size <= LIMIT:
-            _held += size
-            free[size].append(self.base)  # type: ignore[arg-type]
-        else:
-            _total -= size
+        with lock:
+            if _held + size <= LIMIT:
+                _held += size
+                free[size].append(self.base)  # type: ignore[arg-type]
+            else:
+                _total -= size
 
 
 def _rounded(size: int) -> int:
@@ -95,21 +99,23 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if size < THRESHOLD:
         return np.empty(shape, dtype)
     rounded = _rounded(size)
-    blocks = _free.get(rounded)
-    if blocks is None:
-        blocks = _free.setdefault(rounded, [])
-    try:
-        raw = blocks.pop()
-    except IndexError:
+    raw = None
+    with _lock:
+        blocks = _free.get(rounded)
+        if blocks:
+            raw = blocks.pop()
+            _held -= rounded
+        elif blocks is None:
+            _free[rounded] = []
+    if raw is None:
         try:
             raw = aligned(rounded).view(_Raw)
         except MemoryError:
             _release()
             raw = aligned(rounded).view(_Raw)
-        _total += rounded
-        _peak = max(_peak, _total)
-    else:
-        _held -= rounded
+        with _lock:
+            _total += rounded
+            _peak = max(_peak, _total)
     return np.ndarray(shape, dtype, Block((rounded,), np.uint8, raw))
 
 
@@ -123,20 +129,27 @@ def stats() -> dict[str, int]:
 
     Arrays below :data:`THRESHOLD`, and those that NumPy allocates itself, are not counted.
     """
-    return {"used": _total - _held, "held": _total, "peak": _peak}
+    with _lock:
+        return {"used": _total - _held, "held": _total, "peak": _peak}
 
 
 def cleanup() -> None:
     """Return all unused blocks to the system, and reset the peak."""
     global _peak
-    _release()
-    _peak = _total
+    with _lock:
+        _release()
+        _peak = _total
 
 
 def _release() -> None:
     """Return all unused blocks to the system."""
     global _held, _total
-    for blocks in list(_free.values()):
-        blocks.clear()
-    _total -= _held
-    _held = 0
+    with _lock:
+        for blocks in list(_free.values()):
+            blocks.clear()
+        _total -= _held
+        _held = 0
+
+
+if hasattr(os, "register_at_fork"):  # a child does without the threads that may have held the lock
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
