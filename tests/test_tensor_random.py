@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -103,8 +104,9 @@ def test_fork_leaves_the_state_outside_as_it_is() -> None:
 
 def test_a_fork_concerns_one_context_only() -> None:
     outside = random.default_generator()
-    with random.fork(1), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(random.default_generator).result() is outside
+    inherits = getattr(sys.flags, "thread_inherit_context", False)  # as without the GIL
+    with random.fork(1) as inside, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(random.default_generator).result() is (inside if inherits else outside)
         context = contextvars.copy_context()
         assert pool.submit(context.run, random.default_generator).result() is random.default_generator()
 
