@@ -559,6 +559,36 @@ def test_a_system_without_threads_to_spare_computes_in_one(monkeypatch: pytest.M
     assert parts == [(0, 5)]
 
 
+RESIZED = """
+import faulthandler, sys, threading, time
+from backburn_numpy import threads
+faulthandler.dump_traceback_later(30, exit=True)
+sys.setswitchinterval(1e-5)
+stop = time.monotonic() + 2
+
+def compute():
+    while time.monotonic() < stop:
+        parts = []
+        threads.for_parts(lambda start, end: parts.append(end - start), 8, worth=1)
+        assert sum(parts) == 8
+
+computing = [threading.Thread(target=compute) for _ in range(2)]
+for thread in computing:
+    thread.start()
+while time.monotonic() < stop:
+    for count in (2, 3, 1):
+        threads.set_num_threads(count)
+for thread in computing:
+    thread.join()
+"""
+
+
+def test_the_number_of_threads_changes_while_others_compute() -> None:
+    """Nobody waits for parts that a closed pool was given."""
+    done = _python("-c", RESIZED)
+    assert done.returncode == 0, done.stderr
+
+
 INHERITED = """
 from contextvars import ContextVar
 from backburn_numpy import threads

@@ -102,12 +102,16 @@ class _Pool:
             self.tasks.put(None)
 
 
-def _workers(count: int) -> _Pool:
+def _hand_over(tasks: list[Task]) -> bool:
+    """Queue tasks for the pool while nobody can close it; False if it has no threads."""
     global _pool
     with _lock:
         if _pool is None:
-            _pool = _Pool(count)
-        return _pool
+            _pool = _Pool(num_threads() - 1)
+        if _pool.workers:
+            for task in tasks:
+                _pool.tasks.put(task)
+        return _pool.workers > 0
 
 
 def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
@@ -117,14 +121,14 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
     have finished.
     """
     parts = 1 if size < worth else min(available(), size, 2 * size // worth)
-    pool = _workers(num_threads() - 1) if parts > 1 else None
-    if pool is None or not pool.workers:
+    if parts == 1:
         work(0, size)
         return
     bounds = [size * i // parts for i in range(parts + 1)]
     ended = SimpleQueue[BaseException | None]()
-    for i in range(1, parts):
-        pool.tasks.put((work, bounds[i], bounds[i + 1], ended))
+    if not _hand_over([(work, bounds[i], bounds[i + 1], ended) for i in range(1, parts)]):
+        work(0, size)
+        return
     try:
         work(bounds[0], bounds[1])
     finally:
