@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from backburn.base.quiet import PACKAGES, ignore_warnings
 
@@ -20,11 +21,11 @@ def unwarned(what: str) -> Iterator[None]:
     out: it comes whenever memory is collected, from anywhere.
     """
     with warnings.catch_warnings(record=True) as heard:
-        particular = [f for f in warnings.filters if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]
+        particular = [f for f in _filters() if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]
         warnings.resetwarnings()
         warnings.simplefilter("always")
         for action, message, category, module, line in reversed(particular):
-            warnings.filterwarnings(action, _pattern(message), category, _pattern(module), line)  # type: ignore[arg-type]
+            warnings.filterwarnings(action, _pattern(message), category, _pattern(module), line)
         for package in tuple(PACKAGES):
             ignore_warnings(package)
         yield
@@ -35,6 +36,12 @@ def unwarned(what: str) -> Iterator[None]:
         raise AssertionError(
             f"{what} warned ({first.category.__name__}: {words}, {first.filename}:{first.lineno}), and no operation may"
         )
+
+
+def _filters() -> list[Any]:
+    """The filters in force: since Python 3.14 a context may have its own, which no public name tells."""
+    current: Callable[[], list[Any]] | None = getattr(warnings, "_get_filters", None)
+    return list(warnings.filters if current is None else current())
 
 
 def _pattern(part: object) -> str:
