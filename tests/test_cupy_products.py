@@ -103,10 +103,13 @@ def operand(k: Any, random: Any, dtype: str, shape: tuple[int, ...], way: str) -
     if way == "reversed":
         x, values = given(shape)
         return k.flip(x, (rank - 1,)), values[..., ::-1]
+    if way == "turned" and rank > 2:  # the stack
+        x, values = given(shape)
+        return k.flip(x, (0,)), values[::-1]
     return given(shape)
 
 
-WAYS = ("plain", "transposed", "sliced", "within", "reversed")
+WAYS = ("plain", "transposed", "sliced", "within", "reversed", "turned")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -424,7 +427,7 @@ def test_shapes_that_do_not_fit_are_refused(k: Any) -> None:
 def test_the_examples_are_true(cupy: Any) -> None:
     from backburn_cupy import create, cublaslt, products
 
-    for module, count in ((products, 2), (cublaslt, 1), (create, 1)):
+    for module, count in ((products, 3), (cublaslt, 1), (create, 1)):
         results = doctest.testmod(module)
         assert (results.attempted, results.failed) == (count, 0)
 

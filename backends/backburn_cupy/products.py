@@ -172,6 +172,8 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
 
     >>> layout((2, 3), (12, 4), 4), layout((3, 2), (4, 12), 4), layout((2, 2), (12, 8), 4)
     (Layout(leading=3, step=0, transposed=False), Layout(leading=3, step=0, transposed=True), None)
+    >>> layout((5, 2, 3), (24, 12, 4), 4), layout((5, 2, 3), (-24, 12, 4), 4)
+    (Layout(leading=3, step=6, transposed=False), None)
     """
     rows, columns = shape[-2:]
     by_row, by_column = strides[-2:]
@@ -180,6 +182,8 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     by_row, by_column = by_row // itemsize, by_column // itemsize
     # The stride of an axis of length 1 is meaningless.
     step = next((s // itemsize for n, s in zip(shape[-3::-1], strides[-3::-1], strict=True) if n != 1), 0)
+    if step < 0:  # which cuBLAS does not promise to read
+        return None
     if columns == 1 or by_column == 1:
         leading = by_row if rows > 1 else max(columns, 1)
         if leading >= columns:

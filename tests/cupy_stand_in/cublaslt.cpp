@@ -195,7 +195,7 @@ uint64_t alignment_of(const void* at) {
 bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   for (const Layout* l : {&a, &b, &d})
     if (!is_type(l->type) || l->rows == 0 || l->columns == 0 || l->count != a.count ||
-        l->leading < static_cast<int64_t>(l->rows))
+        l->leading < static_cast<int64_t>(l->rows) || l->step < 0)
       return false;
   // Of 16-bit operands the result may be of float32.
   if (b.type != a.type || (d.type != a.type && !(size_of(a.type) == 2 && d.type == FLOAT))) return false;
