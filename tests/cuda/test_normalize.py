@@ -111,3 +111,24 @@ def test_batch_norm_of_nan_and_infinity(on: EmulatedRunner, dtype: str) -> None:
     for layout in (x, np.ascontiguousarray(x[:, :, 0])):
         actual = normalize.batch_norm_training(on, layout, None, None, 1, EPS)
         check(actual, NUMPY.batch_norm_training(layout, None, None, 1, EPS), 32)
+
+
+@pytest.mark.parametrize("shape", [(700, 97), (40, 6, 300), (3, 5, 71, 67), (2, 40000), (66000, 1), (1, 3, 30000)])
+def test_sums_of_all_axes_but_one(on: EmulatedRunner, dtype: str, shape: tuple[int, ...]) -> None:
+    x = operand(shape, dtype)
+    for kept in range(1, len(shape)):
+        axis = tuple(i for i in range(len(shape)) if i != kept)
+        for keepdims in (False, True):
+            expected = x.astype(np.float64).sum(axis, keepdims=keepdims).astype(x.dtype)
+            check(normalize.sum(on, x, axis, keepdims), expected, 16)
+    assert on.launched
+
+
+def test_sums_that_are_left_to_cupy(on: EmulatedRunner, dtype: str) -> None:
+    x = operand((300, 300), dtype)
+    for given, axis in (
+        *((x, (1,)), (x, (0, 1)), (x, ()), (x.T, (0,)), (x[:5], (0,)), (x[0], ())),
+        *((np.ones((300, 300), np.int64), (0,)), (x.reshape(2, 150, 300), (0,))),
+    ):
+        assert normalize.sum(on, given, axis) is NotImplemented
+    assert not on.launched

@@ -34,6 +34,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
             "finish_moments",
             "given_moments",
             "finish_products",
+            "finish_sums",
             "apply_planes",
             "apply_columns",
         ),

@@ -1,4 +1,4 @@
-"""Launchers: layer norm, RMS norm and batch norm."""
+"""Launchers: layer norm, RMS norm, batch norm, and sums per channel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from backburn_cupy.kernels.sources import c_type
 
 Array = Any
 Axes = tuple[int, ...]
+
+#: From this many elements on, CuPy's sums of all axes but one are slower.
+MANY = 1 << 16
 
 #: The coefficients per channel of a batch norm, as in batch_norm.cu.
 COEFFICIENTS = 5
@@ -136,6 +139,20 @@ def _batch_norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: 
     return batch.applied(grad, coefficients), of_scale
 
 
+def sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    """Of all axes but one that is not the first, as in the gradient of a bias."""
+    left = [i for i in range(x.ndim) if i not in axis]
+    if len(left) != 1 or not left[0] or x.size < MANY or x.dtype.char not in "fdeE" or not x.flags.c_contiguous:
+        return NotImplemented
+    batch = _Batch(on, x, left[0])
+    partial, parts = batch.sums(None, None)
+    shape = [1] * x.ndim if keepdims else [0]
+    shape[left[0] if keepdims else 0] = batch.channels
+    out = on.xp.empty(tuple(shape), x.dtype)
+    batch.per_channel("finish_sums", partial, out, parts, batch.channels)
+    return out
+
+
 def _are_channels(x: Array, axis: int, parameters: tuple[Array | None, ...]) -> bool:
     return 0 <= axis < x.ndim and all(p is None or p.shape == (x.shape[axis],) for p in parameters)
 
@@ -181,7 +198,7 @@ class _Batch:
         )  # fmt: skip
         return coefficients
 
-    def sums(self, grad: Array | None, centre: Array) -> tuple[Array, int]:
+    def sums(self, grad: Array | None, centre: Array | None) -> tuple[Array, int]:
         """Sums per channel and part, and the number of parts."""
         if self.inner == 1:
             tiles, parts = self._tiles()

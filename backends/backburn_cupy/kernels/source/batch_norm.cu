@@ -1,4 +1,4 @@
-// Batch norm of x as (outer, channels, inner): sums per channel in two stages, then one pass that applies them.
+// Batch norm and sums of x as (outer, channels, inner): sums per channel in two stages, then one pass that applies them.
 //
 // If inner is 1 the channels are contiguous and a thread has a pack of them ("columns"); otherwise a block has planes
 // of one channel ("planes"). Each channel has five coefficients, COEFFICIENTS rows of `channels`.
@@ -28,7 +28,8 @@ __global__ void pilot(const T* x, compute<T>* centre, index_t outer, index_t cha
   centre[channel] = mean - mean == C(0) ? mean : C(0);
 }
 
-// partial[part][0 or 1][channel] = the sums of a and of a * (x - centre), where a is grad, or x - centre without it.
+// partial[part][0 or 1][channel] = the sums of a and of a * (x - centre), where a is grad, or x - centre without it;
+// centre may be null, and is then 0.
 template <class T>
 __global__ void __launch_bounds__(256)
 sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* partial, index_t outer, index_t channels,
@@ -37,7 +38,7 @@ sum_planes(const T* x, const T* grad, const compute<T>* centre, compute<T>* part
   constexpr int P = PACK<T>;
   index_t channel = blockIdx.x % channels, part = blockIdx.x / channels;
   index_t packs = (inner + 2 * P - 2) / P;  // of a plane that may be unaligned
-  C middle = centre[channel], first = 0, second = 0;
+  C middle = centre ? centre[channel] : C(0), first = 0, second = 0;
   index_t skip = (int)blockDim.x / packs, rest = (int)blockDim.x % packs;
   index_t n = threadIdx.x / packs * parts + part, pack = threadIdx.x % packs;
   for (; n < outer; n += skip * parts, pack += rest) {
@@ -73,7 +74,7 @@ sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* par
   C middle[P] = {}, first[P] = {}, second[P] = {};
 #pragma unroll
   for (int j = 0; j < P; ++j)
-    if (start + j < channels) middle[j] = centre[start + j];
+    if (centre && start + j < channels) middle[j] = centre[start + j];
 #pragma unroll 2
   for (index_t row = part * 8 + threadIdx.y; row < outer; row += parts * 8) {
     C v[P] = {}, g[P] = {};
@@ -106,6 +107,13 @@ template <class C> __device__ inline C sum_parts(const C* partial, index_t parts
 #pragma unroll 8
   for (index_t part = 0; part < parts; ++part) sum += partial[(part * 2 + which) * channels + channel];
   return sum;
+}
+
+// The sums of x alone; one thread per channel.
+template <class T>
+__global__ void finish_sums(const compute<T>* partial, T* sums, index_t parts, index_t channels) {
+  index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
+  if (channel < channels) narrow(sum_parts(partial, parts, channels, channel, 0), sums[channel]);
 }
 
 // Mean, variance and forward coefficients from sums about a pilot; one thread per channel. mean_out, variance_out,
