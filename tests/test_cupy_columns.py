@@ -37,6 +37,14 @@ def made(k: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+def test_more_positions_than_32_bits_count_are_left_to_others(k: Any, cupy: Any) -> None:
+    from backburn_cupy.convolve_columns import takes
+
+    x, weight = cupy.zeros((1, 1, 1)), cupy.zeros((1, 1, 3))
+    assert takes(k, (3,), cupy.broadcast_to(x, (1, 1, 2**30)), weight)
+    assert not takes(k, (3,), cupy.broadcast_to(x, (1, 1, 2**31)), weight)
+
+
 def noted(found: list[int], function: Any) -> Any:
     def call(on: Any, x: Any, windows: Any, *out: Any) -> Any:
         found.append((out or (x,))[0].shape[0])

@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 
 #: Bytes of columns at a time.
 LIMIT = 1 << 28
+#: The most positions of an example: the kernels compute them in 32 bits.
+POSITIONS = 1 << 30
 
 
 def takes(k: Any, size: Shape, *operands: Array) -> bool:
@@ -31,7 +33,7 @@ def takes(k: Any, size: Shape, *operands: Array) -> bool:
     Windows of one element are a stack of matrices already, which the default body multiplies; but in float32.
     """
     worth = math.prod(size) > 1 or is_narrow(operands[0])
-    return worth and k.runner is not None and all(x.size for x in operands)
+    return worth and k.runner is not None and all(x.size and math.prod(x.shape[2:]) <= POSITIONS for x in operands)
 
 
 def forward(k: Any, x: Array, weight: Array, bias: Array | None, windows: Windows, groups: int) -> Array:

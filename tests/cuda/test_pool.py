@@ -56,6 +56,14 @@ def test_means_and_their_gradient(on: EmulatedRunner, dtype: str, case: Any, cei
     check(pool.avg_pool_backward(on, grad, shape[2:], *ways, **more), expected)
 
 
+def test_an_axis_too_long_for_32_bits_is_left_to_others(on: EmulatedRunner, dtype: str) -> None:
+    x = np.broadcast_to(operand((1, 1, 1), dtype), (1, 1, 2**31))
+    ways: tuple[Any, ...] = ((2,), (2,), ((0, 0),))
+    assert pool.max_pool(on, x, *ways) is NotImplemented
+    assert pool.avg_pool(on, x, *ways) is NotImplemented
+    assert pool.avg_pool_backward(on, x[..., : 2**30], (2**31,), *ways) is NotImplemented
+
+
 def test_nothing_and_what_does_not_fit(on: EmulatedRunner, dtype: str) -> None:
     empty = operand((0, 3, 4), dtype)
     check(pool.max_pool(on, empty, (2,), (2,), ((0, 0),), (1,)), NUMPY.max_pool(empty, (2,), (2,), ((0, 0),), (1,)))

@@ -18,12 +18,17 @@ from backburn_cupy.kernels.windows import Windows, table
 Array = Any
 Shape = tuple[int, ...]
 
+#: Longer axes are left to others: the kernels compute positions along an axis in 32 bits.
+LONGEST = 1 << 30
+
 
 def max_pool(
     on: Runner, x: Array, /, size: Shape = (1,), stride: Shape = (1,), padding: Pairs = ((0, 0),),
     dilation: Shape = (1,), ceil_mode: bool = False,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> Any:  # fmt: skip
     windows = _windows(x.shape, size, stride, padding, dilation, ceil_mode)
+    if max(x.shape[2:]) > LONGEST:
+        return NotImplemented
     shape = (*x.shape[:2], *windows.places)
     out, index = on.xp.empty(shape, x.dtype), on.xp.empty(shape, np.int64)
     if out.size:
@@ -36,6 +41,8 @@ def avg_pool(
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Array:  # fmt: skip
     windows = _windows(x.shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    if max(x.shape[2:]) > LONGEST:
+        return NotImplemented
     out = on.xp.empty((*x.shape[:2], *windows.places), x.dtype)
     if out.size:
         _run(on, "avg_pool", out.size, on.address(x), out, table(x, windows), after=(padding, count_include_pad))
@@ -46,13 +53,15 @@ def avg_pool_backward(
     on: Runner, grad: Array, /, places: Shape = (1,), size: Shape = (1,), stride: Shape = (1,),
     padding: Pairs = ((0, 0),), ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Array:  # fmt: skip
-    out = on.xp.empty((*grad.shape[:2], *places), grad.dtype)
-    windows = _windows(out.shape, size, stride, padding, (1,) * len(size), ceil_mode)
+    shape = (*grad.shape[:2], *places)
+    windows = _windows(shape, size, stride, padding, (1,) * len(size), ceil_mode)
     if grad.shape[2:] != windows.places:
         raise ShapeError(
             f"avg_pool_backward: the gradient {list(grad.shape)} is not of the windows {list(windows.places)}"
         )
-    grad = on.xp.ascontiguousarray(grad)
+    if max(places) > LONGEST:
+        return NotImplemented
+    grad, out = on.xp.ascontiguousarray(grad), on.xp.empty(shape, grad.dtype)
     if out.size:
         _run(on, "avg_pool_backward", out.size, grad, out, table(out, windows), after=(padding, count_include_pad))
     return out
