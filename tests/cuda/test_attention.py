@@ -93,6 +93,13 @@ def test_masks(on: EmulatedRunner, dtype: str, causal: bool) -> None:
     check(on, *operands, mask=added, causal=causal)
 
 
+@pytest.mark.parametrize("size", [40, 72])
+def test_masks_of_larger_heads(on: EmulatedRunner, dtype: str, size: int) -> None:
+    generator = np.random.default_rng(7)
+    allowed, keep = (generator.random((1, 2, 70, 66)) < 0.6 for _ in range(2))
+    check(on, *heads(dtype, 70, 66, size, stack=(1, 2)), mask=allowed, keep=keep, dropout=0.4)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.25, 1.0])
 def test_dropout(on: EmulatedRunner, dtype: str, dropout: float) -> None:
     keep = np.random.default_rng(6).random((1, 2, 70, 66)) >= dropout

@@ -139,6 +139,7 @@ def test_adam_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, op
         got = optimize.adam_step(on, param, grad, m, v, **options)
         check(got, (new.astype(param.dtype), *moments), 4)
         assert [x.dtype for x in got] == [param.dtype, m.dtype, v.dtype]
+        on.large_parameters = not on.large_parameters
 
 
 @HALVES
@@ -149,6 +150,7 @@ def test_sgd_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, opt
         *((*_four(s, dtype, i % 2)[:2], _four(s, "float32", i)[2]) for i, s in enumerate(shapes)), strict=True
     )
     params, grads, velocities = lists
+    on.large_parameters = bool(options)
     got = optimize.sgd_steps(on, params, grads, velocities, **options)
     assert len(on.launched) == 1
     for i, (param, grad, velocity) in enumerate(zip(params, grads, velocities, strict=True)):

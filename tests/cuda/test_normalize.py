@@ -20,7 +20,7 @@ def test_rows(on: EmulatedRunner, dtype: str, length: int, count: int) -> None:
     _check_rows(on, dtype, count, length)
 
 
-@pytest.mark.parametrize("length", [8193, 16390])
+@pytest.mark.parametrize("length", [6000, 8193, 16390])
 def test_long_rows(on: EmulatedRunner, dtype: str, length: int) -> None:
     _check_rows(on, dtype, 2, length)
 

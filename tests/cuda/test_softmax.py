@@ -33,6 +33,17 @@ def test_softmax_of_many_rows(on: EmulatedRunner, dtype: str, count: int, length
     check(softmax.softmax(on, x, 1), NUMPY.softmax(x, 1))
 
 
+@pytest.mark.parametrize(("count", "length"), [(17, 700), (2, 17000)])
+def test_gradients_and_logarithms_of_many_and_of_long_rows(
+    on: EmulatedRunner, dtype: str, count: int, length: int
+) -> None:
+    x, grad = operand((count, length), dtype), operand((count, length), dtype, 1)
+    y, z = NUMPY.softmax(x, 1), NUMPY.log_softmax(x, 1)
+    check(softmax.log_softmax(on, x, 1), z)
+    check(softmax.softmax_backward(on, grad, y, 1), NUMPY.softmax_backward(grad, y, 1), 8)
+    check(softmax.log_softmax_backward(on, grad, z, 1), NUMPY.log_softmax_backward(grad, z, 1), 8)
+
+
 @pytest.mark.parametrize("offset", [1, 3])
 @pytest.mark.parametrize("length", [4, 37, 1024])
 def test_operands_that_are_not_aligned(on: EmulatedRunner, dtype: str, offset: int, length: int) -> None:
@@ -71,11 +82,12 @@ def test_shapes_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:
 # ---- cross entropy ----
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_cross_entropy(on: EmulatedRunner, dtype: str, length: int) -> None:
-    x, grad, targets = operand((3, length), dtype), operand((3,), dtype, 1), abs(operand((3, length), dtype, 2))
+@pytest.mark.parametrize(("count", "length"), [*((3, n) for n in LENGTHS), (17, 700), (2, 17000)])
+def test_cross_entropy(on: EmulatedRunner, dtype: str, count: int, length: int) -> None:
+    x, targets = operand((count, length), dtype), abs(operand((count, length), dtype, 2))
+    grad = operand((count,), dtype, 1)
     targets[:, ::3] = 0
-    labels = np.array([0, length - 1, length // 2], np.int32)
+    labels = np.resize(np.array([0, length - 1, length // 2], np.int32), count)
     check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1), least=1)
     check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4, least=1)
     for name, other in (("label_cross_entropy_backward", labels), ("softmax_cross_entropy_backward", targets)):
