@@ -1,4 +1,4 @@
-"""The kernels compiled for the processor, once for each dtype."""
+"""The kernels compiled for the processor, once for each dtype; or as PTX, with ``pytest tests/cuda --ptx 90``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cuda import emulated
+from tests.cuda import emulated, executed
 from tests.cuda.emulated import EmulatedRunner
+from tests.cuda.executed import ExecutedRunner, Kernel
 from tests.cuda.operands import FLOATS, host_dtype
 from tests.cupy_stand_in import compiled
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--ptx", type=int, metavar="ARCHITECTURE", help="execute the kernels' PTX, for one such as 90")
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +38,12 @@ def library(folder: Path) -> Any:
     return lambda dtype: emulated.build(emulated.program(dtype), folder)
 
 
+@pytest.fixture(scope="session")
+def kernels() -> dict[Any, Kernel]:
+    """The kernels as PTX, as far as they have been used."""
+    return {}
+
+
 @pytest.fixture(scope="session", params=FLOATS)
 def dtype(request: pytest.FixtureRequest) -> str:
     host_dtype(request.param)
@@ -40,6 +51,12 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def on(request: pytest.FixtureRequest, dtype: str, library: Any) -> EmulatedRunner:
+def on(request: pytest.FixtureRequest, dtype: str, folder: Path, kernels: dict[Any, Kernel]) -> EmulatedRunner:
     """A runner whose order of threads is another one from test to test: results must not depend on it."""
-    return EmulatedRunner({dtype: library(dtype)}, order=zlib.crc32(request.node.nodeid.encode()) % 8)
+    order = zlib.crc32(request.node.nodeid.encode()) % 8
+    architecture = request.config.getoption("--ptx", None)
+    if architecture is None:
+        return EmulatedRunner({dtype: request.getfixturevalue("library")(dtype)}, order)
+    if reason := executed.missing():
+        pytest.skip(reason)
+    return ExecutedRunner(folder, kernels, int(architecture), order)

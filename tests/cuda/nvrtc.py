@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+#: What CuPy adds to the options of its own.
+CUPYS = ("-ftz=true", "--device-as-default-execution-space")
+
 
 def candidates() -> Iterator[str]:
     """Where the library may be: in the wheels of CUDA 13 and 12, or in the system."""
@@ -38,6 +41,14 @@ def library() -> ctypes.CDLL | None:
 def missing() -> str | None:
     """Why nothing can be compiled here; None where it can."""
     return None if library() else "NVRTC is not installed (pip install nvidia-cuda-nvrtc, or the extra cuda-check)"
+
+
+def version() -> tuple[int, int]:
+    """NVRTC's version."""
+    nvrtc, major, minor = library(), ctypes.c_int(), ctypes.c_int()
+    assert nvrtc
+    nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
 
 
 def compiled(text: str, options: tuple[str, ...], expressions: list[str]) -> tuple[bytes, list[str], str]:

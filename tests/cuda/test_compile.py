@@ -6,12 +6,10 @@ import re
 
 import pytest
 from tests.cuda import formulas, nvrtc
+from tests.cuda.nvrtc import CUPYS
 
 from backburn_cupy.kernels.instances import KERNELS, instances
 from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, OPTIONS, source
-
-#: What CuPy adds to the options of its own.
-CUPYS = ("-ftz=true", "--device-as-default-execution-space")
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
 
