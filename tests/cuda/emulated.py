@@ -67,12 +67,11 @@ def program(dtype: str, families: tuple[str, ...] = FAMILIES, kernels: str = "")
 
 
 @functools.cache
-def of_formula(family: str, c_type: str, folder: Path) -> ctypes.CDLL:
+def of_formula(family: str, c_type: str, code: str, folder: Path) -> ctypes.CDLL:
     """The kernel of a formula, compiled together with those of all others that backburn has, or alone."""
     known = formulas.families(next(d for d, c in C_TYPES.items() if c == c_type))
-    together = known if family in known else (family,)
-    rows = [_row(f"{other}<{c_type}>") for other in together]
-    return build(source(*together) + ENTRY % "\n".join(rows), folder)
+    together, text = (known, source(*known)) if family in known else ((family,), code)
+    return build(text + ENTRY % "\n".join(_row(f"{other}<{c_type}>") for other in together), folder)
 
 
 def _row(kernel: str) -> str:
@@ -158,7 +157,7 @@ class EmulatedRunner:
         # What is no template is in the library of every dtype.
         library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
         if family.startswith("formula"):
-            library = of_formula(family, c_type, compiled.folder())
+            library = of_formula(family, c_type, source(family), compiled.folder())
         cells = [_cell(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
         x, y = block if isinstance(block, tuple) else (block, 1)

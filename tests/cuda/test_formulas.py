@@ -70,6 +70,8 @@ def test_numbers_and_options(on: EmulatedRunner, dtype: str) -> None:
     grad = np.broadcast_to(weight, (40,))
     check(one_pass(on, lambda k, g, x: k.mul(g, x), grad, x), reference(lambda k, g, x: k.mul(g, x), grad, x))
     check(one_pass(on, lambda k, g: k.mul(g, 2.0), grad), reference(lambda k, g: k.mul(g, 2.0), grad))
+    nothing = np.broadcast_to(weight, (0, 1))
+    assert one_pass(on, lambda k, g, x: k.mul(g, x), nothing, operand((0, 1), dtype)).shape == (0, 1)
     # What an element is compared with is rounded as the element is.
     tenth = np.array([0.1, 0.2], host_dtype(dtype))
     same = one_pass(on, lambda k, x, n: k.where(k.equal(x, n), 1.0, 0.0), tenth, 0.1)

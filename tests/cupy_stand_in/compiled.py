@@ -46,8 +46,8 @@ def emulation(dtype: str) -> Any:
     return emulated.build(emulated.program(dtype), folder())
 
 
-def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
-    """Run a fused kernel."""
+def launch(name: str, code: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
+    """Run a fused kernel, or one of a formula, whose source is ``code``."""
     from tests.cuda.emulated import _cell, of_formula
 
     from backburn_cupy.kernels.sources import C_TYPES
@@ -55,7 +55,7 @@ def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: 
     family, _, parameters = name.partition("<")
     c_type = parameters.rstrip(">").split(",")[0]
     if family.startswith("formula"):
-        kernels = of_formula(family, c_type, folder())
+        kernels = of_formula(family, c_type, code, folder())
     else:
         kernels = emulation(next((d for d, c in C_TYPES.items() if c == c_type), "float32"))
     cells = [_cell(a) for a in arguments]

@@ -193,7 +193,7 @@ OPTIONS = (float, int, bool, str, type(None))
 
 def _extent(x: Array) -> tuple[int, bool]:
     """An array's size, and whether it is more than a single element that was broadcast."""
-    return x.size, x.size == 1 or any(x.strides)
+    return x.size, x.size <= 1 or any(x.strides)
 
 
 def in_one_pass(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

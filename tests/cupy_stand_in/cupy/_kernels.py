@@ -72,7 +72,7 @@ class RawModule:
 
     def __init__(self, code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]) -> None:
         assert options == ("-std=c++17",)
-        self.names = name_expressions
+        self.code, self.names = code, name_expressions
 
     def get_function(self, name: str) -> Any:
         assert name in self.names
@@ -83,7 +83,7 @@ class RawModule:
             for value in values:
                 if isinstance(value, np.ndarray) and not value.dtype.names:
                     Tape.writing(value)
-            compiled.launch(name, grid, block, values)
-            Tape.add(lambda: compiled.launch(name, grid, block, values))
+            compiled.launch(name, self.code, grid, block, values)
+            Tape.add(lambda: compiled.launch(name, self.code, grid, block, values))
 
         return launch
