@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,28 +16,46 @@ from backburn.backend.formulas import method_of
 from backburn.backend.table import OPERATIONS
 from backburn_cupy.kernels.formulas import FORMULAS, kernel_of
 
-#: What stands for options without a default.
-OPTIONS = {"n": 1}
+#: The operations whose first operand is an array.
+NO_NUMBER_FIRST = ("clamp", "prelu")
+
+#: Some of the values of options without a default.
+OPTIONS: dict[str, tuple[Any, ...]] = {"n": (0, 1, 2, 3, 4)}
 
 
 def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
-    """The operation, the formula, and the kind of each of its operands, all of which are arrays of one shape."""
+    """The operation, the formula, and the kinds of its operands: arrays of one shape, or numbers beside them."""
     for name in FORMULAS:
-        yield name, method_of(name), _kinds(name, OPERATIONS[name].parameters)
+        for kinds in _kinds(name, tuple(OPERATIONS[name].parameters)):
+            yield name, method_of(name), kinds
     for name in FUSABLE:
         for rule in RULES.get(name, ()):
             if rule.takes[0] == "k":
-                yield name, rule.function, _kinds(name, rule.takes[1:])
+                for kinds in _kinds(name, rule.takes[1:], rule.operands):
+                    yield name, rule.function, kinds
 
 
-def _kinds(operation: str, names: Any) -> tuple[Any, ...]:
-    attributes = OPERATIONS[operation].attributes
-    return tuple(_option(n, attributes[n]) if n in attributes else "array" for n in names)
+def _kinds(operation: str, names: tuple[str, ...], arrays: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    entry = OPERATIONS[operation]
+    arrays = (*arrays, entry.operands[0]) if operation in NO_NUMBER_FIRST else arrays
+    choices: list[tuple[Any, ...]] = []
+    for name in names:
+        if name in entry.attributes:
+            default = entry.attributes[name]
+            values = OPTIONS.get(name, (0.5,)) if default is inspect.Parameter.empty else (default,)
+            choices.append(tuple(_option(value) for value in values))
+        elif name in entry.operands and len(entry.operands) > 1 and name not in arrays:
+            choices.append(("array", _option(0.5), *([_option(None)] if name in entry.optional else [])))
+        else:
+            choices.append(("array",))
+    for kinds in itertools.product(*choices):
+        operands = [kind for name, kind in zip(names, kinds, strict=True) if name in entry.operands]
+        if "array" in operands or not operands:
+            yield kinds
 
 
-def _option(name: str, default: Any) -> Any:
-    value = OPTIONS.get(name, 0.5) if default is inspect.Parameter.empty else default
-    return (value, value.__class__)
+def _option(value: Any) -> tuple[Any, ...]:
+    return (value, value.__class__) if value else (value, value.__class__, repr(value))
 
 
 @functools.cache

@@ -63,9 +63,10 @@ NUMBERS = 256
 SOURCE = """#include "map.cuh"
 template <class T> __global__ void __launch_bounds__(256) {family}(%(parameters)s) {
   typedef compute<T> C;
-%(numbers)s  map<T>({%(arrays)s}, out, count, [=](const C* at) {
+%(numbers)s  const T* const operands[] = {%(operands)s};
+  map(operands, out, count, [=](const C* at) {
 %(steps)s    return %(result)s;
-  });
+  }, singles);
 }
 """
 
@@ -96,8 +97,8 @@ class _Kernel(NamedTuple):
 def kernel_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) -> _Kernel | None:
     """The kernel of a formula, or None if it is more than one.
 
-    The kind of an operand is ``"array"``, ``"number"`` for a single element beside larger arrays, or a tuple of
-    an option and of what else tells it from an equal one.
+    The kind of an operand is ``"array"``, also for a single element beside larger arrays, or a tuple of an option and
+    of what else tells it from an equal one.
     """
     trace = _Trace(float64 if dtype.itemsize == 8 else float32)
     values = [_operand(kind, dtype) for kind in kinds]
@@ -115,34 +116,24 @@ def kernel_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) ->
 def _operand(kind: Any, dtype: np.dtype[Any]) -> Any:
     """What a formula is traced with: a value for an array, a number as it is beside arrays of the dtype."""
     if isinstance(kind, str):
-        return Value(is_number=kind == "number")
+        return Value()
     return rounded(kind[0], dtype) if dtype.itemsize == 2 else kind[0]
 
 
 def _text(operands: list[Value], trace: Trace, result: Value) -> str:
-    """The source of a kernel for arrays, and numbers on the device, which it reads once."""
-    names: dict[Value, str] = {}
-    arrays: list[str] = []
-    parameters, before, steps = [], [], []
-    for i, value in enumerate(operands):
-        parameters.append(f"const T* x{i}")
-        if value.is_number:
-            names[value] = f"n{i}"
-            before.append(f"  const C n{i} = widen(*x{i});\n")
-        else:
-            names[value] = f"at[{len(arrays)}]"
-            arrays.append(f"x{i}")
-    for i, value in enumerate(trace.constants):
-        names[value] = f"c{i}"
-        parameters.append(f"double number{i}")
-        before.append(f"  const C c{i} = C(number{i});\n")
+    """The source of a kernel."""
+    names = {value: f"at[{i}]" for i, value in enumerate(operands)}
+    names.update((value, f"c{i}") for i, value in enumerate(trace.constants))
+    count, steps = len(trace.constants), []
     for i, (operation, made, given) in enumerate(trace.calls):
         names[made] = f"v{i}"
         steps.append(f"    const C v{i} = {EXPRESSIONS[operation].format(*(names[x] for x in given))};\n")
+    pointers, numbers = [f"x{i}" for i in range(len(operands))], [f"number{i}" for i in range(count)]
+    parameters = [*(f"const T* {x}" for x in pointers), *(f"double {n}" for n in numbers)]
     return SOURCE % {
-        "parameters": ", ".join([*parameters, "T* out", "index_t count"]),
-        "numbers": "".join(before),
-        "arrays": ", ".join(arrays),
+        "parameters": ", ".join([*parameters, "index_t singles", "T* out", "index_t count"]),
+        "numbers": "".join(f"  const C c{i} = C({number});\n" for i, number in enumerate(numbers)),
+        "operands": ", ".join(pointers),
         "steps": "".join(steps),
         "result": names[result],
     }
@@ -160,18 +151,16 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
     dtype, shape = main.dtype, main.shape
     kinds: list[Any] = []
     operands: list[Array] = []
+    singles = 0
     for x in values:
         if isinstance(x, ndarray):
             if x.dtype != dtype or (x.shape != shape and (x.size != 1 or x.ndim > len(shape))):
                 return NotImplemented
-            if x.shape != shape:
-                kinds.append("number")
-                operands.append(x)
-            elif x is main or _extent(x)[1]:
-                kinds.append("array")
+            kinds.append("array")
+            if x.shape == shape and (x is main or _extent(x)[1]):
                 operands.append(on.xp.ascontiguousarray(x))
             else:
-                kinds.append("number")
+                singles |= 1 << len(operands)
                 operands.append(x[(0,) * x.ndim + (...,)])
         elif x.__class__ in OPTIONS:
             kinds.append((x, x.__class__) if x else (x, x.__class__, repr(x)))  # -0.0 == 0.0
@@ -183,7 +172,7 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
     out = on.xp.empty(shape, dtype)
     if out.size:
         launch = geometry.elements(out.size, 2 * geometry.pack(dtype.itemsize))
-        on.run(kernel.family, kernel.name, *launch, *operands, *kernel.numbers, out, out.size)
+        on.run(kernel.family, kernel.name, *launch, *operands, *kernel.numbers, singles, out, out.size)
     return out
 
 
