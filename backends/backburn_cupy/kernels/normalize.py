@@ -12,7 +12,7 @@ from backburn_cupy.kernels.sources import c_type
 Array = Any
 Axes = tuple[int, ...]
 
-#: From this many elements on, CuPy's sums of all axes but one are slower.
+#: Sums of fewer elements are left to CuPy, which launches one kernel instead of two.
 MANY = 1 << 16
 
 #: The coefficients per channel of a batch norm, as in batch_norm.cu.
