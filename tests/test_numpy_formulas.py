@@ -91,7 +91,8 @@ def test_formulas_are_used() -> None:
         operands = len(OPERATIONS[name].operands)
         rule = next(r for r in RULES[name] if r.takes[0] == "k")
         options = {"alpha": 1.0, "beta": 1.0, "slope": 0.1, "threshold": 0.5, "low": -1.0, "high": 1.0}
-        given = [options[n] if n in options and operands == 1 else x for n in rule.takes[1:]]
+        options = options if operands == 1 else {"delta": 1.0, "steep": 1e-3}
+        given = [options.get(n, x) for n in rule.takes[1:]]
         assert formulas.one_pass(rule.function, *given) is not None, name
 
 

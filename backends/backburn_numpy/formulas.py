@@ -247,4 +247,5 @@ FORMULAS = (
     *("hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "elu", "celu", "selu"),
     *("mish", "softsign", "tanhshrink", "softshrink", "hardshrink", "clamp", "lerp", "hypot", "logaddexp", "rsqrt"),
     *("erf", "erfc", "erfinv", "i0", "i1", "log1p"),
+    *("huber", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )

@@ -16,8 +16,13 @@ from backburn.backend.formulas import method_of
 from backburn.backend.table import OPERATIONS
 from backburn_cupy.kernels.formulas import FORMULAS, kernel_of
 
-#: The operations whose first operand is an array.
-NO_NUMBER_FIRST = ("clamp", "prelu")
+#: The operands that are no numbers, of operations that take numbers for others, or for none.
+ARRAYS = {
+    "clamp": ("x",),
+    "prelu": ("x",),
+    "binary_cross_entropy": ("x", "targets"),
+    "binary_cross_entropy_with_logits": ("x", "targets", "positive"),
+}
 
 #: Some of the values of options without a default.
 OPTIONS: dict[str, tuple[Any, ...]] = {"n": (0, 1, 2, 3, 4)}
@@ -37,7 +42,7 @@ def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
 
 def _kinds(operation: str, names: tuple[str, ...], arrays: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
     entry = OPERATIONS[operation]
-    arrays = (*arrays, entry.operands[0]) if operation in NO_NUMBER_FIRST else arrays
+    arrays = (*arrays, *ARRAYS.get(operation, ()))
     choices: list[tuple[Any, ...]] = []
     for name in names:
         if name in entry.attributes:

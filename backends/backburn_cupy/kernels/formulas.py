@@ -206,4 +206,5 @@ FORMULAS = (
     *("sigmoid", "log_sigmoid", "softplus", "hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold"),
     *("hardtanh", "elu", "celu", "selu", "mish", "softsign", "tanhshrink", "softshrink", "hardshrink"),
     *("clamp", "lerp", "frac", "digamma", "polygamma", "sinc_ratio", "bessel_ratio"),
+    *("huber", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )

@@ -1,7 +1,8 @@
 """Losses.
 
 ``reduction`` is ``"none"`` (a loss for each example), ``"mean"`` or ``"sum"``. Shapes never broadcast: a prediction of
-shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats go through float32.
+shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats go through float32. Both
+do not hold for the element-wise ones, which are parts of losses.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from backburn.backend.index import shape_of
 from backburn.backend.kinds import Kinds
 from backburn.backend.normalize import channel_shape
 from backburn.backend.reduce import widened
-from backburn.backend.shapes import check_axis
+from backburn.backend.shapes import broadcast, check_axis
 from backburn.backend.table import operation
 from backburn.backend.totals import axes_of
 from backburn.backend.types import B, F, I, Q
@@ -21,6 +22,9 @@ from backburn.base.errors import ArgumentError, ShapeError
 Shape = tuple[int, ...]
 
 REDUCTIONS = ("none", "mean", "sum")
+
+#: The lower bound of the logarithm of a probability.
+LEAST = -100.0
 
 
 def without_axis(shape: Shape, axis: int) -> Shape:
@@ -119,6 +123,36 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         _paired(shape_of(x), shape_of(targets), reduction=reduction)
         difference = self.sub(widened(self, x), widened(self, targets))
         return _reduce(self, self.abs(difference), reduction, self.dtype(x))
+
+    # ---- element-wise ----
+
+    @operation(kinds="F", shape=broadcast, differentiable=True)
+    def huber(self: Any, x: F, targets: F, /, delta: float = 1.0) -> F:
+        """``d ** 2 / 2`` for differences ``d`` up to ``delta``, else ``delta * (|d| - delta / 2)``; Huber, 1964."""
+        difference = self.sub(x, targets)
+        inside = self.clamp(difference, -delta, delta)
+        return self.mul(inside, self.sub(difference, self.mul(inside, 0.5)))
+
+    @operation(kinds="F", shape=broadcast, differentiable=True)
+    def binary_cross_entropy(self: Any, x: F, targets: F, /, steep: float = 2.0**-14) -> F:
+        """``-targets * log(x) - (1 - targets) * log(1 - x)`` of probabilities, NaN where ``x`` is none.
+
+        Logarithms are at least -100. Their derivative is ``1 / steep`` at most, so that a saturated wrong prediction
+        has a finite gradient: by default in every dtype.
+        """
+        own = self.neg(self.maximum(self.log(x), LEAST))
+        other = self.neg(self.maximum(self.log1p(self.neg(x)), LEAST))
+        return self.add(self.mul(targets, own), self.mul(self.sub(1.0, targets), other))
+
+    @operation(kinds="F", shape=broadcast, differentiable=True)
+    def binary_cross_entropy_with_logits(self: Any, x: F, targets: F, positive: F, /) -> F:
+        """``(1 - targets) * softplus(x) + positive * softplus(-x)``, where ``positive`` are the targets, or weighted.
+
+        Both functions are the same ``log(1 + exp(-|x|))``, plus the positive or the negative part of ``x``.
+        """
+        shared = self.softplus(self.neg(self.abs(x)))
+        own = self.mul(positive, self.add(shared, self.maximum(self.neg(x), 0.0)))
+        return self.add(self.mul(self.sub(1.0, targets), self.add(shared, self.maximum(x, 0.0))), own)
 
     # ---- classes ----
 

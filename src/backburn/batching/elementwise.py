@@ -5,7 +5,7 @@ from backburn.backend.table import OPERATIONS
 from backburn.batching.rules import along, batching, broadcasting
 
 #: The families in which every operation that keeps its operands' (common) shape goes element by element.
-FAMILIES = frozenset({"activate", "arithmetic", "choice", "create", "functions", "kinds", "logic"})
+FAMILIES = frozenset({"activate", "arithmetic", "choice", "create", "functions", "kinds", "logic", "loss"})
 
 #: What comes to the host, or tells the values of other kinds of primitives.
 OTHERS = frozenset({"to_numpy", "dequantize"})

@@ -45,6 +45,68 @@ samples(
     ),
 )
 
+# ---- element-wise ----
+
+samples(
+    "huber",
+    lambda x, targets, delta=1.0: np.where(
+        np.abs(x - targets) <= delta, (x - targets) ** 2 / 2, delta * (np.abs(x - targets) - delta / 2)
+    ),
+    case(real(2, 3), real(2, 3, seed=1)),
+    case(real(2, 3), real(3, seed=1), delta=0.25),
+    case(real(), real(seed=1), delta=2.0),
+    case(real(0, 3), real(0, 3)),
+    case(np.array([-np.inf, np.nan]), np.zeros(2), smooth=0),
+    case(
+        np.array([1.0, 2.5, -2.5]),
+        np.array([1.0, 0.0, 0.0]),
+        gradients=(np.array([0.0, 1.0, -1.0]), np.array([0.0, -1.0, 1.0])),
+    ),
+)
+
+
+def binary_cross_entropy(x: Any, targets: Any, steep: float = 2.0**-14) -> Any:
+    """The definition, with the bound of the logarithms."""
+    return targets * -np.maximum(np.log(x), -100.0) + (1.0 - targets) * -np.maximum(np.log1p(-x), -100.0)
+
+
+def fraction(*shape: int, seed: int = 0) -> Any:
+    """Float64 values between 0.05 and 0.95."""
+    return real(*shape, low=0.05, high=0.95, seed=seed)
+
+
+QUARTERS = np.array([0.25, 0.5, 0.75])
+
+samples(
+    "binary_cross_entropy",
+    binary_cross_entropy,
+    case(fraction(2, 3), fraction(2, 3, seed=1)),
+    case(fraction(2, 3), fraction(3, seed=1)),
+    case(fraction(), fraction(seed=1)),
+    case(fraction(0, 3), fraction(0, 3)),
+    case(np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 0.0]), smooth=0),
+    case(np.array([-0.5, 1.5, np.nan]), np.array([0.0, 1.0, 0.5]), smooth=0),
+    case(
+        QUARTERS,
+        np.array([1.0, 1.0, 0.0]),
+        steep=0.5,
+        smooth=0,
+        gradients=(np.array([-2.0, -2.0, 2.0]), np.log1p(-QUARTERS) - np.log(QUARTERS)),
+        note="steep",
+    ),
+)
+samples(
+    "binary_cross_entropy_with_logits",
+    lambda x, targets, positive: (1.0 - targets) * np.logaddexp(0.0, x) + positive * np.logaddexp(0.0, -x),
+    case(real(2, 3), fraction(2, 3), fraction(2, 3, seed=1)),
+    case(real(2, 3), fraction(3), positive(2, 1)),
+    case(real(), fraction(), positive()),
+    case(real(0, 3), fraction(0, 3), fraction(0, 3)),
+    case(
+        np.array([60.0, -60.0, 11.0, -11.0]), np.array([1.0, 0.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0, 0.0]), note="far"
+    ),
+)
+
 # ---- classes ----
 
 

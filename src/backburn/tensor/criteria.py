@@ -30,8 +30,6 @@ __all__ = [
     "smooth_l1_loss",
 ]
 
-#: The lower bound of the logarithm of a probability.
-LEAST = -100.0
 #: Below this probability, the derivative of the logarithm stays what it is here. Its square is a finite float32; for
 #: float16, the derivative itself is a finite float16.
 STEEP, STEEP_HALF = 1e-12, 2.0**-14
@@ -60,21 +58,7 @@ def reduced(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
     return cast(losses, dtype)
 
 
-def _log(x: Any, steep: float) -> Any:
-    """The logarithm, :data:`LEAST` at least; its derivative is ``1 / steep`` at most, and not 0 there."""
-    small = x < steep
-    line = x * (1.0 / steep)
-    value = call("stop_gradient", call("clamp", call("log", x), LEAST, None) - line) + line
-    return call("where", small, value, call("log", call("where", small, steep, x)))
-
-
 # ---- distances ----
-
-
-def _huber(difference: Any, delta: float) -> Any:
-    """``x**2 / 2`` up to ``delta`` and linear beyond, in a form that has no corner at 0."""
-    inside = call("clamp", difference, -delta, delta)
-    return inside * (difference - inside * 0.5)
 
 
 def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -87,7 +71,8 @@ def huber_loss(x: Tensor, targets: Tensor, *, delta: float = 1.0, reduction: str
     name = "huber_loss"
     (x, targets), dtype = loss_operands(name, x, targets)
     check_same_shape(name, x, targets)
-    return reduced(name, _huber(x - targets, bounded(name, "delta", delta, above=0)), reduction, dtype)
+    losses = call("huber", x, targets, delta=bounded(name, "delta", delta, above=0))
+    return reduced(name, losses, reduction, dtype)
 
 
 def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: str = "mean") -> FloatTensor:
@@ -105,7 +90,7 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
     beta = bounded(name, "beta", beta, least=0)
     if beta == 0:
         return reduced(name, call("abs", x - targets), reduction, dtype)
-    return reduced(name, _huber(x - targets, beta) * (1.0 / beta), reduction, dtype)
+    return reduced(name, call("huber", x, targets, delta=beta) * (1.0 / beta), reduction, dtype)
 
 
 # ---- likelihoods ----
@@ -128,11 +113,7 @@ def binary_cross_entropy(
     name = "binary_cross_entropy"
     (x, targets, weight), dtype = loss_operands(name, x, targets, weights=(weight,))
     check_same_shape(name, x, targets)
-    x = call("where", call("logical_or", x < 0.0, x > 1.0), math.nan, x)
-    small, steep = x < 0.5, STEEP_HALF if dtype is float16 else STEEP
-    # log1p is exact for small x; for large ones the difference from 1 is.
-    other = call("where", small, call("log1p", -call("where", small, x, 0.5)), _log(1.0 - x, steep))
-    losses = targets * -_log(x, steep) + (1.0 - targets) * -other
+    losses = call("binary_cross_entropy", x, targets, steep=STEEP_HALF if dtype is float16 else STEEP)
     return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
@@ -158,7 +139,7 @@ def binary_cross_entropy_with_logits(
     (x, targets, weight, pos_weight), dtype = loss_operands(name, x, targets, weights=(weight, pos_weight))
     check_same_shape(name, x, targets)
     positive = targets if pos_weight is None else targets * pos_weight
-    losses = (1.0 - targets) * call("softplus", x) + positive * call("softplus", -x)
+    losses = call("binary_cross_entropy_with_logits", x, targets, positive)
     return reduced(name, losses if weight is None else losses * weight, reduction, dtype)
 
 
