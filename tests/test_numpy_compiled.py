@@ -769,6 +769,27 @@ def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.Mon
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("size", [1, 7, 33])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gated_recurrent_units(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, rows = 4, 3
+    projected, weight = numbers(steps, rows, 3 * size), numbers(size, 3 * size, seed=1, spread=0.3)
+    hidden = numbers(rows, size, seed=2)
+    projected[0, 0] = 120.0  # saturated
+    got, expected = both(
+        monkeypatch, "gru", projected, hidden, weight, numbers(3 * size, seed=4) if bias else None
+    )
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    states, gates = numbers(steps, rows, size, seed=5), expected[1].astype(np.float32)
+    for given in ((states, None), (None, numbers(*gates.shape, seed=6)), (states, numbers(*gates.shape, seed=6))):
+        got, expected = both(monkeypatch, "gru_backward", weight, hidden, states, gates, *given)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 def test_hyperbolic_tangents_within_gates() -> None:
     """The candidate of a gate is the tangent itself, since a weight of 0 adds nothing; within 2 ulp."""
     x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, -0.0, 1e-30, 0.625, -0.625, 200.0, np.inf, -np.inf, np.nan]])

@@ -162,6 +162,9 @@ CALLS: dict[str, dict[str, Any]] = {
         "projected": bb.ones((4, 2, 12)), "hidden": bb.ones((2, 3)), "cell": bb.ones((2, 3)),
         "weight": bb.ones((3, 12)), "bias": bb.ones((12,)),
     },
+    "nn.functional.gru": {
+        "projected": bb.ones((4, 2, 9)), "hidden": bb.ones((2, 3)), "weight": bb.ones((3, 9)), "bias": bb.ones((9,)),
+    },
     "nn.functional.gru_cell": {
         "projected": bb.ones((2, 9)), "hidden": bb.ones((2, 3)), "weight": bb.ones((3, 9)), "bias": bb.ones((9,)),
     },

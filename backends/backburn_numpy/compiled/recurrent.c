@@ -1,4 +1,4 @@
-/* LSTM steps, between the products with their weights. */
+/* Steps of LSTMs and GRUs, between the products with their weights. */
 #include "kernels.h"
 
 /* gates holds, for each row, the pre-activations of input gate, forget gate, candidate and output gate without the
@@ -62,6 +62,55 @@ KERNEL(lstm_step_backward, float *restrict of_sums, float *restrict of_cell, flo
             of_g[j] = (of_g[j] + total * i[j]) * under_tanh(g[j]);
             of_o[j] = (of_o[j] + through * state) * under_sigmoid(o[j]);
             of_cell[at] = total * f[j];
+        }
+    }
+}
+
+/* products holds, for each row, those of reset gate, update gate and candidate without the bias (which may be null).
+ * gates gets the activations of the three, and the candidate's product with its bias. */
+KERNEL(gru_step, float *restrict gates, float *restrict state, const float *restrict old, const float *restrict products,
+       const float *restrict projected, const float *restrict bias, int64_t rows, int64_t size) {
+    for (int64_t row = 0; row < rows; row++) {
+        const float *r = products + 3 * size * row, *p = projected + 3 * size * row;
+        float *restrict reset = gates + 4 * size * row, *update = reset + size, *new = update + size, *inner = new + size;
+        if (bias) {
+            LOOP for (int64_t j = 0; j < 2 * size; j++) reset[j] = sigmoid_of(p[j] + (r[j] + bias[j]));
+            LOOP for (int64_t j = 0; j < size; j++) inner[j] = r[2 * size + j] + bias[2 * size + j];
+        } else {
+            LOOP for (int64_t j = 0; j < 2 * size; j++) reset[j] = sigmoid_of(p[j] + r[j]);
+            LOOP for (int64_t j = 0; j < size; j++) inner[j] = r[2 * size + j];
+        }
+        LOOP for (int64_t j = 0; j < size; j++) {
+            const int64_t at = size * row + j;
+            const float candidate = tanh_of(p[2 * size + j] + reset[j] * inner[j]);
+            new[j] = candidate;
+            state[at] = candidate + update[j] * (old[at] - candidate);
+        }
+    }
+}
+
+/* of_projected and of_products get the gradients of both sums. of_state holds what later steps contribute to the
+ * gradient of the new state, and is overwritten with that of the old one, except for what comes through the product.
+ * g_* may be null. */
+KERNEL(gru_step_backward, float *restrict of_projected, float *restrict of_products, float *restrict of_state,
+       const float *restrict g_state, const float *restrict g_gates, const float *restrict old,
+       const float *restrict gates, int64_t rows, int64_t size) {
+    add(of_state, g_state, rows * size);
+    for (int64_t row = 0; row < rows; row++) {
+        const float *reset = gates + 4 * size * row, *update = reset + size, *new = update + size, *inner = new + size;
+        float *restrict of_p = of_projected + 3 * size * row, *restrict of_r = of_products + 3 * size * row;
+        const float *g = g_gates ? g_gates + 4 * size * row : 0;
+        LOOP for (int64_t j = 0; j < size; j++) {
+            const int64_t at = size * row + j;
+            const float later = of_state[at];
+            const float g_reset = g ? g[j] : 0.0f, g_update = g ? g[size + j] : 0.0f;
+            const float g_new = g ? g[2 * size + j] : 0.0f, g_inner = g ? g[3 * size + j] : 0.0f;
+            const float of_new = (later - later * update[j] + g_new) * under_tanh(new[j]);
+            of_p[j] = of_r[j] = (of_new * inner[j] + g_reset) * under_sigmoid(reset[j]);
+            of_p[size + j] = of_r[size + j] = (later * (old[at] - new[j]) + g_update) * under_sigmoid(update[j]);
+            of_p[2 * size + j] = of_new;
+            of_r[2 * size + j] = of_new * reset[j] + g_inner;
+            of_state[at] = later * update[j];
         }
     }
 }

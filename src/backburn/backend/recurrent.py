@@ -1,7 +1,7 @@
-"""Recurrent networks: the cells, one step each, and all steps of a long short-term memory at once.
+"""Recurrent networks: the cells, one step each, and all steps at once.
 
-16-bit floats are computed in float32. ``lstm_backward`` is the gradient of ``lstm`` as one operation; it has no
-gradient rule of its own, so that further derivatives follow from its body.
+16-bit floats are computed in float32. ``lstm_backward`` and ``gru_backward`` are the gradients of ``lstm`` and ``gru``
+as one operation; they have no gradient rules of their own, so that further derivatives follow from their bodies.
 """
 
 from __future__ import annotations
@@ -48,15 +48,33 @@ def _gru(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None = No
     return hidden, (hidden[0], 4 * hidden[1])
 
 
+def _check_steps(projected: Shape, gates: int) -> None:
+    if len(projected) != 3 or not projected[0]:
+        raise ShapeError(f"the projected input has the shape (steps, examples, {gates} * size), not {list(projected)}")
+
+
 def lstm_shapes(
     projected: Shape, hidden: Shape, cell: Shape, weight: Shape, bias: Shape | None = None
 ) -> tuple[Shape, Shape, Shape]:
     """The shapes of the hidden states, cell states and gates of all steps."""
-    if len(projected) != 3 or not projected[0]:
-        raise ShapeError(f"the projected input has the shape (steps, examples, 4 * size), not {list(projected)}")
+    _check_steps(projected, 4)
     _lstm(projected[1:], hidden, cell, weight, bias)
     states = (projected[0], *hidden)
     return states, states, projected
+
+
+def gru_shapes(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | None = None) -> tuple[Shape, Shape]:
+    """The shapes of the hidden states and gates of all steps."""
+    _check_steps(projected, 3)
+    _gru(projected[1:], hidden, weight, bias)
+    return (projected[0], *hidden), (*projected[:2], 4 * hidden[1])
+
+
+def _gru_backward(
+    weight: Shape, hidden: Shape, hiddens: Shape, gates: Shape, *_: Shape | None
+) -> tuple[Shape, Shape, Shape]:
+    sums = (*hiddens[:2], 3 * hidden[1])
+    return sums, sums, hidden
 
 
 def _lstm_backward(
@@ -93,8 +111,26 @@ def lstm_cell_gradient(k: Any, g: tuple[Any, Any, Any], cell: Any, new_cell: Any
     return of_sum, k.mul(of_cell, f)
 
 
+def gru_cell_gradient(k: Any, g_hidden: Any, g_gates: Any, hidden: Any, gates: Any) -> tuple[Any, Any, Any]:
+    """The gradients of a step for its projected input, for the product, and for the hidden state beside the product.
+
+    ``g_hidden`` and ``g_gates`` are those of its results, None where there is none.
+    """
+    reset, update, new, inner = gates_of(k, gates, 4)
+    zero = k.zeros(hidden.shape, k.dtype(hidden))
+    g_hidden = zero if g_hidden is None else g_hidden
+    more = [zero] * 4 if g_gates is None else gates_of(k, g_gates, 4)
+    of_update = k.add(k.mul(g_hidden, k.sub(hidden, new)), more[1])
+    of_new = k.tanh_backward(k.add(k.sub(g_hidden, k.mul(g_hidden, update)), more[2]), new)
+    of_reset = k.sigmoid_backward(k.add(k.mul(of_new, inner), more[0]), reset)
+    of_update = k.sigmoid_backward(of_update, update)
+    of_inner = k.add(k.mul(of_new, reset), more[3])
+    of_projected, of_product = (k.concat([of_reset, of_update, of], 1) for of in (of_new, of_inner))
+    return of_projected, of_product, k.mul(g_hidden, update)
+
+
 class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """The cells of recurrent networks, and long short-term memories."""
+    """The cells of recurrent networks, and all their steps."""
 
     @operation(kinds="F", shape=_lstm, result=("same", "same", "same"), differentiable=True)
     def lstm_cell(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
@@ -192,3 +228,55 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
             g_hidden = self.matmul(of_sum, back)
             found.append(of_sum)
         return self.stack(found[::-1], 0), g_hidden, g_cell
+
+    @operation(kinds="F", shape=gru_shapes, result=("same", "same"), differentiable=True)
+    def gru(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
+        """All steps of a gated recurrent unit: the hidden states, and what the gates of each were.
+
+        ``projected`` is (steps, examples, 3 * size), and there is a step at least. The results are those of
+        :meth:`gru_cell` for each step, one after the other along a first axis.
+        """
+        of_bias = None if bias is None else shape_of(bias)
+        gru_shapes(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
+        found = []
+        for step in range(shape_of(projected)[0]):
+            hidden, gates = self.gru_cell(entry(self, projected, 0, step), hidden, weight, bias)
+            found.append((hidden, gates))
+        hiddens, all_gates = (self.stack(list(part), 0) for part in zip(*found, strict=True))
+        return hiddens, all_gates
+
+    @operation(
+        kinds="F",
+        shape=_gru_backward,
+        result=("same", "same", "same"),
+        like=("weight", "hidden", "hiddens", "gates"),
+        differentiable=True,
+    )
+    def gru_backward(
+        self: Any,
+        weight: F,
+        hidden: F,
+        hiddens: F,
+        gates: F,
+        g_hiddens: F | None = None,
+        g_gates: F | None = None,
+        /,
+    ) -> tuple[F, F, F]:
+        """The gradients of :meth:`gru` for its projected input, for ``hidden @ weight + bias``, and the first state.
+
+        ``hiddens`` and ``gates`` are results of it, and the last two operands the gradients of its results, where there
+        are any. Those of weight and bias are a product and a sum of the second result, over all steps at once.
+        """
+        found: list[Any] = []
+        g_hidden: Any = None
+        back = self.permute_dims(weight, (1, 0))
+        for step in reversed(range(shape_of(gates)[0])):
+            later = [None if g is None else entry(self, g, 0, step) for g in (g_hiddens, g_gates)]
+            before = entry(self, hiddens, 0, step - 1) if step else hidden
+            of_projected, of_product, beside = gru_cell_gradient(
+                self, total(self, (later[0], g_hidden)), later[1], before, entry(self, gates, 0, step)
+            )
+            g_hidden = self.add(self.matmul(of_product, back), beside)
+            found.append((of_projected, of_product))
+        of_all, of_products = (self.stack(list(part)[::-1], 0) for part in zip(*found, strict=True))
+        return of_all, of_products, g_hidden

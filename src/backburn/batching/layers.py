@@ -49,6 +49,8 @@ def over_steps(name: str, *together: int) -> Rule:
 
 batching("lstm", over_steps("lstm", 0, 1, 2))
 batching("lstm_backward", over_steps("lstm_backward", 1, 2, 3, 4, 5, 6))
+batching("gru", over_steps("gru", 0, 1))
+batching("gru_backward", over_steps("gru_backward", 1, 2, 3, 4, 5))
 
 
 # ---- normalization ----

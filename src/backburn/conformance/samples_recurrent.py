@@ -1,4 +1,4 @@
-"""Samples: the cells of recurrent networks, and all steps of a long short-term memory."""
+"""Samples: the cells of recurrent networks, and all their steps."""
 
 from __future__ import annotations
 
@@ -96,12 +96,16 @@ def lstm_backward(
     return of_projected, of_hidden, of_cell
 
 
+def given(results: tuple[Array, ...], wanted: tuple[bool, ...]) -> list[Array | None]:
+    """Gradients of these results, where wanted."""
+    return [real(*y.shape, seed=2) if want else None for y, want in zip(results, wanted, strict=True)]
+
+
 def _backward(run: Sample, *wanted: bool) -> Sample:
     """The gradient of a sample, where gradients come for these of its results."""
     _, _, cell, weight, _ = run.operands
     results = lstm(*run.operands)
-    given = [real(*y.shape, seed=2) if want else None for y, want in zip(results, wanted, strict=True)]
-    return case(weight, cell, *results[1:], *given, note=run.note)
+    return case(weight, cell, *results[1:], *given(results, wanted), note=run.note)
 
 
 samples(
@@ -113,4 +117,65 @@ samples(
     _backward(RUNS[0], False, False, True),
     _backward(RUNS[1], True, False, False),
     _backward(RUNS[2], True, False, False),
+)
+
+
+def gru(projected: Array, hidden: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Array]:
+    """The reference of ``gru``."""
+    found = []
+    for step in projected:
+        hidden, gates = gru_cell(step, hidden, weight, bias)
+        found.append((hidden, gates))
+    hiddens, all_gates = (np.stack(part) for part in zip(*found, strict=True))
+    return hiddens, all_gates
+
+
+GRU_RUNS = [
+    case(real(3, 2, 6), real(2, 2), real(2, 6, seed=1), real(6)),
+    case(real(1, 3, 3), real(3, 1), real(1, 3, seed=1), None, note="one step"),
+    case(real(2, 0, 3), real(0, 1), real(1, 3), real(3), note="no examples"),
+    case(100 * real(2, 1, 6), real(1, 2), real(2, 6, seed=1), None, note="saturated"),
+]
+samples("gru", gru, *GRU_RUNS)
+
+
+def gru_backward(
+    weight: Array,
+    hidden: Array,
+    hiddens: Array,
+    gates: Array,
+    g_hiddens: Array | None = None,
+    g_gates: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The reference of ``gru_backward``, the chain rule back through the steps."""
+    of_hidden, of_projected, of_products = np.zeros_like(hidden), [], []
+    for t in reversed(range(len(gates))):
+        before = hiddens[t - 1] if t else hidden
+        reset, update, new, inner = np.split(gates[t], 4, 1)
+        of_hidden = of_hidden + (0 if g_hiddens is None else g_hiddens[t])
+        more = np.split(np.zeros_like(gates[t]) if g_gates is None else g_gates[t], 4, 1)
+        of_new = (of_hidden * (1 - update) + more[2]) * (1 - new * new)
+        of_reset = (of_new * inner + more[0]) * reset * (1 - reset)
+        of_update = (of_hidden * (before - new) + more[1]) * update * (1 - update)
+        of_projected.append(np.concatenate([of_reset, of_update, of_new], 1))
+        of_products.append(np.concatenate([of_reset, of_update, of_new * reset + more[3]], 1))
+        of_hidden = of_hidden * update + of_products[-1] @ weight.T
+    return np.stack(of_projected[::-1]), np.stack(of_products[::-1]), of_hidden
+
+
+def _gru_backward(run: Sample, *wanted: bool) -> Sample:
+    """The gradient of a sample, where gradients come for these of its results."""
+    _, hidden, weight, _ = run.operands
+    results = gru(*run.operands)
+    return case(weight, hidden, *results, *given(results, wanted), note=run.note)
+
+
+samples(
+    "gru_backward",
+    gru_backward,
+    _gru_backward(GRU_RUNS[0], True, True),
+    _gru_backward(GRU_RUNS[0], True, False),
+    _gru_backward(GRU_RUNS[0], False, True),
+    _gru_backward(GRU_RUNS[1], True, False),
+    _gru_backward(GRU_RUNS[2], True, False),
 )

@@ -94,7 +94,7 @@ from backburn.tensor.pool import (
 )  # fmt: skip
 from backburn.tensor.quantized import fake_quantize, quantized_linear
 from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate, unfold
-from backburn.tensor.sequence import embedding, gru_cell, lstm, lstm_cell, scaled_dot_product_attention, ssm_scan
+from backburn.tensor.sequence import embedding, gru, gru_cell, lstm, lstm_cell, scaled_dot_product_attention, ssm_scan
 
 __all__ = [
     "linear", "feed_forward", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
@@ -108,7 +108,7 @@ __all__ = [
     "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
     "adaptive_max_pool", "adaptive_max_pool_with_indices", "lp_pool", "interpolate", "grid_sample",
     "affine_grid", "unfold", "fold",
-    "lstm", "lstm_cell", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
+    "lstm", "lstm_cell", "gru", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",
     "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss", "multi_margin_loss",
     "multilabel_margin_loss", "multilabel_soft_margin_loss", "binary_cross_entropy",

@@ -1,4 +1,4 @@
-"""Recurrent layers. The input is projected in one product; the recurrence is one operation, or one per step."""
+"""Recurrent layers. The input is projected in one product; the recurrence of LSTMs and GRUs is one operation."""
 
 from __future__ import annotations
 
@@ -100,14 +100,6 @@ class _Recurrent(Module):
 
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """The outputs of all steps, and the states after the last."""
-        outputs = []
-        for step in shape.unstack(projected, axis=0):
-            states = self._step(layer, step, states)
-            outputs.append(states[0])
-        return shape.stack(outputs, axis=0), states
-
-    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The states after a step; the first of them is the output."""
         raise NotImplementedError
 
 
@@ -163,8 +155,9 @@ class GRU(_Recurrent):
         outputs, (last,) = self._run(x, None if state is None else (state,))
         return outputs, last
 
-    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (functional.gru_cell(projected, states[0], layer.weight, layer.bias),)
+    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        hiddens = functional.gru(projected, states[0], layer.weight, layer.bias)
+        return hiddens, (hiddens[-1],)
 
 
 class RNN(_Recurrent):
@@ -201,6 +194,10 @@ class RNN(_Recurrent):
         outputs, (last,) = self._run(x, None if state is None else (state,))
         return outputs, last
 
-    def _step(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         active = functional.tanh if self.activation == "tanh" else functional.relu
-        return (active(projected + functional.linear(states[0], layer.weight, layer.bias)),)
+        outputs = []
+        for step in shape.unstack(projected, axis=0):
+            states = (active(step + functional.linear(states[0], layer.weight, layer.bias)),)
+            outputs.append(states[0])
+        return shape.stack(outputs, axis=0), states

@@ -17,7 +17,7 @@ from backburn.tensor.wrapping import is_tensor
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
-__all__ = ["embedding", "gru_cell", "lstm", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
+__all__ = ["embedding", "gru", "gru_cell", "lstm", "lstm_cell", "scaled_dot_product_attention", "ssm_scan"]
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> FloatTensor:
@@ -97,6 +97,21 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
         [[0.5, 0.5]]
     """
     return call("gru_cell", *promoted_present("gru_cell", projected, hidden, weight, bias))[0]
+
+
+def gru(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor:
+    """The hidden states of all steps of a GRU, (steps, examples, size).
+
+    :func:`gru_cell` for each of the steps along the first axis of ``projected`` (steps, examples, 3 * size), starting
+    from the state ``hidden``, but as one operation, which computes the gradient of the weight in one product. Raises
+    :class:`ShapeError` if shapes do not fit or there are no steps.
+
+        >>> import backburn as bb
+        >>> hiddens = gru(bb.zeros((3, 1, 6)), bb.ones((1, 2)), bb.zeros((2, 6)))
+        >>> hiddens[:, 0, 0].tolist()
+        [0.5, 0.25, 0.125]
+    """
+    return call("gru", *promoted_present("gru", projected, hidden, weight, bias))[0]
 
 
 @plain_signature
