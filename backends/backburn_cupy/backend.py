@@ -33,7 +33,7 @@ from backburn_cupy.kernels.runner import CupyRunner, Runner
 #: The modules that define the operations. They import CuPy, and so are imported with the first instance.
 FAMILIES = (
     "create", "elementwise", "special", "choice", "reduce", "scan", "sort", "shape", "index", "products", "convolve",
-    "attend", "decompose", "fft",
+    "attend", "recurrent", "decompose", "fft",
 )  # fmt: skip
 
 

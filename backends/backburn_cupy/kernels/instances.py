@@ -54,6 +54,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES},
     "scan": {"ssm_scan": _ALONE},
+    "recurrent": dict.fromkeys(("lstm_step", "lstm_step_backward", "gru_step", "gru_step_backward"), _ALONE),
     "pool": dict.fromkeys(("max_pool", "avg_pool", "avg_pool_backward"), _ALONE),
     "columns": dict.fromkeys(("columns", "add_columns"), _ALONE),
     "attention": dict.fromkeys(("attend", "attend_backward_queries", "attend_backward_keys"), _HEADS),
