@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels ar
 def at_each_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The smallest arrays are computed in one pass too."""
     use_level(monkeypatch, request.param)
-    for limit in ("MANY", "MANY_HALVES"):
+    for limit in ("MANY", "FEWEST"):
         monkeypatch.setattr(formulas, limit, 2)
     formulas._program.cache_clear()
     yield
@@ -76,7 +76,7 @@ def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             found = gradients(name, operands, dict(sample.attributes))
             with monkeypatch.context() as without:
-                without.setattr(formulas, "MANY_HALVES", 1 << 60)
+                without.setattr(formulas, "FEWEST", 1 << 60)
                 other = gradients(name, wide, dict(sample.attributes))
             for got, expected in zip(found, other, strict=True):
                 assert got.dtype == dtype
@@ -109,7 +109,7 @@ def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.Monk
         return [y.numpy() for y in found]
 
     passes = derivatives()
-    monkeypatch.setattr(formulas, "MANY_HALVES", 1 << 60)
+    monkeypatch.setattr(formulas, "FEWEST", 1 << 60)
     for one, several in zip(passes, derivatives(), strict=True):
         np.testing.assert_allclose(one, several, rtol=2e-6, atol=2e-6)
 

@@ -151,7 +151,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
 
     def one_pass(self, formula: Callable[..., Any], x: Array, /, *values: Any) -> Array:
         """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
-        is_small = x.__class__ is np.ndarray and x.size < formulas.MANY_HALVES
+        is_small = x.__class__ is np.ndarray and x.size < formulas.FEWEST
         found = None if is_small else formulas.one_pass(formula, x, *values)
         return formula(self, x, *values) if found is None else found
 

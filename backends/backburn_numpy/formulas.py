@@ -26,8 +26,15 @@ from backburn_numpy.threads import available
 
 Array = Any
 
-#: The fewest elements for which a program pays, whose call takes 5 us, and of 16-bit floats, which take NumPy longer.
+#: From this many elements on a program pays, whose call takes 5 us; of 16-bit floats, which take NumPy longer, earlier.
 MANY, MANY_HALVES = 1 << 13, 1 << 10
+
+#: The same by the passes that NumPy makes instead, where these are several; of 5 and more for the last.
+FEWER = {4: 1 << 10, 5: 1 << 9}
+FEWEST = min(FEWER.values())
+
+#: How many these are for a kernel, if more than one.
+PASSES = {"sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8}
 
 #: From this many elements on, a second thread pays.
 SHARED = 1 << 15
@@ -129,6 +136,7 @@ class _Program:
             where = [place[x] for x in (made, *given)]
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
+        self.passes = min(max(FEWER), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
         self.calls, self.starts = np.array(code, np.int64), ctypes.c_int64 * self.arrays
         self.at_constants = [compiled.address(self.constants) + wide.itemsize * i for i in range(len(used))]
         step = 2 if narrow else wide.itemsize
@@ -167,12 +175,26 @@ WIDENED = {"float16": "float_of_half", "bfloat16": "float_of_brain"}
 NARROWED = {"float16": "half_of_float", "bfloat16": "brain_of_float"}
 
 
+#: The passes that NumPy makes for each formula that has been called.
+_PASSES: dict[Formula, int] = {}
+
+
 @lru_cache(512)
 def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program | None:
     try:
-        return _Program(formula, kinds)
+        program = _Program(formula, kinds)
     except UNTRACEABLE:  # NumPy computes it, or raises an error of its own
-        return None
+        program = None
+    if len(_PASSES) == 1 << 12:  # formulas of a user that are made anew for each call
+        _PASSES.clear()
+    _PASSES[formula] = 0 if program is None else program.passes
+    return program
+
+
+def _pays(formula: Formula, x: Array) -> bool:
+    """Whether a program for the formula pays for as many elements as ``x`` has."""
+    size = x.size
+    return size >= MANY or size >= (MANY_HALVES if x.itemsize == 2 else FEWER.get(_PASSES.get(formula, 5), MANY))
 
 
 @cache
@@ -188,13 +210,13 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
     Arrays have one shape, or one element; other values are numbers and options.
     """
     for main in values:
-        if main.__class__ is np.ndarray and main.size >= MANY_HALVES and any(main.strides):
+        if main.__class__ is np.ndarray and main.size >= FEWEST and any(main.strides):
             break
     else:
         return None
     dtype, shape, level = main.dtype, main.shape, compiled.level()
     name = _name(dtype)
-    if name is None or level is None or main.size < (MANY_HALVES if dtype.itemsize == 2 else MANY):
+    if name is None or level is None or not _pays(formula, main):
         return None
     kinds: list[Any] = []
     operands: list[Array] = []
@@ -233,7 +255,7 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
     body, parameters, formula = entry.body, tuple(entry.parameters.values()), method_of(name)
 
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
-        if x.__class__ is np.ndarray and x.size >= MANY_HALVES:
+        if x.__class__ is np.ndarray and x.size >= FEWEST and _pays(formula, x):
             rest = (options.get(p.name, p.default) for p in parameters[1 + len(operands) :])
             if (found := one_pass(formula, x, *operands, *rest)) is not None:
                 return found

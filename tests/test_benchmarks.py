@@ -1,0 +1,20 @@
+"""The benchmark of functions runs, and compares what both frameworks compute."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_functions_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.functions", "--side", "8", "--seconds", "0.001"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert len(ratios) > 120
+    assert set(ratios["huber_loss"]) == {"call", "with gradients"}
+    assert set(ratios["floor"]) == {"call"}
+    assert "geometric mean" in run.stdout
