@@ -74,6 +74,15 @@ def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
     assert_same(load_npz(tmp_path / "m.npz"), views)
 
 
+def test_arrays_of_any_byte_order_come_back(tmp_path: Path) -> None:
+    swapped = {"floats": np.array([1.5, -2.0], ">f4"), "ints": np.array([[1, 2]], ">i8")}
+    native = {name: array.astype(array.dtype.newbyteorder("=")) for name, array in swapped.items()}
+    save_model(tmp_path / "m", swapped)
+    assert_same(load_model(tmp_path / "m").state, native)
+    save_npz(tmp_path / "m.npz", swapped)
+    assert_same(load_npz(tmp_path / "m.npz"), native)
+
+
 def test_other_readers_find_the_tensors(model_file: Path) -> None:
     from safetensors.numpy import load_file
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backburn.base.dtypes import as_dtype
 from backburn.base.errors import BackburnError, DTypeError, FileFormatError
 from backburn.io.quantized import of_parts, part_names, parts_of
 from backburn.tensor.classes import QuantizedTensor, Tensor
@@ -26,9 +27,11 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             )
         value = to_host(value)
     array: NDArray[Any] = np.array(value, order="C", copy=None)
-    if array.dtype.hasobject or (array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16"):
-        raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are no tensors")
-    return array
+    try:
+        dtype = as_dtype(array.dtype)
+    except DTypeError as error:
+        raise DTypeError(f"{name or 'the state'}: arrays of {array.dtype} are no tensors") from error
+    return array.astype(dtype.dtype, copy=False)  # in native byte order, which the files' readers give back
 
 
 def check_names(operation: str, state: object) -> None:
