@@ -66,6 +66,12 @@ def graphed() -> None:
     graph.tensor(y)
 
 
+def stepped(optimizer: bb.optim.Optimizer, dtype: str = "float64") -> None:
+    model = {"w": bb.asarray([1e4, 2.0], dtype=dtype).require_grad()}
+    for _ in range(2):
+        optimizer.step(model, {"w": bb.asarray([6e4, np.inf], dtype=dtype, backend="numpy") ** 64})
+
+
 CALLS: dict[str, Callable[[], Any]] = {
     "log": lambda: bb.log(bb.asarray(ZERO)),
     "divide": lambda: bb.asarray(ZERO) / bb.asarray(ZERO),
@@ -82,6 +88,17 @@ CALLS: dict[str, Callable[[], Any]] = {
     "grad": lambda: bb.grad(lambda x: bb.sqrt(x).sum())(bb.asarray(ZERO)),
     "hvp": lambda: bb.hvp(lambda x: (x**1.5).sum(), (bb.asarray(ZERO),), (bb.asarray(ZERO),)),
     "layers": lambda: bb.nn.functional.softmax(bb.asarray([[np.inf, np.inf]])),
+    "linear layer": lambda: bb.nn.functional.linear(
+        *(bb.asarray(x, backend="numpy") for x in ([[np.inf]], [[1.0]], [-np.inf]))
+    ),
+    "clipping": lambda: bb.optim.clip_grad_norm({"w": bb.asarray([1e30, np.inf], backend="numpy")}, 1.0),
+    "SGD": lambda: stepped(bb.optim.SGD(0.1, momentum=0.9, weight_decay=0.1)),
+    "Adam": lambda: stepped(bb.optim.Adam()),
+    "Adam with peaks": lambda: stepped(bb.optim.Adam(amsgrad=True)),
+    "RMSprop": lambda: stepped(bb.optim.RMSprop(centered=True)),
+    "Adagrad": lambda: stepped(bb.optim.Adagrad()),
+    "L-BFGS": lambda: stepped(bb.optim.LBFGS()),
+    "a step in 16 bits": lambda: stepped(bb.optim.SGD(1e30), "float16"),
     "determinant": lambda: bb.linalg.det(bb.eye(500) * 3.0),
     "its logarithm": lambda: bb.linalg.slogdet(bb.full((2, 2), np.nan)),
     "its gradient": lambda: bb.grad(bb.linalg.det)(bb.eye(500) * 3.0),

@@ -17,6 +17,7 @@ from backburn_numpy.blocks import in_parts
 from backburn_numpy.halves import wide_dtype, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
+from backburn_numpy.ufuncs import quietly
 
 Array = Any
 
@@ -54,6 +55,7 @@ def sgd_step(
         return result, moving
     block = PLAIN_BLOCK if moving is None else BLOCK
 
+    @quietly
     def work(start: int, stop: int) -> None:
         change, moved = np.empty((2, min(block, stop - start)), wide_dtype(param))
         for i in range(start, stop, block):
@@ -101,6 +103,7 @@ def adam_step(
         return result, first, second
     flat = [_flat(a) for a in arrays]
 
+    @quietly
     def work(start: int, stop: int) -> None:
         t, s = np.empty((2, min(BLOCK, stop - start)), width)
         for i in range(start, stop, BLOCK):

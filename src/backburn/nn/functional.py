@@ -132,6 +132,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
     if all(t.__class__ is FloatTensor and t._backend is k and t._dtype is x._dtype for t in operands):
         try:
             return FloatTensor(k.linear(*(t._primitive for t in operands)), k, x._dtype)
+        except RuntimeWarning:  # handled by ``call``
+            pass
         except Exception as error:
             explain("linear", operands, {}, error)
     tensor_operand("linear", x)

@@ -24,6 +24,7 @@ from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchEr
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import leaves_with_paths, node_type
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.dispatch import cast
 from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
 from backburn.tensor.options import bounded
@@ -92,12 +93,9 @@ def global_norm(gradients: Any) -> FloatTensor:
         raise ArgumentError("global_norm: there are no gradients")
     total: Any = None
     for gradient in named.values():
-        k, g = gradient.backend, gradient.primitive
-        dtype = _wide(gradient.dtype)
-        squares = k.square(g if dtype is gradient.dtype else k.cast(g, dtype))
-        part = FloatTensor(k.sum(squares, tuple(range(gradient.ndim)), False), k, dtype)
+        part = cast(gradient, _wide(gradient.dtype)).square().sum()
         total = part if total is None else total + _beside(total, part)
-    return FloatTensor(total.backend.sqrt(total.primitive), total.backend, total.dtype)
+    return total.sqrt()
 
 
 def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, FloatTensor]:
@@ -117,10 +115,8 @@ def clip_grad_norm(gradients: Any, max_norm: float) -> tuple[NamedGradients, Flo
     if not named:
         raise ArgumentError("clip_grad_norm: there are no gradients")
     norm = global_norm(named)
-    k = norm.backend
     # max_norm / max(norm, max_norm) is 1 for small norms, and 0 has no special part in it.
-    factor = FloatTensor(k.div(max_norm, k.maximum(norm.primitive, max_norm)), k, norm.dtype)
-    return scale(named, factor), norm
+    return scale(named, max_norm / norm.maximum(max_norm)), norm
 
 
 def clip_grad_value(gradients: Any, max_value: float) -> NamedGradients:
@@ -148,11 +144,7 @@ def _beside(x: FloatTensor, number: FloatTensor) -> FloatTensor:
 
 def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
     """A product in the gradient's dtype, computed in the wider one of both."""
-    k = gradient.backend
-    product = gradient * _beside(gradient, factor)
-    if product.dtype is gradient.dtype:
-        return product
-    return FloatTensor(k.cast(product.primitive, gradient.dtype), k, gradient.dtype)
+    return cast(gradient * _beside(gradient, factor), gradient.dtype)
 
 
 # ---- gradients by path, and in trees like the model ----

@@ -16,6 +16,7 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError
 from backburn.base.hints import add_hints
 from backburn.base.hints.elsewhere import OPTIMIZERS
 from backburn.base.mutable_trees import Leaf, MutableTree
+from backburn.base.quiet import quietly
 from backburn.base.replay import REPLAY, Recording
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree
 from backburn.optim.settled import Settled
@@ -267,14 +268,14 @@ class Optimizer(Settled):
             params.append(param)
             grads.append(gradient)
         remembered = [list(values) for values in zip(*(update.state.values for update in group), strict=True)]
-        results = self._update(k, params, grads, remembered, lr, step, group[0].state.owned)
+        results = quietly(k, self._update, k, params, grads, remembered, lr, step, group[0].state.owned)
         count, news = len(group), []
         lists = [results[i * count : (i + 1) * count] for i in range(1 + len(remembered))]
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
             update.state.values, update.state.owned = values, True
             if self._widens(update):
-                primitive = k.cast(primitive, x.dtype)
+                primitive = quietly(k, k.cast, primitive, x.dtype)
             if x.backend is not k:
                 primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)
             news.append(FloatTensor(primitive, x.backend, x.dtype))
