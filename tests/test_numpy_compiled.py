@@ -7,9 +7,11 @@ import math
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -541,6 +543,27 @@ def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.for_parts(lambda start, stop: parts.append((start, stop)), 2, worth=1)
         assert sorted(parts) == [(0, 1), (1, 2)]
     finally:
+        threads.set_num_threads(before)
+
+
+def test_an_interrupt_waits_for_the_other_threads() -> None:
+    """They write into memory that the error would free."""
+    ended: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.2)
+            ended.append(start)
+
+    before, handler = threads.num_threads(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    threads.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            threads.for_parts(work, 2, worth=1)
+        assert ended == [1]
+    finally:
+        signal.signal(signal.SIGINT, handler)
         threads.set_num_threads(before)
 
 

@@ -28,8 +28,10 @@ from backburn.base.errors import ArgumentError
 WORTH_A_THREAD = 1 << 20
 
 Work = Callable[[int, int], None]
-#: A part of some work, and the queue for its outcome: None, or the exception raised.
-Task = tuple[Work, int, int, "SimpleQueue[BaseException | None]"]
+#: What was raised in the parts that have ended, None for one without an exception.
+Outcomes = list[BaseException | None]
+#: A part of some work, the list for its outcome, and the queue that wakes who waits for it.
+Task = tuple[Work, int, int, Outcomes, "SimpleQueue[None]"]
 
 _lock = threading.Lock()
 _pool: _Pool | None = None
@@ -87,14 +89,15 @@ class _Pool:
     def _serve(self) -> None:
         _inside.worker = True
         while (task := self.tasks.get()) is not None:
-            work, start, stop, ended = task
+            work, start, stop, outcomes, ended = task
             try:
                 work(start, stop)
             except BaseException as error:
-                ended.put(error)
+                outcomes.append(error)
             else:
-                ended.put(None)
-            del task, work, ended  # an idle thread keeps nothing alive
+                outcomes.append(None)
+            ended.put(None)
+            del task, work, outcomes, ended  # an idle thread keeps nothing alive
 
     def close(self) -> None:
         """Let the threads exit after the queued tasks."""
@@ -125,17 +128,33 @@ def for_parts(work: Work, size: int, worth: int = WORTH_A_THREAD) -> None:
         work(0, size)
         return
     bounds = [size * i // parts for i in range(parts + 1)]
-    ended = SimpleQueue[BaseException | None]()
-    if not _hand_over([(work, bounds[i], bounds[i + 1], ended) for i in range(1, parts)]):
+    outcomes: Outcomes = []
+    ended = SimpleQueue[None]()
+    if not _hand_over([(work, bounds[i], bounds[i + 1], outcomes, ended) for i in range(1, parts)]):
         work(0, size)
         return
     try:
         work(bounds[0], bounds[1])
     finally:
-        errors = [ended.get() for _ in range(1, parts)]
-    for error in errors:
+        _wait(ended, outcomes, parts - 1)
+    for error in outcomes:
         if error is not None:
             raise error
+
+
+def _wait(ended: SimpleQueue[None], outcomes: Outcomes, parts: int) -> None:
+    """Wait until so many parts have ended, and only then raise what Ctrl-C raised meanwhile.
+
+    They write into memory that the caller's error would free.
+    """
+    interrupt: BaseException | None = None
+    while len(outcomes) < parts:
+        try:
+            ended.get()
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _after_fork_in_child() -> None:
