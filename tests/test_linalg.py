@@ -500,6 +500,14 @@ def test_gradients_of_determinants_of_singular_matrices() -> None:
     np.testing.assert_allclose(gradient(bb.linalg.det, both), [cofactors, np.eye(3)], atol=1e-12)
 
 
+def test_determinants_of_nan() -> None:
+    x = tensor([[[np.nan, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, np.nan]], [[2.0, 0.0], [0.0, 1.0]]])
+    np.testing.assert_array_equal(bb.linalg.det(x).numpy(), [np.nan, np.nan, 2.0])
+    sign, logarithm = bb.linalg.slogdet(x)
+    np.testing.assert_array_equal(sign.numpy(), [np.nan, np.nan, 1.0])
+    np.testing.assert_array_equal(np.isnan(logarithm.numpy()), [True, True, False])
+
+
 def test_gradients_of_determinants_of_nan() -> None:
     both = np.stack([np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), np.eye(2)])
     found = gradient(bb.linalg.det, both)

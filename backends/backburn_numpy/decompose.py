@@ -133,15 +133,20 @@ def inv(x: Array, /) -> Array:
     return narrowed(_attempt(np.linalg.inv, widened(x), why="is singular", error=SingularMatrixError), x)
 
 
+def _of_numbers(x: Array, found: Array) -> Array:
+    """What was found of each matrix, and NaN of one that has NaN in it, which LAPACK may take for a singular one."""
+    return np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), x.dtype)
+
+
 @quietly
 def det(x: Array, /) -> Array:
-    return np.asarray(np.linalg.det(widened(x)), x.dtype)
+    return _of_numbers(x, np.linalg.det(widened(x)))
 
 
 @quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     sign, logarithm = np.linalg.slogdet(widened(x))
-    return np.asarray(sign, x.dtype), np.asarray(logarithm, x.dtype)
+    return _of_numbers(x, sign), _of_numbers(x, logarithm)
 
 
 @quietly
