@@ -18,6 +18,7 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import Scalar, call, cast, create, fit, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.host import plain_dtype, to
+from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
 from backburn.tensor.options import dtype_or_default, integer, shape_of
 from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
@@ -279,7 +280,12 @@ def arange(
     if chosen.kind == "int" and float in kinds:
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
     first, last, by = [fitted("arange", n, chosen) for n in bounds]
-    return create("arange", k, start=first, stop=last, step=by, dtype=chosen)
+    result = create("arange", k, start=first, stop=last, step=by, dtype=chosen)
+    if chosen.kind == "int" and result.shape[0]:
+        end, limits = first + (result.shape[0] - 1) * by, iinfo(chosen)
+        if not limits.min <= end <= limits.max:
+            raise ArgumentError(f"arange: {chosen} does not hold {end}")
+    return result
 
 
 def linspace(
