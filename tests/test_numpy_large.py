@@ -116,6 +116,22 @@ def test_products() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.int64])
+@pytest.mark.parametrize("rows", [0, 3, 700])
+def test_products_of_columns_and_rows(dtype: Any, rows: int) -> None:
+    """Without a sum there is nothing to round or to order: they are exact, of whatever layout."""
+    column, row = ((real(*shape) * 9).astype(dtype) for shape in ((rows, 1), (1, 600)))
+    np.testing.assert_array_equal(BASE.matmul(column, row), column * row, strict=True)
+    np.testing.assert_array_equal(BASE.matmul(column[::-1], row), column[::-1] * row, strict=True)
+    stack, one = (real(2, 5, rows, 1) * 9).astype(dtype), (real(5, 600, 1) * 9).astype(dtype).swapaxes(1, 2)
+    np.testing.assert_array_equal(BASE.matmul(stack, one), stack * one, strict=True)
+    np.testing.assert_array_equal(BASE.matmul(stack, row), stack * row, strict=True)
+    np.testing.assert_array_equal(BASE.matmul(np.ones(1, dtype), row), row[0], strict=True)
+    for x, y in ((column, row[:0]), (stack, one[:3]), (column, row[0])):
+        with pytest.raises(ValueError, match=r"shape|dimension"):
+            BASE.matmul(x, y)
+
+
 @pytest.mark.parametrize("name", ["equal", "less", "less_equal"])
 def test_large_comparisons_are_truth_values(name: str) -> None:
     x = np.ones((512, 512))

@@ -14,6 +14,9 @@ from backburn_numpy.reduce import sum
 
 Array = Any
 
+#: Rows of so many elements are multiplied by a column two to four times as fast elementwise as by a matrix product.
+OUTER = 8
+
 
 def matmul(x: Array, y: Array, /) -> Array:
     if y.ndim == 2 and x.ndim > 2:
@@ -44,7 +47,10 @@ def _product(x: Array, y: Array) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """NumPy's product; a large matrix product uses recycled memory."""
+    """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
+    if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= OUTER and x.ndim > 1:
+        shape = (*np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1)), y.shape[-1])
+        return np.multiply(x, y, out=empty(shape, x.dtype))
     if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])
