@@ -35,17 +35,16 @@ def each(
     name: str, option: str, value: Sizes, rank: int, least: int = 1, *, of: Sequence[Tensor] = ()
 ) -> tuple[int, ...]:
     """An option with one number for each of ``rank`` axes; an error names the operands ``of`` the call, if any."""
-    where = beside(of)
     try:
         numbers = (index(value),) * rank if not isinstance(value, Sequence) else tuple(map(index, value))
     except TypeError:
-        words = f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}{where}"
+        words = f"{name}: {option} is an integer, or one for each of {rank} axes, not {value!r}{beside(of)}"
         raise ArgumentError(words) from None
     if len(numbers) != rank:
-        words = f"{name}: {option} needs one number for each of {rank} spatial axes, not {value!r}{where}"
+        words = f"{name}: {option} needs one number for each of {rank} spatial axes, not {value!r}{beside(of)}"
         raise ArgumentError(words)
     if any(n < least for n in numbers):
-        raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}{where}")
+        raise ArgumentError(f"{name}: {option} is {least} or more, not {value!r}{beside(of)}")
     return numbers
 
 
@@ -59,23 +58,25 @@ def pairs(
     of: Sequence[Tensor] = (),
 ) -> Pairs:
     """``padding`` as a pair for each axis; ``"same"`` keeps the length, and requires stride 1."""
-    rank, where = len(size), beside(of)
+    rank = len(size)
     if isinstance(padding, str):
         if padding == "valid":
             return ((0, 0),) * rank
         if padding != "same":
-            raise ArgumentError(f"{name}: padding is 'same', 'valid' or a number of places, not {padding!r}{where}")
+            raise ArgumentError(
+                f"{name}: padding is 'same', 'valid' or a number of places, not {padding!r}{beside(of)}"
+            )
         if any(s != 1 for s in stride):
             raise ArgumentError(
                 f"{name}: padding 'same' keeps the number of places, which strides {list(stride)} do not; give numbers"
-                f"{where}"
+                f"{beside(of)}"
             )
         totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
     if not isinstance(padding, Sequence):
         return tuple((n, n) for n in each(name, "padding", padding, rank, 0, of=of))
     if len(padding) != rank:
-        words = f"{name}: padding needs one entry for each of {rank} spatial axes, not {padding!r}{where}"
+        words = f"{name}: padding needs one entry for each of {rank} spatial axes, not {padding!r}{beside(of)}"
         raise ArgumentError(words)
     return tuple(_pair(name, p, of) for p in padding)  # type: ignore[arg-type]
 
