@@ -232,7 +232,12 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         dtype, wide = self.dtype(x), widened(self, x)
         _adapted(shape_of(x), size=size)
+        single = tuple(axis for axis, m in enumerate(size, 2) if m == 1)
+        if single:  # all at once
+            wide = self.mean(wide, single, True)
         for axis, m in enumerate(size, 2):
+            if m == 1:
+                continue
             shape = shape_of(wide)
             windows = adaptive_places(shape[axis], m)
             lengths = {len(w) for w in windows}

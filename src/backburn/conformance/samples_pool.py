@@ -143,6 +143,8 @@ ADAPTIVE = (
     case(real(1, 2, 5), size=(3,), note="windows overlap"),
     case(real(1, 1, 2), size=(5,), note="more than there are"),
     case(real(1, 1, 7), size=(1,)),
+    case(real(2, 3, 2, 4), size=(1, 1)),
+    case(real(1, 2, 4, 3), size=(3, 1)),
     case(real(1, 1, 3, 5), size=(2, 3)),
     case(real(1, 1, 2, 3, 2), size=(1, 2, 2)),
     case(real(0, 1, 3), size=(2,)),
