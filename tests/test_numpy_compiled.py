@@ -295,6 +295,23 @@ def test_batch_norm_and_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_batch_norm_by_given_statistics(axis: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = numbers(5, 3, 4, 7).astype(dtype)
+    mean, scale, bias = (numbers(x.shape[axis], seed=seed).astype(dtype) for seed in (1, 2, 3))
+    variance = np.square(numbers(x.shape[axis], seed=4)).astype(dtype)
+    for turned in (x, x.transpose(1, 2, 3, 0).copy().transpose(3, 0, 1, 2)):
+        for operands in ((), (scale,), (scale, bias), (None, bias)):
+            got, expected = both(monkeypatch, "batch_norm", turned, mean, variance, *operands, axis=axis, eps=1e-3)
+            assert got[0].shape == x.shape
+            assert got[0].dtype == dtype
+            loose = 1e-5 if dtype is np.float32 else 2e-3
+            np.testing.assert_allclose(got[0], expected[0], rtol=loose, atol=loose)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 7), (5, 9), (9, 5), (600, 500)])
 def test_attention(queries: int, keys: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from backburn.backend.normalize import channels
 from backburn_numpy.blocks import along, scratch
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty
-from backburn_numpy.planes import Planes, normalized, normalized_backward, planes_of
+from backburn_numpy.planes import Planes, normalized, normalized_backward, normalized_by, planes_of
 from backburn_numpy.rows import powers, products, sums
 from backburn_numpy.standardize import affine, standardize, standardize_backward
 
@@ -191,6 +191,8 @@ def batch_norm(
     factor = np.reciprocal(np.sqrt(widened(variance) + eps), out=...)
     if scale is not None:
         factor *= widened(scale)
+    if x.size and (found := normalized_by(widened(x), mean, factor, bias, axis)) is not None:
+        return narrowed(found, x)
     out = _difference(widened(x), widened(mean).reshape(shape))
     affine(out, factor.reshape(shape), None if bias is None else widened(bias).reshape(shape))
     return narrowed(out, x)

@@ -87,3 +87,18 @@ def normalized_backward(
     at = compiled.addresses(out, sums, *arrays, planes.numbers)
     planes.over(lambda first, last: kernel(*at, eps, centred, first, last))
     return out, sums
+
+
+def normalized_by(x: Array, mean: Array, factor: Array, bias: Array | None, axis: int) -> Array | None:
+    """``(x - mean) * factor + bias``, each with one element for each channel along ``axis``; None without a kernel."""
+    kernel = compiled.serving("normalize_by", x)
+    if kernel is None:
+        return None
+    out, channels, length = empty(x.shape, x.dtype), len(mean), math.prod(x.shape[axis + 1 :])
+    bias = np.zeros_like(factor) if bias is None else bias
+    arrays = [np.ascontiguousarray(a, np.float32) for a in (x, mean, factor, bias)]
+    at = compiled.addresses(out, *arrays)
+    examples, size = math.prod(x.shape[:axis]), channels * length
+    count = examples if length == 1 else examples * channels
+    for_parts(lambda first, last: kernel(*at, channels, length, first, last), count, max(1, WORTH * count // size))
+    return out

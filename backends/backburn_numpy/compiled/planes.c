@@ -1,4 +1,4 @@
-/* Batch and group normalization: statistics over sets of contiguous planes. */
+/* Batch and group normalization: statistics over sets of contiguous planes, or given ones. */
 #include "kernels.h"
 
 /* Set q consists of planes of the given length, which start at q * step and are plane_step apart. Plane j is scaled by
@@ -82,5 +82,20 @@ KERNEL(normalize_planes_backward, float *restrict out, float *restrict of_scale,
             LOOP for (int64_t i = at; i < at + p->length; i++)
                 out[i] = factor * ((grad[i] * by - (x[i] - of.mean) * slope) - shift);
         }
+    }
+}
+
+/* Planes first to last - 1 by the statistics of their channels, each the next; with planes of one element, examples. */
+KERNEL(normalize_by, float *restrict out, const float *restrict x, const float *restrict mean,
+       const float *restrict factor, const float *restrict bias, int64_t channels, int64_t length,
+       int64_t first, int64_t last) {
+    if (length == 1) {
+        for (int64_t at = first * channels; at < last * channels; at += channels)
+            LOOP for (int64_t c = 0; c < channels; c++) out[at + c] = (x[at + c] - mean[c]) * factor[c] + bias[c];
+        return;
+    }
+    for (int64_t q = first; q < last; q++) {
+        const float centre = mean[q % channels], times = factor[q % channels], plus = bias[q % channels];
+        LOOP for (int64_t i = q * length; i < (q + 1) * length; i++) out[i] = (x[i] - centre) * times + plus;
     }
 }
