@@ -30,7 +30,9 @@ MOST_PLACES, MOST_CHANNELS = 48, 8
 FEW = 8
 #: and the largest factor by which padding may increase the number of positions.
 WASTE = 1.25
-#: Elements of the image rows that it copies at a time, which fit the L2 cache.
+#: The most positions that the kernel for few channels sums at a time.
+TILE = 64
+#: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
 ROWS = 1 << 18
 
 
@@ -193,9 +195,16 @@ def _numbers(blocks: list[Block]) -> Array:
 
 def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
     """Scratch memory for the columns of the largest block, and for its outputs."""
-    if g.is_thin:  # an image and its outputs, in padded rows
-        height, width = g.padded
-        return empty((2 * height + 1, width), np.dtype(np.float32)), np.empty(0, np.float32)
+    if g.is_thin:  # rows of the image in several planes, and of the outputs; and a table (thin.c)
+        rows, columns, *window = (int(n) for n in g.numbers[5:])
+        size, stride, spacing = window[:2], window[2:4], window[6:]
+        last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
+        reach = [n // step for n, step in zip(last, stride, strict=True)]
+        planes = math.prod(min(step, n + 1) for n, step in zip(last, stride, strict=True))
+        length = columns + reach[1]
+        margin = reach[0] * length + reach[1]
+        total = (planes + 1) * (rows * length + margin + TILE) + margin
+        return empty((total,), np.dtype(np.float32)), np.empty(2 * math.prod(size) + planes + 1, np.int64)
     examples, rows = blocks[:, 1] - blocks[:, 0], blocks[:, 3] - blocks[:, 2]
     count = int((examples * rows).max()) * g.counts[1]
     side = count if int(examples.max()) > 1 else 0

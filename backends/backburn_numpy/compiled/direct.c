@@ -5,22 +5,9 @@
 #include "kernels.h"
 
 #include "geometry.h"
+#include "lanes.h"
 
-#if defined(__AVX512F__)
-enum { LANES = 16, CHANNELS = 8, VECTORS = 3 };
-#elif defined(__AVX__)
-enum { LANES = 8, CHANNELS = 4, VECTORS = 3 };
-#else
-enum { LANES = 4, CHANNELS = 4, VECTORS = 2 };
-#endif
-enum { POSITIONS = LANES * VECTORS };
-typedef float Lanes __attribute__((vector_size(4 * LANES)));
-
-INLINE Lanes lanes_at(const float *x) {
-    Lanes some;
-    memcpy(&some, x, sizeof some);
-    return some;
-}
+enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
 
 /* The sums at POSITIONS positions of CHANNELS channels, y_step apart in y. Weights are (inputs, elements, CHANNELS). */
 static void sum_tile(float *restrict y, int64_t y_step, const float *restrict x, const float *restrict weight,

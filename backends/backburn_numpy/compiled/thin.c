@@ -1,0 +1,189 @@
+/* Convolutions with one channel in and few out. Image and outputs are copied to rows of equal length, so that a
+ * window's element is at the same offset for all positions: with a stride, from one of several planes, as many as the
+ * stride in each direction, of every so many rows and columns. A sum over the elements of the windows stays in
+ * registers; those at positions between rows are discarded, or are 0. */
+#define UNROLLED
+#include "kernels.h"
+
+#include "lanes.h"
+#include "thin.h"
+
+enum { VECTORS = 4, TILE = LANES * VECTORS, TOGETHER = 4, WIDE = 2 };
+
+/* Planes of rows of the same length, step apart, and the elements of the windows, those of a plane together: where
+ * they are for the first position, and which they are. starts has the first element of each plane. margin is the
+ * largest offset within a plane. */
+typedef struct {
+    int64_t planes[2], reach[2], length, step, margin;
+    int64_t *offsets, *indices, *starts;
+} Layout;
+
+static Layout layout_of(const Geometry *g, int64_t *table) {
+    Layout of = {.offsets = table, .indices = table + g->size[0] * g->size[1]};
+    of.starts = of.indices + g->size[0] * g->size[1];
+    for (int axis = 0; axis < 2; axis++) {
+        const int64_t last = (g->size[axis] - 1) * g->dilation[axis];
+        of.planes[axis] = g->stride[axis] <= last ? g->stride[axis] : last + 1;
+        of.reach[axis] = last / g->stride[axis];
+    }
+    of.length = g->columns + of.reach[1];
+    of.margin = of.reach[0] * of.length + of.reach[1];
+    of.step = g->rows * of.length + of.margin + TILE;
+    int64_t count = 0;
+    for (int64_t plane = 0; plane < of.planes[0] * of.planes[1]; plane++) {
+        of.starts[plane] = count;
+        for (int64_t i = 0; i < g->size[0]; i++)
+            for (int64_t j = 0; j < g->size[1]; j++) {
+                const int64_t row = i * g->dilation[0], column = j * g->dilation[1];
+                if (row % g->stride[0] * of.planes[1] + column % g->stride[1] != plane) continue;
+                of.offsets[count] = plane * of.step + row / g->stride[0] * of.length + column / g->stride[1];
+                of.indices[count++] = i * g->size[1] + j;
+            }
+    }
+    of.starts[of.planes[0] * of.planes[1]] = count;
+    return of;
+}
+
+/* Every stride-th element from first on, in rows down apart, of a matrix height x width; 0 outside, and for a rest
+ * after the end. */
+static void lay_out(float *restrict to, int64_t rows, int64_t length, const float *restrict x, int64_t height,
+                    int64_t width, int64_t top, int64_t down, int64_t first, int64_t stride, int64_t rest) {
+    int64_t from, end;
+    inside(first, stride, width, length, &from, &end);
+    for (int64_t row = 0; row < rows; row++, to += length) {
+        const int64_t at = top + row * down;
+        if (at < 0 || at >= height || from >= end) {
+            memset(to, 0, (size_t)length * sizeof *to);
+            continue;
+        }
+        const float *restrict source = x + at * width + first;
+        for (int64_t i = 0; i < from; i++) to[i] = 0.0f;
+        if (stride == 1)
+            LOOP for (int64_t i = from; i < end; i++) to[i] = source[i];
+        else if (stride == 2)
+            LOOP for (int64_t i = from; i < end; i++) to[i] = source[i * 2];
+        else
+            for (int64_t i = from; i < end; i++) to[i] = source[i * stride];
+        for (int64_t i = end; i < length; i++) to[i] = 0.0f;
+    }
+    memset(to, 0, (size_t)rest * sizeof *to);
+}
+
+/* The same places of x get what lay_out would copy from there added. */
+static void add_back(float *restrict x, int64_t height, int64_t width, int64_t top, int64_t down, int64_t first,
+                     int64_t stride, const float *restrict from, int64_t rows, int64_t length) {
+    int64_t start, end;
+    inside(first, stride, width, length, &start, &end);
+    for (int64_t row = 0; row < rows; row++, from += length) {
+        const int64_t at = top + row * down;
+        if (at < 0 || at >= height) continue;
+        float *restrict target = x + at * width + first;
+        if (stride == 1)
+            LOOP for (int64_t i = start; i < end; i++) target[i] += from[i];
+        else if (stride == 2)
+            LOOP for (int64_t i = start; i < end; i++) target[i * 2] += from[i];
+        else
+            for (int64_t i = start; i < end; i++) target[i * stride] += from[i];
+    }
+}
+
+/* Sums of a window's elements, of count at those offsets before or after x, at the positions of a tile. */
+INLINE void sum_tile(float *restrict y, const float *restrict x, const int64_t sign, const float *restrict weight,
+                     const int64_t *restrict offsets, const int64_t *restrict indices, int64_t count) {
+    Lanes sums[VECTORS] = {0};
+    for (int64_t e = 0; e < count; e++) {
+        const float by = weight[indices[e]], *at = x + sign * offsets[e];
+        for (int v = 0; v < VECTORS; v++) sums[v] += by * lanes_at(at + v * LANES);
+    }
+    for (int v = 0; v < VECTORS; v++) memcpy(y + v * LANES, &sums[v], sizeof(Lanes));
+}
+
+/* Adds to each weight the sum over all positions of its element times y, which is 0 from count on. */
+static void sum_products(float *restrict weight, const float *restrict x, const float *restrict y, int64_t count,
+                         const int64_t *restrict offsets, const int64_t *restrict indices, int64_t number) {
+    for (int64_t e = 0; e < number; e += TOGETHER) {
+        Lanes sums[TOGETHER][WIDE] = {0};
+        const float *at[TOGETHER];
+        for (int n = 0; n < TOGETHER; n++) at[n] = x + offsets[e + n < number ? e + n : number - 1];
+        for (int64_t k = 0; k < count; k += WIDE * LANES)
+            for (int v = 0; v < WIDE; v++) {
+                const Lanes slope = lanes_at(y + k + v * LANES);
+                for (int n = 0; n < TOGETHER; n++) sums[n][v] += slope * lanes_at(at[n] + k + v * LANES);
+            }
+        for (int n = 0; n < TOGETHER && e + n < number; n++) {
+            const Lanes sum = sums[n][0] + sums[n][1];
+            float total = 0.0f;
+            for (int i = 0; i < LANES; i++) total += sum[i];
+            weight[indices[e + n]] += total;
+        }
+    }
+}
+
+/* One plane of outputs, of rows from first on, and one of the image, or its copies in planes. */
+static void convolve_plane(float *restrict image, float *restrict planes, float *restrict outputs,
+                           float *restrict copy, float *restrict weight, float start, const Geometry *g,
+                           const Layout *of, int64_t first, int64_t rows, enum Direction direction) {
+    const int64_t length = of->length, count = rows * length, height = rows + of->reach[0];
+    const int64_t number = of->planes[0] * of->planes[1];
+    float *restrict y = copy + of->margin;
+    if (direction == TO_OUTPUTS) {
+        for (int64_t k = 0; k < count; k += TILE)
+            sum_tile(y + k, planes + k, 1, weight, of->offsets, of->indices, of->starts[number]);
+        float *restrict to = outputs + first * g->columns;
+        for (int64_t row = 0; row < rows; row++, y += length, to += g->columns)
+            LOOP for (int64_t i = 0; i < g->columns; i++) to[i] = y[i] + start;
+        return;
+    }
+    lay_out(y, rows, length, outputs, g->rows, g->columns, first, 1, 0, 1, of->margin + TILE);
+    for (int64_t plane = 0; plane < number; plane++) {
+        const int64_t at = of->starts[plane], elements = of->starts[plane + 1] - at;
+        const int64_t top = first * g->stride[0] - g->before[0] + plane / of->planes[1];
+        const int64_t left = plane % of->planes[1] - g->before[1], down = g->stride[0];
+        if (direction == TO_WEIGHT) {
+            sum_products(weight, planes, y, count, of->offsets + at, of->indices + at, elements);
+            continue;
+        }
+        if (!elements) continue;
+        for (int64_t k = 0; k < height * length; k += TILE)
+            sum_tile(planes + k, y + k + plane * of->step, -1, weight, of->offsets + at, of->indices + at, elements);
+        add_back(image, g->height, g->width, top, down, left, g->stride[1], planes, height, length);
+    }
+}
+
+static void lay_planes(float *planes, const float *image, const Geometry *g, const Layout *of, int64_t first,
+                       int64_t rows) {
+    for (int64_t plane = 0; plane < of->planes[0] * of->planes[1]; plane++) {
+        const int64_t top = first * g->stride[0] - g->before[0] + plane / of->planes[1];
+        const int64_t left = plane % of->planes[1] - g->before[1];
+        if (of->starts[plane] < of->starts[plane + 1])
+            lay_out(planes + plane * of->step, rows + of->reach[0], of->length, image, g->height, g->width, top,
+                    g->stride[0], left, g->stride[1], of->reach[1] + TILE);
+    }
+}
+
+void convolve_thin(float *image, float *outputs, float *weight, const float *bias, float *memory, float *table,
+                   const Geometry *g, const Block *blocks, int64_t number, enum Direction direction) {
+    const Layout of = layout_of(g, (int64_t *)(void *)table);
+    const int64_t elements = g->size[0] * g->size[1], plane = g->height * g->width, positions = g->rows * g->columns;
+    float *copy = memory + of.planes[0] * of.planes[1] * of.step;
+    memset(copy, 0, (size_t)of.margin * sizeof *copy);
+    for (const Block *b = blocks; b < blocks + number; b++) {
+        const int64_t rows = b->last - b->first;
+        for (int64_t at = b->start * g->groups; at < b->stop * g->groups; at++) {
+            const int64_t group = at % g->groups;
+            float *x = image + at * plane;
+            if (direction != TO_IMAGE) {
+                lay_planes(memory, x, g, &of, b->first, rows);
+            } else if (b->first == 0) {
+                const float start = bias ? bias[group] : 0.0f;
+                LOOP for (int64_t k = 0; k < plane; k++) x[k] = start;
+            }
+            for (int64_t c = 0; c < g->outputs; c++) {
+                const int64_t channel = group * g->outputs + c;
+                const float start = bias && direction == TO_OUTPUTS ? bias[channel] : 0.0f;
+                convolve_plane(x, memory, outputs + (at * g->outputs + c) * positions, copy,
+                               weight + channel * elements, start, g, &of, b->first, rows, direction);
+            }
+        }
+    }
+}
