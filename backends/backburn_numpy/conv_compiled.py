@@ -30,6 +30,8 @@ MOST_PLACES, MOST_CHANNELS = 48, 8
 FEW = 8
 #: and the largest factor by which padding may increase the number of positions.
 WASTE = 1.25
+#: The fewest columns of a product for its call not to matter.
+SHORT = 48
 #: The most positions that the kernel for few channels sums at a time.
 TILE = 64
 #: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
@@ -61,6 +63,15 @@ class Geometry:
         ]
         #: Whether the kernels work on planes instead of matrix products (``is_thin`` in conv.c).
         self.is_thin = self.inputs == 1 and self.outputs < 4
+        #: Whether windows are single elements, so that images are their own columns, and copying those of several
+        #: examples side by side would take longer than packing the weight for each.
+        positions = math.prod(self.counts)
+        self.is_by_example = (
+            math.prod(size) == max(stride) == 1
+            and not any(map(any, padding))
+            and positions >= SHORT
+            and self.inputs * self.outputs <= 2 * (self.inputs + self.outputs) * positions
+        )
         #: Whether the direct kernel is faster than matrix products: not where padded rows waste too much, nor for few
         #: channels, nor where a product needs no copy.
         place = self.counts[0] * self.padded[1]
@@ -103,7 +114,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     def work(blocks: Array, memory: tuple[Array, Array]) -> None:
         _call("conv", whole, memory, g, (), blocks)
 
-    _over_blocks(work, g, cut(g.examples, g.counts, g.depth))
+    _over_blocks(work, g, _blocks(g))
     return out
 
 
@@ -153,7 +164,7 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
         _call("conv_weight", [total, *whole], memory, g, (transposed,), blocks)
 
     least = PLACES * (g.depth * g.outputs // COLUMNS)  # summing large products costs more than cache misses
-    _over_blocks(work, g, cut(g.examples, g.counts, g.depth, least))
+    _over_blocks(work, g, _blocks(g, least))
     result = totals[min(totals)]
     for first in sorted(totals)[1:]:
         result += totals[first]
@@ -163,8 +174,8 @@ def weight_gradient(x: Array, grad: Array, g: Geometry) -> Array:
 def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The sums of the windows made from ``y``, in the shape of the images."""
     turned = g.turned_round()
-    if turned is not None and turned.is_direct:
-        return _convolve_directly(y, _flipped(weight, g), bias, turned)
+    if turned is not None and (turned.is_direct or turned.is_by_example):
+        return convolve(y, _flipped(weight, g), bias, turned)
     out = empty(g.images, y.dtype)
     whole = _whole(out, y, weight, bias)
     blocks = _numbers(cut(g.examples, g.counts, g.depth))
@@ -187,6 +198,13 @@ def add_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Arr
 
 def _whole(*arrays: Array | None) -> list[Array | None]:
     return [None if a is None else np.ascontiguousarray(a, np.float32) for a in arrays]
+
+
+def _blocks(g: Geometry, least: int = 0) -> list[Block]:
+    """The blocks of a convolution, whose columns share a product."""
+    if g.is_by_example and g.examples >= num_threads():
+        return [(slice(n, n + 1), slice(0, g.counts[0])) for n in range(g.examples)]
+    return cut(g.examples, g.counts, g.depth, least)
 
 
 def _numbers(blocks: list[Block]) -> Array:
