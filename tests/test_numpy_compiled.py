@@ -30,6 +30,7 @@ from backburn.conformance.kinds import VALUE_KINDS
 from backburn_numpy import (
     blas,
     compiled,
+    conv_compiled,
     formulas,
     halves,
     index,
@@ -451,6 +452,9 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 5, 40), (7, 5, 4), {"padding": ((2, 1),), "stride": (3,)}),
     ((2, 5, 60, 60), (130, 5, 1, 1), {}),
     ((2, 5, 9, 9), (3, 5, 1, 1), {"stride": (2, 2)}),
+    ((6, 3, 15, 14), (9, 3, 3, 3), {"stride": (2, 2), "padding": ((1, 1), (1, 1))}),
+    ((5, 4, 19, 22), (16, 2, 3, 4), {"groups": 2, "stride": (2, 3), "padding": ((1, 2), (0, 3)), "dilation": (1, 2)}),
+    ((9, 6, 80), (8, 6, 5), {"stride": (2,)}),
     ((4, 6, 8, 7), (8, 3, 1, 1), {"groups": 2}),
     ((4, 6, 48), (3, 6, 1), {}),
     ((4, 6, 8, 7), (4, 6, 1, 1), {"padding": ((0, 0), (0, 1))}),
@@ -480,6 +484,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         "groups": 1,
         **given,
     }
+    monkeypatch.setattr(conv_compiled, "ROWS", 1)  # a few rows at a time
     x, weight, bias = numbers(*image, spread=1.0), numbers(*window, seed=1, spread=1.0), numbers(window[0], seed=2)
     close: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
     got, expected = both(monkeypatch, "conv", x, weight, bias, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,15 @@ Shape = tuple[int, ...]
 #: Longer sequences are split along their axis, which the kernels cannot do.
 LONG = 1 << 22
 
-#: The largest tile of the direct kernel: positions in a row, and channels.
-MOST_PLACES, MOST_CHANNELS = 48, 8
-#: The fewest input and output channels for its use,
-FEW = 8
-#: and the largest factor by which padding may increase the number of positions.
-WASTE = 1.25
+#: The most output channels that the direct kernel sums at a time, and positions of a vector,
+MOST_CHANNELS, LANES = 8, 16
+#: the fewest output channels for its use, elements of a window in all channels, and windows,
+FEW, DEEP, MANY = 8, 18, 256
+#: the largest factor by which padding may increase the number of positions, and the largest stride.
+WASTE, STEEP = 1.4, 3
 #: The fewest columns of a product for its call not to matter.
 SHORT = 48
-#: The most positions that the kernel for few channels sums at a time.
+#: The most positions that kernels sum at a time.
 TILE = 64
 #: Elements of the image rows that the direct kernel copies at a time, which fit the L2 cache.
 ROWS = 1 << 18
@@ -57,10 +58,6 @@ class Geometry:
         self.size, self.stride, self.padding, self.dilation = size, stride, padding, dilation
         #: Multiplications in total.
         self.products = math.prod(places) * self.depth
-        #: The size of an image that covers all windows.
-        self.padded = [
-            n + (m - 1) * spacing for n, m, spacing in zip(self.counts, (*lead, *size), (*lead, *dilation), strict=True)
-        ]
         #: Whether the kernels work on planes instead of matrix products (``is_thin`` in conv.c).
         self.is_thin = self.inputs == 1 and self.outputs < 4
         #: Whether windows are single elements, so that images are their own columns, and copying those of several
@@ -72,15 +69,30 @@ class Geometry:
             and positions >= SHORT
             and self.inputs * self.outputs <= 2 * (self.inputs + self.outputs) * positions
         )
-        #: Whether the direct kernel is faster than matrix products: not where padded rows waste too much, nor for few
-        #: channels, nor where a product needs no copy.
-        place = self.counts[0] * self.padded[1]
+        #: Whether the direct kernel is faster than matrix products: not where rows of equal length waste too much, nor
+        #: for few sums or windows, nor where a product needs no copy.
+        _, length, _, _ = self.layout(1)
         self.is_direct = (
-            max(stride) == 1
-            and math.prod(size) > 1
-            and min(self.inputs, self.outputs) >= FEW
-            and -(-place // MOST_PLACES) * MOST_PLACES <= WASTE * math.prod(self.counts)
+            math.prod(size) > 1
+            and max(stride) <= STEEP
+            and self.outputs >= FEW
+            and self.depth >= DEEP
+            and self.examples * positions >= MANY
+            and -(-self.counts[0] * length // LANES) * LANES <= WASTE * positions
         )
+
+    def layout(self, rows: int) -> tuple[int, int, int, int]:
+        """How kernels lay out images for windows of so many rows (layout.h).
+
+        The number of planes, the length of their rows, their size, and that of a table.
+        """
+        window = [int(n) for n in self.numbers[7:]]
+        size, stride, spacing = window[:2], window[2:4], window[6:]
+        last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
+        planes = math.prod(min(step, n + 1) for n, step in zip(last, stride, strict=True))
+        above, beside = (n // step for n, step in zip(last, stride, strict=True))
+        length = self.counts[1] + beside
+        return planes, length, (rows + above) * length + beside + TILE, 2 * math.prod(size) + planes + 1
 
     def turned_round(self) -> Geometry | None:
         """That of the transposed convolution as one with the flipped weight; None unless the stride is 1."""
@@ -100,8 +112,11 @@ def geometry(
         return None
     if compiled.serving(kernel, x) is None or blas.product() is None:
         return None
-    found = Geometry(images, places, size, stride, padding, dilation, groups)
+    found = _geometry(images, places, size, stride, padding, dilation, groups)
     return None if len(size) == 1 and found.depth * found.counts[1] > LONG else found
+
+
+_geometry = lru_cache(maxsize=256)(Geometry)
 
 
 def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
@@ -121,23 +136,23 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 def _convolve_directly(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
     """The stride-1 convolution of ``x``, a few rows of an example at a time."""
     out, whole = empty(g.places, x.dtype), _whole(x, weight, bias)
-    halo, length = g.padded[0] - g.counts[0], g.padded[1]
-    rows = max(8, ROWS // (g.inputs * length) - halo)
+    row = g.inputs * math.prod(g.images[2:]) // g.numbers[3]
+    rows = min(max(8, ROWS // row), g.counts[0])
     blocks = [
         (slice(n, n + 1), slice(first, min(first + rows, g.counts[0])))
         for n in range(g.examples)
         for first in range(0, g.counts[0], rows)
     ]
-    room = (min(rows, g.counts[0]) + halo) * length
+    planes, length, step, table = g.layout(rows)
     packed = g.groups * -(-g.outputs // MOST_CHANNELS) * MOST_CHANNELS * g.depth
-    size = packed + g.inputs * room + MOST_PLACES + MOST_CHANNELS * (room + MOST_PLACES)
+    size = packed + g.inputs * planes * step + MOST_CHANNELS * (rows * length + TILE)
     numbers = _numbers(blocks)
 
     def part(start: int, stop: int) -> None:
-        memory = empty((size,), np.dtype(np.float32)), np.empty(g.depth // g.inputs, np.int64)
+        memory = empty((size,), np.dtype(np.float32)), np.empty(table, np.int64)
         kernel = compiled.kernel("conv_direct")
         assert kernel is not None
-        kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start)
+        kernel(*compiled.addresses(out, *whole, *memory, g.numbers, numbers[start:]), stop - start, rows)
 
     in_threads(part, len(blocks), g.products)
     return out
@@ -213,16 +228,9 @@ def _numbers(blocks: list[Block]) -> Array:
 
 def _memory(g: Geometry, blocks: Array) -> tuple[Array, Array]:
     """Scratch memory for the columns of the largest block, and for its outputs."""
-    if g.is_thin:  # rows of the image in several planes, and of the outputs; and a table (thin.c)
-        rows, columns, *window = (int(n) for n in g.numbers[5:])
-        size, stride, spacing = window[:2], window[2:4], window[6:]
-        last = [(n - 1) * d for n, d in zip(size, spacing, strict=True)]
-        reach = [n // step for n, step in zip(last, stride, strict=True)]
-        planes = math.prod(min(step, n + 1) for n, step in zip(last, stride, strict=True))
-        length = columns + reach[1]
-        margin = reach[0] * length + reach[1]
-        total = (planes + 1) * (rows * length + margin + TILE) + margin
-        return empty((total,), np.dtype(np.float32)), np.empty(2 * math.prod(size) + planes + 1, np.int64)
+    if g.is_thin:  # the planes of an image, and of the outputs with a margin
+        planes, _, step, table = g.layout(g.counts[0])
+        return empty(((planes + 2) * step,), np.dtype(np.float32)), np.empty(table, np.int64)
     examples, rows = blocks[:, 1] - blocks[:, 0], blocks[:, 3] - blocks[:, 2]
     count = int((examples * rows).max()) * g.counts[1]
     side = count if int(examples.max()) > 1 else 0

@@ -14,4 +14,12 @@ typedef struct {
     int64_t start, stop, first, last;
 } Block;
 
+/* The range of columns for which offset + stride * column lies within the width. */
+static inline void inside(int64_t offset, int64_t stride, int64_t width, int64_t count, int64_t *first, int64_t *last) {
+    const int64_t low = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+    const int64_t high = offset >= width ? 0 : (width - 1 - offset) / stride + 1;
+    *last = high < count ? high : count;
+    *first = low < *last ? low : *last;
+}
+
 #endif

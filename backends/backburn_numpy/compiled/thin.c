@@ -1,73 +1,13 @@
-/* Convolutions with one channel in and few out. Image and outputs are copied to rows of equal length, so that a
- * window's element is at the same offset for all positions: with a stride, from one of several planes, as many as the
- * stride in each direction, of every so many rows and columns. A sum over the elements of the windows stays in
- * registers; those at positions between rows are discarded, or are 0. */
+/* Convolutions with one channel in and few out. A sum over the elements of the windows stays in registers; those at
+ * positions between rows are discarded, or are 0. */
 #define UNROLLED
 #include "kernels.h"
 
 #include "lanes.h"
+#include "layout.h"
 #include "thin.h"
 
 enum { VECTORS = 4, TILE = LANES * VECTORS, TOGETHER = 4, WIDE = 2 };
-
-/* Planes of rows of the same length, step apart, and the elements of the windows, those of a plane together: where
- * they are for the first position, and which they are. starts has the first element of each plane. margin is the
- * largest offset within a plane. */
-typedef struct {
-    int64_t planes[2], reach[2], length, step, margin;
-    int64_t *offsets, *indices, *starts;
-} Layout;
-
-static Layout layout_of(const Geometry *g, int64_t *table) {
-    Layout of = {.offsets = table, .indices = table + g->size[0] * g->size[1]};
-    of.starts = of.indices + g->size[0] * g->size[1];
-    for (int axis = 0; axis < 2; axis++) {
-        const int64_t last = (g->size[axis] - 1) * g->dilation[axis];
-        of.planes[axis] = g->stride[axis] <= last ? g->stride[axis] : last + 1;
-        of.reach[axis] = last / g->stride[axis];
-    }
-    of.length = g->columns + of.reach[1];
-    of.margin = of.reach[0] * of.length + of.reach[1];
-    of.step = g->rows * of.length + of.margin + TILE;
-    int64_t count = 0;
-    for (int64_t plane = 0; plane < of.planes[0] * of.planes[1]; plane++) {
-        of.starts[plane] = count;
-        for (int64_t i = 0; i < g->size[0]; i++)
-            for (int64_t j = 0; j < g->size[1]; j++) {
-                const int64_t row = i * g->dilation[0], column = j * g->dilation[1];
-                if (row % g->stride[0] * of.planes[1] + column % g->stride[1] != plane) continue;
-                of.offsets[count] = plane * of.step + row / g->stride[0] * of.length + column / g->stride[1];
-                of.indices[count++] = i * g->size[1] + j;
-            }
-    }
-    of.starts[of.planes[0] * of.planes[1]] = count;
-    return of;
-}
-
-/* Every stride-th element from first on, in rows down apart, of a matrix height x width; 0 outside, and for a rest
- * after the end. */
-static void lay_out(float *restrict to, int64_t rows, int64_t length, const float *restrict x, int64_t height,
-                    int64_t width, int64_t top, int64_t down, int64_t first, int64_t stride, int64_t rest) {
-    int64_t from, end;
-    inside(first, stride, width, length, &from, &end);
-    for (int64_t row = 0; row < rows; row++, to += length) {
-        const int64_t at = top + row * down;
-        if (at < 0 || at >= height || from >= end) {
-            memset(to, 0, (size_t)length * sizeof *to);
-            continue;
-        }
-        const float *restrict source = x + at * width + first;
-        for (int64_t i = 0; i < from; i++) to[i] = 0.0f;
-        if (stride == 1)
-            LOOP for (int64_t i = from; i < end; i++) to[i] = source[i];
-        else if (stride == 2)
-            LOOP for (int64_t i = from; i < end; i++) to[i] = source[i * 2];
-        else
-            for (int64_t i = from; i < end; i++) to[i] = source[i * stride];
-        for (int64_t i = end; i < length; i++) to[i] = 0.0f;
-    }
-    memset(to, 0, (size_t)rest * sizeof *to);
-}
 
 /* The same places of x get what lay_out would copy from there added. */
 static void add_back(float *restrict x, int64_t height, int64_t width, int64_t top, int64_t down, int64_t first,
@@ -134,7 +74,7 @@ static void convolve_plane(float *restrict image, float *restrict planes, float 
             LOOP for (int64_t i = 0; i < g->columns; i++) to[i] = y[i] + start;
         return;
     }
-    lay_out(y, rows, length, outputs, g->rows, g->columns, first, 1, 0, 1, of->margin + TILE);
+    lay_out(y, rows, length, outputs, g->rows, g->columns, first, 1, 0, 1, of->margin + of->slack);
     for (int64_t plane = 0; plane < number; plane++) {
         const int64_t at = of->starts[plane], elements = of->starts[plane + 1] - at;
         const int64_t top = first * g->stride[0] - g->before[0] + plane / of->planes[1];
@@ -150,20 +90,9 @@ static void convolve_plane(float *restrict image, float *restrict planes, float 
     }
 }
 
-static void lay_planes(float *planes, const float *image, const Geometry *g, const Layout *of, int64_t first,
-                       int64_t rows) {
-    for (int64_t plane = 0; plane < of->planes[0] * of->planes[1]; plane++) {
-        const int64_t top = first * g->stride[0] - g->before[0] + plane / of->planes[1];
-        const int64_t left = plane % of->planes[1] - g->before[1];
-        if (of->starts[plane] < of->starts[plane + 1])
-            lay_out(planes + plane * of->step, rows + of->reach[0], of->length, image, g->height, g->width, top,
-                    g->stride[0], left, g->stride[1], of->reach[1] + TILE);
-    }
-}
-
 void convolve_thin(float *image, float *outputs, float *weight, const float *bias, float *memory, float *table,
                    const Geometry *g, const Block *blocks, int64_t number, enum Direction direction) {
-    const Layout of = layout_of(g, (int64_t *)(void *)table);
+    const Layout of = layout_of(g, g->rows, TILE, (int64_t *)(void *)table);
     const int64_t elements = g->size[0] * g->size[1], plane = g->height * g->width, positions = g->rows * g->columns;
     float *copy = memory + of.planes[0] * of.planes[1] * of.step;
     memset(copy, 0, (size_t)of.margin * sizeof *copy);

@@ -8,14 +8,6 @@ enum Direction { TO_OUTPUTS, TO_IMAGE, TO_WEIGHT };
 
 static inline int is_thin(const Geometry *g) { return g->inputs == 1 && g->outputs < 4; }
 
-/* The range of columns for which offset + stride * column lies within the width. */
-static inline void inside(int64_t offset, int64_t stride, int64_t width, int64_t count, int64_t *first, int64_t *last) {
-    const int64_t low = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
-    const int64_t high = offset >= width ? 0 : (width - 1 - offset) / stride + 1;
-    *last = high < count ? high : count;
-    *first = low < *last ? low : *last;
-}
-
 /* Computes the outputs, image or weight of blocks from the other two; what is added to is initialized with bias or 0,
  * the weight is not. */
 void convolve_thin(float *image, float *outputs, float *weight, const float *bias, float *memory, float *table,
