@@ -200,6 +200,46 @@ def test_operands_of_one_element_and_scalars() -> None:
     np.testing.assert_array_equal(BASE.threshold(half, 0.3, 7.0), np.float16(7.0))
 
 
+def moved(k: Any, x: Any, m: Any, v: Any, beta: float) -> tuple[Any, ...]:
+    m = k.add(k.mul(m, beta), k.mul(x, 1.0 - beta))
+    v = k.maximum(v, k.abs(m))
+    return k.sub(x, k.div(m, v)), m, v
+
+
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("size", [7, 1025, 40_000])
+def test_formulas_with_several_results(dtype: str, size: int) -> None:
+    """The last ones in the memory of operands that nothing reads any more, and of no others."""
+    rounding = 4 * float(np.finfo(dtype).eps)
+    x, m, v = numbers(3, size).astype(dtype)
+    v = abs(v) + np.ones((), dtype)
+    wide = [a.astype(np.float64) for a in (x, m, v)]
+    expected = moved(BASE, wide[0], wide[1], wide[2], 0.75)
+    kept = [a.copy() for a in (x, m, v)]
+    for k, given in ((BASE, (x, m, v)), (OUTER, tuple(map(OUTER.from_inner, (x, m, v))))):
+        found = k.one_pass(moved, *given, 0.75)
+        assert isinstance(found, tuple)
+        for got, reference in zip(found if k is BASE else map(OUTER.inner, found), expected, strict=True):
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, reference, rtol=rounding, atol=rounding)
+    for a, copy in zip((x, m, v), kept, strict=True):
+        np.testing.assert_array_equal(a, copy)
+    new, first, second = BASE.one_pass(moved, x, m, v, 0.75, donate=(1, 2))
+    for got, reference in zip((new, first, second), found, strict=True):
+        np.testing.assert_array_equal(got, OUTER.inner(reference))
+    assert first is m
+    np.testing.assert_array_equal(x, kept[0])
+    if dtype == "float16":
+        assert second is v
+    else:  # it is read when its result is computed
+        np.testing.assert_array_equal(v, kept[2])
+    m, v = kept[1].copy(), kept[2]
+    m.flags.writeable = False
+    assert BASE.one_pass(moved, x, m, v, 0.75, donate=(1, 2))[1] is not m
+    np.testing.assert_array_equal(m, kept[1])
+
+
 @pytest.mark.usefixtures("at_each_level")
 def test_what_a_program_cannot_do_is_for_numpy() -> None:
     x = numbers(50)
@@ -211,9 +251,17 @@ def test_what_a_program_cannot_do_is_for_numpy() -> None:
             total = k.add(total, value)
         return total
 
+    def twice(k: Any, x: Any) -> tuple[Any, Any]:
+        y = k.exp(x)
+        return y, y
+
     for formula in (many, lambda k, x: x, lambda k, x: k.sin(x), lambda k, x: k.sum(x, (0,), False)):
         assert formulas.one_pass(formula, x) is None
         np.testing.assert_array_equal(BASE.one_pass(formula, x), formula(BASE, x))
+    for several in (lambda k, x: (k.exp(x), x), twice):
+        assert formulas.one_pass(several, x) is None
+        for got, expected in zip(BASE.one_pass(several, x), several(BASE, x), strict=True):
+            np.testing.assert_array_equal(got, expected)
     assert formulas.one_pass(lambda k, x: k.exp(x), np.arange(50)) is None
     assert formulas.one_pass(lambda k, x: k.tanh(x), x.astype(np.float64)) is None
     assert formulas.one_pass(lambda k, x, y: k.mul(x, k.exp(y)), x, x[:1].astype(np.float64)) is None

@@ -176,8 +176,8 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
-    def one_pass(self, formula: Callable[..., Any], /, *values: Any) -> Any:
-        """``formula(self, *values)``, by one kernel where that can be."""
+    def one_pass(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+        """``formula(self, *values)``, by one kernel for each result where that can be."""
         try:
             result = NotImplemented if self.runner is None else one_pass(self.runner, formula, *values)
         except Exception as error:

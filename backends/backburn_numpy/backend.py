@@ -149,10 +149,10 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         """Return the memory held for reuse to the system, and reset the peak."""
         memory.cleanup()
 
-    def one_pass(self, formula: Callable[..., Any], x: Array, /, *values: Any) -> Array:
+    def one_pass(self, formula: Callable[..., Any], x: Array, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, in one pass over memory if there are kernels for it."""
         is_small = x.__class__ is np.ndarray and x.size < formulas.FEWEST
-        found = None if is_small else formulas.one_pass(formula, x, *values)
+        found = None if is_small else formulas.one_pass(formula, x, *values, donate=donate)
         return formula(self, x, *values) if found is None else found
 
     def dtype(self, x: Any, /) -> DType:

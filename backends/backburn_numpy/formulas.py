@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -105,7 +105,10 @@ class _Trace(Trace):
 
 
 class _Program:
-    """A formula for operands of certain kinds, as calls for the interpreter: 0 is its result's place, then theirs."""
+    """A formula for operands of certain kinds, as calls for the interpreter.
+
+    The first places are those of its results, then come those of the operands.
+    """
 
     def __init__(self, formula: Formula, kinds: tuple[Any, ...]) -> None:
         wide = np.dtype(np.float64) if "float64" in kinds else FLOAT32
@@ -116,19 +119,24 @@ class _Program:
                 values.append(trace.call(WIDENED[kind], places[-1]) if kind in WIDENED else places[-1])
             else:  # a Python scalar or an option
                 values.append(kind[0])
-        result = traced(formula, trace, values)
+        outcome = traced(formula, trace, values)
+        results = outcome if isinstance(outcome, tuple) else (outcome,)
+        self.several = results is outcome
         narrow = next((NARROWED[kind] for kind in kinds if kind in NARROWED), None)
         if narrow:
-            result = trace.call(narrow, result)
-        calls = _needed(trace.calls, result)
+            results = tuple(trace.call(narrow, result) for result in results)
+        calls = _needed(trace.calls, results)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
         self.constants = np.array([trace.constants[x] for x in used], wide)
-        self.arrays = 1 + len(places) + len(used)
-        place = {x: i for i, x in enumerate([result, *places, *used])}
+        #: When each result is computed, and each operand read for the last time.
+        self.made = [next(i for i, call in enumerate(calls) if call[1] is result) for result in results]
+        self.read = [last.get(x, -1) for x in places]
+        self.arrays = len(results) + len(places) + len(used)
+        place = {x: i for i, x in enumerate([*results, *places, *used])}
         free, code = list(reversed(range(self.arrays, self.arrays + REGISTERS))), []
         for i, (kernel, made, given) in enumerate(calls):
-            if made is not result:
+            if made not in results:
                 if not free:
                     raise Unsupported("a formula with too many intermediate values")
                 place[made] = free.pop()
@@ -141,21 +149,26 @@ class _Program:
         self.at_constants = [compiled.address(self.constants) + wide.itemsize * i for i in range(len(used))]
         step = 2 if narrow else wide.itemsize
         arrays = [0 if x.is_number else step for x in places]
-        self.steps = np.array([step, *arrays, *[0] * len(used)], np.int64)
+        self.steps = np.array([*[step] * len(results), *arrays, *[0] * len(used)], np.int64)
         self.fixed = compiled.address(self.calls), len(calls), compiled.address(self.steps), wide.itemsize
         self.run: Any = compiled.kernel("program")
 
-    def __call__(self, out: Array, operands: list[Array]) -> Array:
-        starts = self.starts(compiled.address(out), *map(compiled.address, operands), *self.at_constants)
+    def __call__(self, main: Array, operands: list[Array], donated: list[int | None]) -> Any:
+        """The result, or several ones, like ``main``; the last in ``donated`` operands that are read only before."""
+        results = [
+            operands[i] if i is not None and self.read[i] < made else empty(main.shape, main.dtype)
+            for i, made in zip([*[None] * (len(self.made) - len(donated)), *donated], self.made, strict=True)
+        ]
+        starts = self.starts(*map(compiled.address, results), *map(compiled.address, operands), *self.at_constants)
         calls, length, steps, size = self.fixed
-        threads = available() if out.size >= SHARED else 1
-        self.run(calls, length, starts, steps, self.arrays, size, out.size, compiled.PORTION, threads)
-        return out
+        threads = available() if main.size >= SHARED else 1
+        self.run(calls, length, starts, steps, self.arrays, size, main.size, compiled.PORTION, threads)
+        return tuple(results) if self.several else results[0]
 
 
-def _needed(calls: list[Call], result: Value) -> list[Call]:
-    """The calls that the result depends on; a product that is only added to a number is one call with the sum."""
-    uses, kept = Counter([result]), []
+def _needed(calls: list[Call], results: Sequence[Value]) -> list[Call]:
+    """The calls that the results depend on; a product that is only added to a number is one call with the sum."""
+    uses, kept = Counter(results), []
     for kernel, made, given in reversed(calls):
         if uses[made]:
             uses.update(given)
@@ -204,10 +217,11 @@ def _name(dtype: np.dtype[Any]) -> str | None:
     return dtype.name if known else None
 
 
-def one_pass(formula: Formula, *values: Any) -> Array | None:
-    """``formula(k, *values)`` of floats; None if it is for NumPy.
+def one_pass(formula: Formula, *values: Any, donate: tuple[int, ...] = ()) -> Any:
+    """``formula(k, *values)`` of floats, with one result or several; None if it is for NumPy.
 
-    Arrays have one shape, or one element; other values are numbers and options.
+    Arrays have one shape, or one element; other values are numbers and options. The memory of those with the numbers
+    ``donate`` may be used for the last results.
     """
     for main in values:
         if main.__class__ is np.ndarray and main.size >= FEWEST and any(main.strides):
@@ -235,8 +249,14 @@ def one_pass(formula: Formula, *values: Any) -> Array | None:
             operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if dtype.itemsize == 2 else dtype))
         else:
             return None
-    program = _program(formula, tuple(kinds), level)
-    return None if program is None else program(empty(shape, dtype), operands)
+    if (program := _program(formula, tuple(kinds), level)) is None:
+        return None
+    return program(main, operands, [_place(values[i], operands) for i in donate])
+
+
+def _place(x: Array, operands: list[Array]) -> int | None:
+    """The number of an operand into whose memory a result may be written."""
+    return next((i for i, y in enumerate(operands) if y is x and x.flags.writeable), None)
 
 
 @cache

@@ -14,7 +14,7 @@ from tests.cuda.operands import host_dtype
 from backburn.autodiff.rules import FUSABLE, RULES
 from backburn.backend.formulas import method_of
 from backburn.backend.table import OPERATIONS
-from backburn_cupy.kernels.formulas import FORMULAS, kernel_of
+from backburn_cupy.kernels.formulas import FORMULAS, kernels_of
 
 #: The operands that are no numbers, of operations that take numbers for others, or for none.
 ARRAYS = {
@@ -67,5 +67,5 @@ def _option(value: Any) -> tuple[Any, ...]:
 def families(dtype: str) -> tuple[str, ...]:
     """The kernels of all the formulas for a dtype."""
     host = np.dtype(host_dtype(dtype))
-    found = (kernel_of(formula, kinds, host) for _, formula, kinds in formulas())
-    return tuple(dict.fromkeys(kernel.family for kernel in found if kernel is not None))
+    found = (kernels_of(formula, kinds, host) for _, formula, kinds in formulas())
+    return tuple(dict.fromkeys(kernel.family for kernels in found if kernels for kernel in kernels.of_results))

@@ -93,9 +93,16 @@ class _Kernel(NamedTuple):
     numbers: tuple[float, ...]
 
 
+class _Kernels(NamedTuple):
+    """A kernel for each result of a formula, which are ``several`` if it returns a tuple."""
+
+    of_results: tuple[_Kernel, ...]
+    several: bool
+
+
 @lru_cache(4096)
-def kernel_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) -> _Kernel | None:
-    """The kernel of a formula, or None if it is more than one.
+def kernels_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) -> _Kernels | None:
+    """The kernels of a formula, or None if a result takes more than one.
 
     The kind of an operand is ``"array"``, also for a single element beside larger arrays, or a tuple of an option and
     of what else tells it from an equal one.
@@ -103,14 +110,19 @@ def kernel_of(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[Any]) ->
     trace = _Trace(float64 if dtype.itemsize == 8 else float32)
     values = [_operand(kind, dtype) for kind in kinds]
     try:
-        result = traced(formula, trace, values)
+        found = traced(formula, trace, values)
         numbers = tuple(map(float, trace.constants.values()))
     except UNTRACEABLE:
         return None
     if len(numbers) > NUMBERS:
         return None
-    family = write(_text([v for v in values if isinstance(v, Value)], trace, result), "formula")
-    return _Kernel(family, f"{family}<{C_TYPES[dtype.name]}>", numbers)
+
+    def kernel(result: Value) -> _Kernel:
+        family = write(_text([v for v in values if isinstance(v, Value)], trace, result), "formula")
+        return _Kernel(family, f"{family}<{C_TYPES[dtype.name]}>", numbers)
+
+    results = found if isinstance(found, tuple) else (found,)
+    return _Kernels(tuple(map(kernel, results)), results is found)
 
 
 def _operand(kind: Any, dtype: np.dtype[Any]) -> Any:
@@ -139,8 +151,8 @@ def _text(operands: list[Value], trace: Trace, result: Value) -> str:
     }
 
 
-def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
-    """``formula(k, *values)`` of floats; NotImplemented where that takes more than one kernel.
+def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Any:
+    """``formula(k, *values)`` of floats; NotImplemented where that takes more than one kernel for each result.
 
     Arrays have one shape and dtype, or one element; other values are numbers and options.
     """
@@ -166,14 +178,19 @@ def one_pass(on: Runner, formula: Formula, /, *values: Any) -> Array:
             kinds.append((x, x.__class__) if x else (x, x.__class__, repr(x)))  # -0.0 == 0.0
         else:  # such as a number that changes from replay to replay
             return NotImplemented
-    kernel = kernel_of(formula, tuple(kinds), dtype)
-    if kernel is None:
+    kernels = kernels_of(formula, tuple(kinds), dtype)
+    if kernels is None:
         return NotImplemented
-    out = on.xp.empty(shape, dtype)
-    if out.size:
-        launch = geometry.elements(out.size, 2 * geometry.pack(dtype.itemsize))
-        on.run(kernel.family, kernel.name, *launch, *operands, *kernel.numbers, singles, out, out.size)
-    return out
+
+    def result(kernel: _Kernel) -> Array:
+        out = on.xp.empty(shape, dtype)
+        if out.size:
+            launch = geometry.elements(out.size, 2 * geometry.pack(dtype.itemsize))
+            on.run(kernel.family, kernel.name, *launch, *operands, *kernel.numbers, singles, out, out.size)
+        return out
+
+    results = tuple(map(result, kernels.of_results))
+    return results if kernels.several else results[0]
 
 
 #: The classes of options.

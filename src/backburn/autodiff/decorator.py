@@ -100,12 +100,13 @@ class Autodiff(
             return self._inner.dtype(x.value)
         return self._dtype_of_unboxed(x)
 
-    def one_pass(self, formula: Callable[..., Any], /, *values: Any) -> Any:
+    def one_pass(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, *values)``, by the inner backend where nothing is recorded."""
         if not hasattr(self._inner, "one_pass") or any(self.is_tracked(x) for x in values):
             return formula(self, *values)
         inner = (x.value if x.__class__ is Tracked else x for x in values)
-        return Tracked(self._inner.one_pass(formula, *inner))
+        found = self._inner.one_pass(formula, *inner, donate=donate)
+        return tuple(map(Tracked, found)) if isinstance(found, tuple) else Tracked(found)
 
     # ---- tracking ----
 

@@ -172,10 +172,12 @@ class Backend(
         """Release memory that is held for reuse to the system."""
         return None
 
-    def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any) -> Any:
+    def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, an element-wise function such as a gradient rule of several steps.
 
-        A backend may compute it in its own way, such as in one pass over memory.
+        A backend may compute it in its own way, such as in one pass over memory. The formula may have several results,
+        a tuple; then the last ones may be put into the memory of the operands with the numbers ``donate``, in this
+        order, whose values are lost.
         """
         return formula(self, x, *values)
 

@@ -83,12 +83,16 @@ class Trace(ABC):
         return x
 
 
-def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value:
-    """The result of a formula. Raises one of :data:`UNTRACEABLE` if it has no operation, or one that is not noted."""
-    result: Value = formula(trace, *values)
-    if all(result is not made for _, made, _ in trace.calls):
+def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value | tuple[Value, ...]:
+    """The result of a formula, or its several ones.
+
+    Raises one of :data:`UNTRACEABLE` if it has an operation that is not noted, or a result that is of none.
+    """
+    found: Value | tuple[Value, ...] = formula(trace, *values)
+    results = found if isinstance(found, tuple) else (found,)
+    if not {*results} <= {made for _, made, _ in trace.calls} or len({*results}) < len(results):
         raise Unsupported("a formula without an operation")
-    return result
+    return found
 
 
 def method_of(name: str) -> Formula:
