@@ -13,11 +13,14 @@ from backburn.backend.contract import Capabilities
 from backburn.backend.registry import register_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import CaptureError
-from backburn.base.replay import REPLAY
+from backburn.base.replay import REPLAY, ReplayedFloat, ReplayedInt
 from backburn_numpy import NumpyBackend
 
 #: What reads values on the host, or has a shape that depends on them.
 HOST = {n for n, o in OPERATIONS.items() if o.results == ("host",) or o.shape is None} - {"from_numpy"}
+
+#: What NumPy is given for the numbers that change: beside another class than float, arrays become float64.
+NUMBERS: dict[type, Any] = {ReplayedFloat: float, ReplayedInt: int}
 
 
 class TapingBackend(NumpyBackend):
@@ -84,7 +87,8 @@ def _taped(name: str, function: Any) -> Any:
         operands = operands[:count]
         called = dict(enumerate(operands)) | options
         bound = {n: place for n, v in called.items() if (place := recording.bind(v)) is not None}
-        results = function(*operands, **options)
+        plain = {n: v if (kind := NUMBERS.get(type(v))) is None else kind(v) for n, v in called.items()}
+        results = function(*(plain[i] for i in range(len(operands))), **{n: plain[n] for n in options})
         self.tape.append((function, called, bound, results if isinstance(results, tuple) else (results,)))
         return results
 

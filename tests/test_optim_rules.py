@@ -1,4 +1,4 @@
-"""RMSprop, Adagrad, L-BFGS, groups of parameters, schedules: against their formulas and PyTorch."""
+"""All optimizers but SGD and Adam, groups of parameters, schedules: against their formulas and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,21 @@ import pytest
 import backburn as bb
 from backburn import nn, optim
 from backburn.base.errors import ArgumentError, GraphError
-from backburn.optim import LBFGS, SGD, Adagrad, Adam, AdamW, Groups, RMSprop, schedules
+from backburn.optim import (
+    LBFGS,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Groups,
+    Lion,
+    NAdam,
+    RAdam,
+    RMSprop,
+    schedules,
+)  # fmt: skip
 
 Array = Any
 RNG = np.random.default_rng(3)
@@ -113,14 +127,53 @@ MAKERS: list[Any] = [
         lambda: AdamW(0.2, (0.5, 0.6), amsgrad=True), "AdamW",
         {"lr": 0.2, "betas": (0.5, 0.6), "amsgrad": True}, id="amsgrad-decoupled",
     ),
+    pytest.param(lambda: Adadelta(), "Adadelta", {}, id="adadelta"),
+    pytest.param(
+        lambda: Adadelta(0.5, 0.8, 1e-3, 0.1), "Adadelta",
+        {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1}, id="adadelta-options",
+    ),
+    pytest.param(lambda: Adamax(), "Adamax", {}, id="adamax"),
+    pytest.param(
+        lambda: Adamax(0.1, (0.5, 0.6), 1e-2, 0.1), "Adamax",
+        {"lr": 0.1, "betas": (0.5, 0.6), "eps": 1e-2, "weight_decay": 0.1}, id="adamax-options",
+    ),
+    pytest.param(lambda: NAdam(), "NAdam", {}, id="nadam"),
+    *(
+        pytest.param(
+            lambda flag=flag: NAdam(0.1, (0.5, 0.6), 1e-2, 0.1, 0.5, flag), "NAdam",
+            {"lr": 0.1, "betas": (0.5, 0.6), "eps": 1e-2, "weight_decay": 0.1, "momentum_decay": 0.5,
+             "decoupled_weight_decay": flag}, id=f"nadam-options-{flag}",
+        )
+        for flag in (False, True)
+    ),
+    pytest.param(lambda: RAdam(), "RAdam", {}, id="radam"),
+    *(
+        pytest.param(
+            lambda flag=flag, beta2=beta2: RAdam(0.01, (0.5, beta2), 1e-2, 0.1, flag), "RAdam",
+            {"lr": 0.01, "betas": (0.5, beta2), "eps": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": flag},
+            id=f"radam-options-{beta2}-{flag}",
+        )
+        for flag, beta2 in ((False, 0.9), (True, 0.9), (True, 0.6))
+    ),
 ]  # fmt: skip
 
 
+@pytest.fixture
+def torch() -> Any:
+    """PyTorch, where NAdam's products of numbers are float64 too."""
+    module = pytest.importorskip("torch")
+    before = module.get_default_dtype()
+    module.set_default_dtype(module.float64)
+    yield module
+    module.set_default_dtype(before)
+
+
 @pytest.mark.parametrize(("make", "name", "options"), MAKERS)
-def test_steps_are_those_of_pytorch(make: Any, name: str, options: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
+def test_steps_are_those_of_pytorch(torch: Any, make: Any, name: str, options: dict[str, Any]) -> None:
+    """Each of them, from the same start."""
     theirs = {"x": torch.tensor(X, requires_grad=True), "y": torch.tensor(Y, requires_grad=True)}
     optimizer = getattr(torch.optim, name)(theirs.values(), **options)
+    ours, model = make(), start()
 
     def closure() -> Any:
         optimizer.zero_grad()
@@ -130,11 +183,80 @@ def test_steps_are_those_of_pytorch(make: Any, name: str, options: dict[str, Any
 
     for _ in range(15):
         optimizer.step(closure)
-    for got, reference in zip(steps(make(), 15).values(), theirs.values(), strict=True):
-        np.testing.assert_allclose(got.numpy(), reference.detach().numpy(), rtol=1e-9)
+        ours.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+        for path, reference in theirs.items():
+            np.testing.assert_allclose(model[path].numpy(), reference.detach().numpy(), rtol=1e-9)
+            assert abs(model[path].numpy()).max() < 10.0
 
 
-@pytest.mark.parametrize(("make", "name", "options"), MAKERS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5), ("float16", 2e-3)])
+@pytest.mark.parametrize(("make", "name", "options"), [m for m in MAKERS if m.id != "lbfgs"])
+def test_steps_of_many_elements_are_those_of_pytorch(
+    torch: Any, make: Any, name: str, options: dict[str, Any], dtype: str, tolerance: float
+) -> None:
+    """Which some backends compute in one pass."""
+    generator = np.random.default_rng(1)
+    first = generator.normal(size=(70, 200)).astype(dtype)
+    theirs = torch.tensor(first.astype("float64"), requires_grad=True)
+    optimizer = getattr(torch.optim, name)([theirs], **options)
+    ours, model = make(), {"x": bb.asarray(first).require_grad()}
+    for _ in range(8):
+        slope = generator.normal(size=first.shape).astype(dtype)
+        theirs.grad = torch.tensor(slope.astype("float64"))
+        optimizer.step()
+        ours.step(model, {"x": bb.asarray(slope)})
+    assert str(model["x"].dtype) == dtype
+    error = abs(model["x"].numpy().astype("float64") - theirs.detach().numpy())
+    assert error.max() <= tolerance * abs(theirs.detach().numpy()).max()
+
+
+@pytest.mark.parametrize("name", ["Adadelta", "Adamax", "NAdam", "RAdam"])
+def test_groups_of_parameters_are_those_of_pytorch(torch: Any, name: str) -> None:
+    options: dict[str, dict[str, Any]] = {"x": {"lr": 0.02, "weight_decay": 0.2}, "y": {"lr": 0.01, "eps": 1e-3}}
+    theirs = {"x": torch.tensor(X, requires_grad=True), "y": torch.tensor(Y, requires_grad=True)}
+    optimizer = getattr(torch.optim, name)([{"params": [theirs[path]], **options[path]} for path in theirs])
+    groups = Groups({path: getattr(optim, name)(**options[path]) for path in options})
+    model = start()
+    for step in range(8):
+        optimizer.zero_grad()
+        loss(theirs, torch.tensor(A), torch.tensor(B)).backward()
+        named = optim.named_gradients(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
+        if step == 3:  # one is behind from here on
+            theirs["y"].grad = None
+            del named["y"]
+        optimizer.step()
+        groups.step(model, named)
+        for path, reference in theirs.items():
+            np.testing.assert_allclose(model[path].numpy(), reference.detach().numpy(), rtol=1e-9)
+
+
+def lion(x: Array, g: Array, state: Any, lr: float, beta1: float, beta2: float, decay: float) -> Array:
+    """The program of the paper, line by line."""
+    update = np.sign(beta1 * state["m"] + (1 - beta1) * g)
+    state["m"] = beta2 * state["m"] + (1 - beta2) * g
+    return x - lr * (update + decay * x)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5)])
+@pytest.mark.parametrize("shape", [(3, 5), (90, 100)])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_lion_follows_its_program(decay: float, shape: Any, dtype: str, tolerance: float) -> None:
+    generator = np.random.default_rng(2)
+    expected = generator.normal(size=shape).astype(dtype).astype("float64")
+    state, rate = {"m": np.zeros(shape)}, schedules.Linear(0.1, 0.01, 5)
+    ours, model = Lion(rate, (0.5, 0.75), decay), {"x": bb.asarray(expected.astype(dtype)).require_grad()}
+    for step in range(8):
+        slope = generator.normal(size=shape).astype(dtype)
+        slope[0, 0] = 0.0  # whose sign is 0
+        expected = lion(expected, slope, state, rate(step), 0.5, 0.75, decay)
+        ours.step(model, {"x": bb.asarray(slope)})
+        np.testing.assert_allclose(model["x"].numpy(), expected, rtol=tolerance, atol=tolerance)
+
+
+LION = pytest.param(lambda: Lion(0.01, weight_decay=0.1), "Lion", {}, id="lion")
+
+
+@pytest.mark.parametrize(("make", "name", "options"), [*MAKERS, LION])
 def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, Any]) -> None:
     def go(optimizer: Any, model: Any) -> None:
         for _ in range(3):
@@ -248,6 +370,12 @@ def test_bad_options() -> None:
         (lambda: RMSprop(alpha=1.0), "RMSprop: alpha is a number of at least 0 and below 1, not 1.0"),
         (lambda: RMSprop(0.1, eps=-1.0), "RMSprop: eps"),
         (lambda: Adagrad(-1.0), "Adagrad: lr"),
+        (lambda: Adadelta(rho=1.0), "Adadelta: rho is a number of at least 0 and below 1, not 1.0"),
+        (lambda: Adamax(betas=(0.9, 1.0)), r"Adamax: betas\[1\] is a number of at least 0 and below 1, not 1.0"),
+        (lambda: NAdam(momentum_decay=-1.0), "NAdam: momentum_decay is a (finite )?number of at least 0"),
+        (lambda: RAdam(decoupled_weight_decay=wrong), "RAdam: decoupled_weight_decay"),
+        (lambda: Lion(betas=wrong), "Lion: betas are two numbers, not 1.5"),
+        (lambda: Lion(weight_decay=-1.0), "Lion: weight_decay"),
         (lambda: LBFGS(history=0), "LBFGS: history is an integer of at least 1, not 0"),
         (lambda: LBFGS(history=wrong), "LBFGS: history is an integer"),
         (lambda: Groups(wrong), r"Groups: takes optimizers by pattern"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -41,6 +42,8 @@ class Recording:
         self._numbers: list[tuple[int, type]] = []
         #: The places of the numbers that the backend has bound.
         self.bound: set[int] = set()
+        #: What they have returned in this step.
+        self._results: list[Any] = []
         self._assumed: list[Callable[[], bool]] = []
         #: Objects whose state this recording sets or has assumed.
         self.known: list[object] = []
@@ -55,13 +58,24 @@ class Recording:
         number = kind(value)
         number.place = len(self._numbers)
         self._numbers.append((len(self._advance), kind))
-        self._remember(advance, undo)
+        self._remember(value, advance, undo)
         return number
+
+    def derived(self, formula: Callable[..., tuple[float, ...]], *numbers: float) -> tuple[float, ...]:
+        """``formula(*numbers)``, which is computed again before each replay from what the numbers are then."""
+        places = [self.bind(x) for x in numbers]
+
+        def now(i: int) -> float:
+            given = (
+                x if p is None else self._results[self._numbers[p][0]] for x, p in zip(numbers, places, strict=True)
+            )
+            return formula(*given)[i]
+
+        return tuple(self.number(partial(now, i)) for i in range(len(formula(*numbers))))
 
     def host(self, advance: Callable[[], Any], undo: Callable[[], Any]) -> None:
         """Run ``advance()`` now and before each replay, in order with the numbers."""
-        advance()
-        self._remember(advance, undo)
+        self._remember(advance(), advance, undo)
 
     def assume(self, holds: Callable[[], bool]) -> None:
         """Assume ``holds()``, which is checked before each replay."""
@@ -72,7 +86,8 @@ class Recording:
         """Whether all assumptions still hold."""
         return all(holds() for holds in self._assumed)
 
-    def _remember(self, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
+    def _remember(self, result: Any, advance: Callable[[], Any], undo: Callable[[], Any] | None) -> None:
+        self._results.append(result)
         self._advance.append(advance)
         if undo is not None:
             self._undo.append(undo)
@@ -91,8 +106,10 @@ class Recording:
 
     def advance(self) -> list[float]:
         """Run the host's part of one more step: the value of each number, by place."""
-        values = [advance() for advance in self._advance]
-        return [values[i] for i, _ in self._numbers]
+        self._results.clear()
+        for advance in self._advance:
+            self._results.append(advance())
+        return [self._results[i] for i, _ in self._numbers]
 
     def undo(self) -> None:
         """Undo the host's part of the recorded step."""

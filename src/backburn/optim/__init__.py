@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 from backburn.base.hints import add_option_hints, missing_name
 from backburn.optim import schedules
-from backburn.optim.adaptive import Adagrad, RMSprop
+from backburn.optim.adaptive import Adadelta, Adagrad, RMSprop
 from backburn.optim.algorithms import SGD, Adam, AdamW
 from backburn.optim.gradients import add, clip_grad_norm, clip_grad_value, global_norm, named_gradients, scale
 from backburn.optim.groups import Groups
 from backburn.optim.lbfgs import LBFGS
+from backburn.optim.moments import Adamax, Lion, NAdam, RAdam
 from backburn.optim.optimizer import Optimizer
 
 __all__ = [
-    "Optimizer", "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "Groups", "schedules",
-    "named_gradients", "add", "scale", "global_norm", "clip_grad_norm", "clip_grad_value",
+    "Optimizer", "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Lion", "RMSprop", "Adagrad", "Adadelta", "LBFGS",
+    "Groups", "schedules", "named_gradients", "add", "scale", "global_norm", "clip_grad_norm", "clip_grad_value",
 ]  # fmt: skip
 
-add_option_hints(SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS, Groups)
+add_option_hints(SGD, Adam, AdamW, Adamax, NAdam, RAdam, Lion, RMSprop, Adagrad, Adadelta, LBFGS, Groups)
 
 
 def __dir__() -> list[str]:

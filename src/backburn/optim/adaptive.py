@@ -1,4 +1,4 @@
-"""Optimizers with a rate of its own for each element, by the squares of its gradients: RMSprop and Adagrad."""
+"""Optimizers with a rate of its own for each element, by the squares of its gradients: RMSprop, Adagrad, Adadelta."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, ClassVar
 
+from backburn.optim.formulas import decayed, each, mean, mean_square, numbers_of_step
 from backburn.optim.optimizer import Optimizer, Rate
 
 
@@ -50,30 +51,14 @@ class RMSprop(Optimizer):
         """The mean square, with momentum the velocity, and if centered the mean."""
         return (*(("velocity",) if self.momentum else ()), "square", *(("mean",) if self.centered else ()))
 
-    def __repr__(self) -> str:
-        options = f"weight_decay={self.weight_decay}, momentum={self.momentum}, centered={self.centered}"
-        return f"RMSprop(lr={self.lr}, alpha={self.alpha}, eps={self.eps}, {options})"
-
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        before = dict(zip(self.remembers, remembered, strict=True))
-        grads = decayed(k, params, grads, self.weight_decay)
-        squares = [self._mean(k, v, k.square(g)) for v, g in zip(before["square"], grads, strict=True)]
-        means = [self._mean(k, m, g) for m, g in zip(before["mean"], grads, strict=True)] if self.centered else []
-        spread = squares
-        if self.centered:  # below 0 by rounding alone
-            spread = [k.maximum(k.sub(v, k.square(m)), 0.0) for v, m in zip(squares, means, strict=True)]
-        news = k.sgd_steps(
-            params, [divided(k, g, v, self.eps) for g, v in zip(grads, spread, strict=True)],
-            *([before["velocity"]] if self.momentum else [[]]),
-            lr=lr, momentum=self.momentum, nesterov=False, weight_decay=0.0, donate=donate,
-        )  # fmt: skip
-        return (*news[: len(params) * (2 if self.momentum else 1)], *squares, *means)
-
-    def _mean(self, k: Any, before: Any, x: Any) -> Any:
-        return k.add(k.mul(before, self.alpha), k.mul(x, 1.0 - self.alpha))
+        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
+        lists = [params, grads, *remembered]
+        options = rate, self.alpha, self.eps, self.weight_decay, self.momentum, self.centered
+        return each(k, _rmsprop, lists, *options, donate=donate)
 
 
 class Adagrad(Optimizer):
@@ -98,32 +83,80 @@ class Adagrad(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def __repr__(self) -> str:
-        return f"Adagrad(lr={self.lr}, eps={self.eps}, weight_decay={self.weight_decay})"
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
+        return each(k, _adagrad, [params, grads, *remembered], rate, self.eps, self.weight_decay, donate=donate)
+
+
+class Adadelta(Optimizer):
+    """Steps as large as the last ones, by the ratio of two running means (Zeiler, "ADADELTA", 2012, algorithm 1).
+
+    With ``g = gradient + weight_decay * x`` the mean square of the gradients becomes ``rho * square + (1 - rho) *
+    g**2``; the step is ``change = sqrt(moved + eps) / sqrt(square + eps) * g``, where ``moved`` is the mean square of
+    the steps before it, and the parameter ``x`` falls by ``lr * change``. Raises :class:`ArgumentError` for options out
+    of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = Adadelta(rho=0.75, eps=0.25)
+        >>> for _ in range(2):
+        ...     optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> print(model["w"].numpy().round(2))
+        [ 1.16 -0.34]
+    """
+
+    remembers = ("square", "moved")
+    _numbers: ClassVar[Mapping[str, float]] = {"rho": 1.0, "eps": inf, "weight_decay": inf}
+
+    def __init__(self, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0) -> None:
+        super().__init__(lr)
+        self.rho = rho
+        self.eps = eps
+        self.weight_decay = weight_decay
 
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        grads = decayed(k, params, grads, self.weight_decay)
-        sums = [k.add(s, k.square(g)) for s, g in zip(remembered[0], grads, strict=True)]
-        scaled = [divided(k, g, s, self.eps) for g, s in zip(grads, sums, strict=True)]
-        return (*descended(k, params, scaled, lr), *sums)
+        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
+        options = rate, self.rho, self.eps, self.weight_decay
+        return each(k, _adadelta, [params, grads, *remembered], *options, donate=donate)
 
 
-def descended(k: Any, params: list[Any], directions: list[Any], lr: float) -> list[Any]:
-    """The parameters without ``lr`` times the directions, by the operation that knows of rates in recorded steps."""
-    news = k.sgd_steps(params, directions, [], lr=lr, momentum=0.0, nesterov=False, weight_decay=0.0)
-    return list(news[: len(params)])
+def _rate(lr: float, step: int) -> tuple[float, ...]:
+    return (lr,)
 
 
-def decayed(k: Any, params: list[Any], grads: list[Any], weight_decay: float) -> list[Any]:
-    """The gradients with ``weight_decay`` times the parameters added."""
-    if not weight_decay:
-        return grads
-    return [k.add(g, k.mul(x, weight_decay)) for x, g in zip(params, grads, strict=True)]
+# ---- formulas ----
 
 
-def divided(k: Any, gradient: Any, square: Any, eps: float) -> Any:
-    """A gradient over the root of its square, which ``eps`` keeps from 0."""
-    return k.div(gradient, k.add(k.sqrt(square), eps))
+def _rmsprop(k: Any, x: Any, g: Any, *rest: Any) -> tuple[Any, ...]:
+    *before, lr, alpha, eps, weight_decay, momentum, centered = rest
+    velocity = [before.pop(0)] if momentum else []
+    g = decayed(k, g, x, weight_decay)
+    spread = square = mean_square(k, before[0], g, alpha)
+    means = [mean(k, before[1], g, alpha)] if centered else []
+    if centered:  # below 0 by rounding alone
+        spread = k.maximum(k.sub(square, k.square(means[0])), 0.0)
+    along = k.div(g, k.add(k.sqrt(spread), eps))
+    if momentum:
+        along = velocity[0] = k.add(k.mul(velocity[0], momentum), along)
+    return (k.sub(x, k.mul(along, lr)), *velocity, square, *means)
+
+
+def _adagrad(k: Any, x: Any, g: Any, total: Any, lr: Any, eps: float, weight_decay: float) -> tuple[Any, ...]:
+    g = decayed(k, g, x, weight_decay)
+    total = k.add(total, k.square(g))
+    return k.sub(x, k.div(k.mul(g, lr), k.add(k.sqrt(total), eps))), total
+
+
+def _adadelta(
+    k: Any, x: Any, g: Any, square: Any, moved: Any, lr: Any, rho: float, eps: float, weight_decay: float
+) -> tuple[Any, ...]:
+    g = decayed(k, g, x, weight_decay)
+    square = mean_square(k, square, g, rho)
+    change = k.mul(g, k.sqrt(k.div(k.add(moved, eps), k.add(square, eps))))
+    return k.sub(x, k.mul(change, lr)), square, mean_square(k, moved, change, rho)

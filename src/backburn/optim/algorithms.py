@@ -7,8 +7,8 @@ from math import inf
 from typing import Any, ClassVar
 
 from backburn.backend.optimize import adam_factors
-from backburn.base.errors import ArgumentError
-from backburn.optim.adaptive import decayed
+from backburn.optim.formulas import each, numbers_of_step
+from backburn.optim.moments import Moments, by_root
 from backburn.optim.optimizer import Optimizer, Rate
 from backburn.tensor.options import bounded
 
@@ -51,10 +51,6 @@ class SGD(Optimizer):
             bounded("SGD", "momentum with nesterov", self.momentum, above=0)
         return value
 
-    def __repr__(self) -> str:
-        options = f"momentum={self.momentum}, nesterov={self.nesterov}, weight_decay={self.weight_decay}"
-        return f"SGD(lr={self.lr}, {options})"
-
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
@@ -66,14 +62,13 @@ class SGD(Optimizer):
         return results
 
 
-class Adam(Optimizer):
+class Adam(Moments):
     """Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015).
 
     ``lr`` is a number or a function of the number of steps done before; ``betas`` are the decays of the first and the
     second moment of the gradient, ``eps`` is added to the square root of the second. ``weight_decay`` times the
     parameter is added to its gradient; see :class:`AdamW` for the other way. With ``amsgrad`` the largest second moment
-    so far takes the place of the second moment (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018);
-    :func:`backburn.capture` does not record such a step, and says so.
+    so far takes the place of the second moment (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -85,9 +80,8 @@ class Adam(Optimizer):
         [2.5, -1.5]
     """
 
-    _corrects = _is_operation = True
+    _is_operation = True
     _decoupled = False
-    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf}
     _flags = ("amsgrad",)
 
     def __init__(
@@ -98,10 +92,8 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
     ) -> None:
-        super().__init__(lr)
-        self.betas = betas
+        super().__init__(lr, betas, weight_decay)
         self.eps = eps
-        self.weight_decay = weight_decay
         self.amsgrad = amsgrad
         self._is_operation = not amsgrad
 
@@ -110,29 +102,15 @@ class Adam(Optimizer):
         """Both moments, and with ``amsgrad`` the largest second one so far."""
         return ("m", "v", "peak") if self.amsgrad else ("m", "v")
 
-    def _checked(self, name: str, value: Any) -> Any:
-        return self._two(value) if name == "betas" else super()._checked(name, value)
-
-    def _two(self, betas: Any) -> tuple[float, float]:
-        """Both decays."""
-        name = type(self).__name__
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
-        first, second = (bounded(name, f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
-        return first, second
-
-    def __repr__(self) -> str:
-        options = f"betas={self.betas}, eps={self.eps}, weight_decay={self.weight_decay}"
-        peaks = ", amsgrad=True" if self.amsgrad else ""
-        return f"{type(self).__name__}(lr={self.lr}, {options}{peaks})"
-
     def _update(
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
         beta1, beta2 = self.betas
         if self.amsgrad:
-            return self._below_peaks(k, params, grads, remembered, lr, step)
+            factors = numbers_of_step(k, params[0], self._factors, lr, step)
+            options = *self.betas, 0.0 if self._decoupled else self.weight_decay
+            return each(k, by_root, [params, grads, *remembered], *options, *factors, donate=donate)
         results: tuple[Any, ...] = k.adam_steps(
             params, grads, *remembered,
             lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=step,
@@ -140,22 +118,9 @@ class Adam(Optimizer):
         )  # fmt: skip
         return results
 
-    def _below_peaks(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int
-    ) -> tuple[Any, ...]:
-        """The steps with the largest second moments so far."""
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         rate, floor = adam_factors(lr, *self.betas, self.eps, step)
-        if self._decoupled:
-            params = [k.mul(x, 1.0 - lr * self.weight_decay) for x in params]
-        else:
-            grads = decayed(k, params, grads, self.weight_decay)
-        ms, vs = (
-            [k.add(k.mul(mean, beta), k.mul(x, 1.0 - beta)) for mean, x in zip(means, news, strict=True)]
-            for beta, means, news in zip(self.betas, remembered, (grads, map(k.square, grads)), strict=False)
-        )
-        peaks = [k.maximum(peak, v) for peak, v in zip(remembered[2], vs, strict=True)]
-        changes = [k.div(k.mul(m, rate), k.add(k.sqrt(v), floor)) for m, v in zip(ms, peaks, strict=True)]
-        return (*map(k.sub, params, changes), *ms, *vs, *peaks)
+        return rate, 1.0, floor, 1.0 - lr * self.weight_decay * self._decoupled
 
 
 class AdamW(Adam):

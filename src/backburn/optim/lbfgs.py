@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.optim.adaptive import descended
 from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate
 from backburn.tensor.classes import FloatTensor
@@ -59,9 +58,6 @@ class LBFGS(Optimizer):
             return integer("LBFGS", "history", value, least=1)
         return super()._checked(name, value)
 
-    def __repr__(self) -> str:
-        return f"LBFGS(lr={self.lr}, history={self.history})"
-
     def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
         """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss.
 
@@ -108,7 +104,8 @@ class LBFGS(Optimizer):
         moves = remembered[1 : 1 + self.history]
         changes = [_map(k.sub, grads, remembered[0]), *remembered[1 + self.history :]]
         direction = _newton(k, grads, moves, changes)
-        news = descended(k, params, direction, lr)
+        stepped = k.sgd_steps(params, direction, [], lr=lr, momentum=0.0, nesterov=False, weight_decay=0.0)
+        news = list(stepped[: len(params)])
         kept = [_map(k.sub, news, params), *moves[:-1], *changes[:-1]]
         return (*news, *grads, *(x for values in kept for x in values))
 

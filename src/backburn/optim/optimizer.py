@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from math import inf, prod
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -104,6 +105,10 @@ class Optimizer(Settled):
         self._states: dict[str, ParameterState] = {}
         self._tree: MutableTree | None = None
         self._foreign = False
+
+    def __repr__(self) -> str:
+        options = [n for n in signature(type(self)).parameters if hasattr(self, n)]
+        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in options)})"
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option to a valid value, or another existing attribute."""

@@ -1,0 +1,259 @@
+"""Optimizers with running means of the gradient, besides Adam: Adamax, NAdam, RAdam and Lion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, sqrt
+from typing import Any, ClassVar
+
+from backburn.backend.optimize import adam_factors
+from backburn.base.errors import ArgumentError
+from backburn.optim.formulas import decayed, each, mean, mean_square, numbers_of_step
+from backburn.optim.optimizer import Optimizer, Rate
+from backburn.tensor.options import bounded
+
+
+class Moments(Optimizer):
+    """The base class of optimizers with two decays, ``betas``, and a weight decay."""
+
+    _corrects = True
+    _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "momentum_decay": inf}
+
+    def __init__(self, lr: Rate, betas: tuple[float, float], weight_decay: float) -> None:
+        super().__init__(lr)
+        self.betas = betas
+        self.weight_decay = weight_decay
+
+    def _checked(self, name: str, value: Any) -> Any:
+        return self._two(value) if name == "betas" else super()._checked(name, value)
+
+    def _two(self, betas: Any) -> tuple[float, float]:
+        """Both decays."""
+        name = type(self).__name__
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ArgumentError(f"{name}: betas are two numbers, not {betas!r}")
+        first, second = (bounded(name, f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
+        return first, second
+
+
+class Adamax(Moments):
+    """Adam by the largest gradients in place of their mean square (Kingma and Ba, "Adam", 2015, algorithm 2).
+
+    With ``g = gradient + weight_decay * x`` the mean becomes ``m = beta1 * m + (1 - beta1) * g`` and the norm ``u =
+    max(beta2 * u, abs(g) + eps)``; the parameter ``x`` falls by ``lr / (1 - beta1**n) * m / u`` in step ``n``. Raises
+    :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = Adamax(lr=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].numpy().round(4).tolist()
+        [2.5, -1.5]
+    """
+
+    remembers = ("m", "u")
+
+    def __init__(
+        self,
+        lr: Rate = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(lr, betas, weight_decay)
+        self.eps = eps
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        return (lr / (1.0 - self.betas[0] ** step),)
+
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        factors = numbers_of_step(k, params[0], self._factors, lr, step)
+        options = *self.betas, self.eps, self.weight_decay
+        return each(k, _adamax, [params, grads, *remembered], *options, *factors, donate=donate)
+
+
+class NAdam(Moments):
+    """Adam with Nesterov's momentum (Dozat, "Incorporating Nesterov momentum into Adam", 2016, algorithm 2).
+
+    Moments are those of :class:`Adam`, with the momentum ``mu(n) = beta1 * (1 - 0.96**(n * momentum_decay) / 2)`` in
+    step ``n``. With ``p`` the product of all of them so far, the parameter falls by ``lr`` times ``(1 - mu(n)) * g / (1
+    - p) + mu(n + 1) * m / (1 - p * mu(n + 1))`` over ``sqrt(v / (1 - beta2**n)) + eps``. ``weight_decay`` is part of
+    the gradient, or if ``decoupled_weight_decay`` shrinks the parameter as in :class:`AdamW`.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = NAdam(lr=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> print(model["w"].numpy().round(2))
+        [ 2.47 -1.47]
+    """
+
+    remembers = ("m", "v")
+    _flags = ("decoupled_weight_decay",)
+
+    def __init__(
+        self,
+        lr: Rate = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        super().__init__(lr, betas, weight_decay)
+        self.eps = eps
+        self.momentum_decay = momentum_decay
+        self.decoupled_weight_decay = decoupled_weight_decay
+
+    def _momentum(self, step: int) -> float:
+        return self.betas[0] * (1.0 - 0.5 * 0.96 ** (step * self.momentum_decay))
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        product = 1.0
+        for i in range(1, step + 1):
+            product *= self._momentum(i)
+            if product < 1e-18:  # which 1 - product does not tell from 0
+                break
+        now, soon = self._momentum(step), self._momentum(step + 1)
+        root = sqrt(1.0 - self.betas[1] ** step)
+        rate, shrink = lr * root, 1.0 - lr * self.weight_decay * self.decoupled_weight_decay
+        return rate * (1.0 - now) / (1.0 - product), rate * soon / (1.0 - product * soon), self.eps * root, shrink
+
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        factors = numbers_of_step(k, params[0], self._factors, lr, step)
+        options = *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
+        return each(k, _nadam, [params, grads, *remembered], *options, *factors, donate=donate)
+
+
+class RAdam(Moments):
+    """Adam, rectified in its first steps (Liu et al., "On the variance of the adaptive learning rate", 2020).
+
+    Moments are those of :class:`Adam`. From their decay and the number of steps follows how much the second moment
+    varies by chance: as long as it is too much, which with ``beta2 = 0.999`` are 5 steps, the parameter falls by ``lr``
+    times the corrected first moment; then by the step of :class:`Adam` times a factor that rises to 1 (algorithm 2).
+    ``weight_decay`` is part of the gradient, or if ``decoupled_weight_decay`` shrinks the parameter as in
+    :class:`AdamW`.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = RAdam(lr=0.125)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].numpy().round(4).tolist()
+        [2.25, -1.5]
+    """
+
+    remembers = ("m", "v")
+    _flags = ("decoupled_weight_decay",)
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        super().__init__(lr, betas, weight_decay)
+        self.eps = eps
+        self.decoupled_weight_decay = decoupled_weight_decay
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        beta1, beta2 = self.betas
+        shrink = 1.0 - lr * self.weight_decay * self.decoupled_weight_decay
+        most = 2.0 / (1.0 - beta2) - 1.0
+        length = most - 2.0 * step * beta2**step / (1.0 - beta2**step)
+        if length <= 5.0:
+            return lr / (1.0 - beta1**step), 0.0, 1.0, shrink
+        rate, _ = adam_factors(lr, beta1, beta2, self.eps, step)
+        part = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
+        return rate * sqrt(part), 1.0, self.eps, shrink
+
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        factors = numbers_of_step(k, params[0], self._factors, lr, step)
+        options = *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
+        return each(k, by_root, [params, grads, *remembered], *options, *factors, donate=donate)
+
+
+class Lion(Moments):
+    """The sign of a mean of gradients (Chen et al., "Symbolic discovery of optimization algorithms", 2023, program 1).
+
+    The parameter ``x`` falls by ``lr * (sign(beta1 * m + (1 - beta1) * gradient) + weight_decay * x)``, and then ``m``
+    becomes ``beta2 * m + (1 - beta2) * gradient``. Every element moves by ``lr``: the paper recommends a third to a
+    tenth of the rate for :class:`AdamW`, and as many times its weight decay. One tensor is kept for each parameter.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = Lion(lr=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].tolist()
+        [2.5, -1.5]
+    """
+
+    remembers = ("m",)
+    _corrects = False
+
+    def __init__(
+        self, lr: Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
+    ) -> None:  # fmt: skip
+        super().__init__(lr, betas, weight_decay)
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        return lr, 1.0 - lr * self.weight_decay
+
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        factors = numbers_of_step(k, params[0], self._factors, lr, step)
+        return each(k, _lion, [params, grads, *remembered], *self.betas, *factors, donate=donate)
+
+
+# ---- formulas ----
+
+
+def _adamax(
+    k: Any, x: Any, g: Any, m: Any, u: Any, beta1: float, beta2: float, eps: float, weight_decay: float, rate: Any
+) -> tuple[Any, ...]:
+    g = decayed(k, g, x, weight_decay)
+    m, u = mean(k, m, g, beta1), k.maximum(k.mul(u, beta2), k.add(k.abs(g), eps))
+    return k.sub(x, k.div(k.mul(m, rate), u)), m, u
+
+
+def _nadam(
+    k: Any, x: Any, g: Any, m: Any, v: Any, beta1: float, beta2: float, weight_decay: float,
+    new: Any, old: Any, floor: Any, shrink: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    g = decayed(k, g, x, weight_decay)
+    m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
+    along = k.add(k.mul(g, new), k.mul(m, old))
+    return k.sub(k.mul(x, shrink), k.div(along, k.add(k.sqrt(v), floor))), m, v
+
+
+def by_root(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
+    """A step of Adam, with a ``peak`` by the largest second moment, with a ``share`` of 0 by the first alone."""
+    *peak, beta1, beta2, weight_decay, rate, share, floor, shrink = rest
+    g = decayed(k, g, x, weight_decay)
+    m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
+    peak = [k.maximum(before, v) for before in peak]
+    change = k.div(k.mul(m, rate), k.add(k.mul(k.sqrt([v, *peak][-1]), share), floor))
+    return (k.sub(k.mul(x, shrink), change), m, v, *peak)
+
+
+def _lion(k: Any, x: Any, g: Any, m: Any, beta1: float, beta2: float, lr: Any, shrink: Any) -> tuple[Any, ...]:
+    new = k.sub(k.mul(x, shrink), k.mul(k.sign(mean(k, m, g, beta1)), lr))
+    return new, mean(k, m, g, beta2)
