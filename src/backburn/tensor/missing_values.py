@@ -1,0 +1,190 @@
+"""Tensor functions: reductions that leave out NaN, and numbers in its place.
+
+``axis`` and ``keepdims`` are those of :mod:`backburn.tensor.reduce`. Elements that are left out have the gradient 0.
+Tensors of integers or booleans have no NaN: of them, the results are those of the plain function.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Never, TypeVar
+
+from backburn.base.calls import plain_signature, refuse
+from backburn.base.dtypes import float32
+from backburn.tensor import reduce
+from backburn.tensor.arithmetic import maximum
+from backburn.tensor.dispatch import call, cast, float_operand, kind_operand
+from backburn.tensor.functions import sqrt
+from backburn.tensor.inspection import finfo
+from backburn.tensor.logic import isnan
+from backburn.tensor.options import axes_of, number
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+T = TypeVar("T", bound="Tensor")
+Axis = reduce.Axis
+
+
+# ---- reductions ----
+
+
+@plain_signature
+def nansum(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+    """The sum of the elements over ``axis`` that are not NaN; 0 if there are none. Dtypes are those of :func:`sum`.
+
+    >>> import backburn as bb
+    >>> bb.nansum(bb.asarray([[1.0, bb.nan], [bb.nan, bb.nan]]), axis=1).tolist()
+    [1.0, 0.0]
+    """
+    if surplus or wrong:
+        refuse(nansum, surplus, wrong)
+    y: Any = kind_operand("nansum", x, "FIB")
+    axes = axes_of("nansum", y, axis)
+    return reduce.sum(_filled(y, 0.0) if y.dtype.kind == "float" else y, axis=axes, keepdims=keepdims)
+
+
+@plain_signature
+def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+    """The mean of the elements over ``axis`` that are not NaN; NaN if there are none.
+
+    Dtypes are those of :func:`mean`.
+
+        >>> import backburn as bb
+        >>> bb.nanmean(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+        [1.5, nan]
+    """
+    if surplus or wrong:
+        refuse(nanmean, surplus, wrong)
+    y: Any = kind_operand("nanmean", x, "FIB")
+    axes = axes_of("nanmean", y, axis)
+    if y.dtype.kind != "float":
+        return reduce.mean(y, axis=axes, keepdims=keepdims)
+    return cast(_mean(_widened(y), axes, keepdims), y.dtype)
+
+
+@plain_signature
+def nanvar(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
+) -> FloatTensor:
+    """The variance of the ``n`` elements over ``axis`` that are not NaN; NaN unless ``n > correction``.
+
+    Dtypes and ``correction`` are those of :func:`var`.
+
+        >>> import backburn as bb
+        >>> bb.nanvar(bb.asarray([1.0, bb.nan, 5.0])).item()
+        4.0
+    """
+    if surplus or wrong:
+        refuse(nanvar, surplus, wrong)
+    y, differences, freedom = _deviations("nanvar", x, axis, correction, keepdims)
+    squares = reduce.sum(differences * differences, axis=axes_of("nanvar", y, axis), keepdims=keepdims)
+    return cast(squares / freedom, y.dtype)
+
+
+@plain_signature
+def nanstd(
+    x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
+) -> FloatTensor:
+    """The standard deviation of the elements over ``axis`` that are not NaN, the root of :func:`nanvar`.
+
+    As for :func:`std`, the gradient is 0 where all of them are equal.
+
+        >>> import backburn as bb
+        >>> bb.nanstd(bb.asarray([1.0, bb.nan, 5.0])).item()
+        2.0
+    """
+    if surplus or wrong:
+        refuse(nanstd, surplus, wrong)
+    y, differences, freedom = _deviations("nanstd", x, axis, correction, keepdims)
+    norm = reduce.vector_norm(differences, axis=axes_of("nanstd", y, axis), keepdims=keepdims)
+    return cast(norm / sqrt(freedom), y.dtype)
+
+
+@plain_signature
+def nanmax(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+    """The largest element over ``axis`` that is not NaN; NaN if there is none. Errors are those of :func:`max`.
+
+    >>> import backburn as bb
+    >>> bb.nanmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+    [2.0, nan]
+    """
+    if surplus or wrong:
+        refuse(nanmax, surplus, wrong)
+    return _extreme("nanmax", reduce.max, -math.inf, x, axis, keepdims)
+
+
+@plain_signature
+def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
+    """The smallest element over ``axis`` that is not NaN; NaN if there is none. Errors are those of :func:`min`.
+
+    >>> import backburn as bb
+    >>> bb.nanmin(bb.asarray([3.0, bb.nan, 2.0])).item()
+    2.0
+    """
+    if surplus or wrong:
+        refuse(nanmin, surplus, wrong)
+    return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims)
+
+
+# ---- numbers in the place of NaN ----
+
+
+def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
+    """``x`` with ``nan`` in the place of NaN, and ``posinf`` and ``neginf`` in that of the infinities.
+
+    Without them, infinities become the largest and the smallest number of the dtype. What is replaced has the gradient
+    0. Integers and booleans stay as they are.
+
+        >>> import backburn as bb
+        >>> bb.nan_to_num(bb.asarray([1.0, bb.nan, -bb.inf]), neginf=-100.0).tolist()
+        [1.0, 0.0, -100.0]
+    """
+    y: Any = kind_operand("nan_to_num", x, "FIB")
+    if y.dtype.kind != "float":
+        return y
+    largest = finfo(y).max
+    for found, given in (
+        (isnan(y), number("nan_to_num", "nan", nan)),
+        (y == math.inf, largest if posinf is None else number("nan_to_num", "posinf", posinf)),
+        (y == -math.inf, -largest if neginf is None else number("nan_to_num", "neginf", neginf)),
+    ):
+        y = call("where", found, given, y)
+    return y
+
+
+# ---- what they share ----
+
+
+def _widened(x: Any) -> Any:
+    """``x`` in float32 at least, in which sums and counts do not overflow."""
+    return cast(x, float32) if x.dtype.bits < 32 else x
+
+
+def _filled(x: Any, value: float) -> Any:
+    return call("where", isnan(x), value, x)
+
+
+def _count(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    return reduce.sum(cast(~isnan(x), x.dtype), axis=axes, keepdims=keepdims)
+
+
+def _mean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    return reduce.sum(_filled(x, 0.0), axis=axes, keepdims=keepdims) / _count(x, axes, keepdims)
+
+
+def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> tuple[Any, Any, Any]:
+    """The operand, its deviations from the mean, which are 0 where it is NaN, and what their squares are divided by."""
+    y: Any = float_operand(name, x)
+    axes, wide = axes_of(name, y, axis), _widened(y)
+    differences = call("where", isnan(wide), 0.0, wide - _mean(wide, axes, True))
+    return y, differences, maximum(_count(wide, axes, keepdims) - number(name, "correction", correction), 0.0)
+
+
+def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool) -> Any:
+    y: Any = kind_operand(name, x, "FI")
+    axes = axes_of(name, y, axis)
+    if y.dtype.kind != "float":
+        return extreme(y, axis=axes, keepdims=keepdims)
+    found = extreme(_filled(y, least), axis=axes, keepdims=keepdims)
+    return call("where", reduce.all(isnan(y), axis=axes, keepdims=keepdims), math.nan, found)
