@@ -386,6 +386,10 @@ def test_bad_options() -> None:
         (lambda: schedules.OneCycle(0.1, 10, share=1.0), "OneCycle: share"),
         (lambda: schedules.OneCycle(0.1, 10, rise=0.0), "OneCycle: rise"),
         (lambda: schedules.Warmup(3, -1.0), "Warmup: after"),
+        (lambda: schedules.Polynomial(0.1, 10, power=-1.0), "Polynomial: power"),
+        (lambda: schedules.Restarts(0.1, 10, growth=wrong), "Restarts: growth is an integer of at least 1, not 1.5"),
+        (lambda: schedules.MultiStep(0.1, 0.5, wrong), "MultiStep: at are numbers of steps, such as .*, not 1.5"),
+        (lambda: schedules.MultiStep(0.1, 0.5, (3, -1)), r"MultiStep: at\[1\] is an integer of at least 0, not -1"),
     ]
     for make, words in cases:
         with pytest.raises(ArgumentError, match=words):
@@ -497,6 +501,10 @@ def test_schedules_are_those_of_pytorch() -> None:
         (schedules.Step(0.5, 0.3, 4), lambda o: kinds.StepLR(o, 4, 0.3)),
         (schedules.Exponential(0.5, 0.9), lambda o: kinds.ExponentialLR(o, 0.9)),
         (schedules.Linear(0.05, 0.5, 5), lambda o: kinds.LinearLR(o, 0.1, 1.0, 5)),
+        (schedules.Polynomial(0.5, 15, 2.5), lambda o: kinds.PolynomialLR(o, 15, 2.5)),
+        (schedules.Restarts(0.5, 4, end=0.1), lambda o: kinds.CosineAnnealingWarmRestarts(o, 4, 1, 0.1)),
+        (schedules.Restarts(0.5, 3, 2), lambda o: kinds.CosineAnnealingWarmRestarts(o, 3, 2)),
+        (schedules.MultiStep(0.5, 0.3, (2, 3, 11)), lambda o: kinds.MultiStepLR(o, [2, 3, 11], 0.3)),
     ):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
         scheduler = make(optimizer)

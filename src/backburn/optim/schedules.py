@@ -12,9 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from backburn.base.errors import ArgumentError
 from backburn.tensor.options import bounded, integer
 
-__all__ = ["Schedule", "Linear", "Cosine", "Exponential", "Step", "OneCycle", "Warmup"]
+__all__ = [
+    "Schedule", "Linear", "Polynomial", "Cosine", "Restarts", "Exponential", "Step", "MultiStep", "OneCycle", "Warmup",
+]  # fmt: skip
 
 
 class Schedule:
@@ -27,8 +30,13 @@ class Schedule:
         """Check rates, factors and numbers of steps."""
         name = type(self).__name__
         for option, value in vars(self).items():
-            if option in ("steps", "every"):
+            if option in ("steps", "every", "growth"):
                 integer(name, option, value, least=1)
+            elif option == "at":
+                if not isinstance(value, (tuple, list)):
+                    raise ArgumentError(f"{name}: at are numbers of steps, such as (30, 80), not {value!r}")
+                for i, step in enumerate(value):
+                    integer(name, f"at[{i}]", step, least=0)
             elif option == "share":
                 bounded(name, option, value, least=0, below=1)
             elif not callable(value):
@@ -58,6 +66,26 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
+class Polynomial(Schedule):
+    """From ``rate`` to ``end`` in ``steps`` steps, by the power ``power`` of what is left of them.
+
+    >>> rate = Polynomial(1.0, steps=4, power=2.0)
+    >>> [rate(n) for n in (0, 1, 2, 4, 9)]
+    [1.0, 0.5625, 0.25, 0.0, 0.0]
+    """
+
+    rate: float
+    steps: int
+    power: float = 1.0
+    end: float = 0.0
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        left = 1.0 - min(step / self.steps, 1.0)
+        return float(self.end + (self.rate - self.end) * left**self.power)
+
+
+@dataclass(frozen=True)
 class Cosine(Schedule):
     """From ``rate`` to ``end`` along half a cosine in ``steps`` steps (Loshchilov and Hutter, "SGDR", 2017).
 
@@ -74,6 +102,32 @@ class Cosine(Schedule):
         """The rate after so many steps."""
         done = min(step / self.steps, 1.0)
         return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True)
+class Restarts(Schedule):
+    """From ``rate`` to ``end`` along half a cosine, again and again (Loshchilov and Hutter, "SGDR", 2017).
+
+    The first time in ``steps`` steps, and then each time in ``growth`` times as many as before.
+
+    >>> rate = Restarts(1.0, steps=2, growth=2)
+    >>> [round(rate(n), 4) for n in range(8)]
+    [1.0, 0.5, 1.0, 0.8536, 0.5, 0.1464, 1.0, 0.9619]
+    """
+
+    rate: float
+    steps: int
+    growth: int = 1
+    end: float = 0.0
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        length = self.steps
+        if self.growth == 1:
+            step %= length
+        while step >= length:
+            step, length = step - length, length * self.growth
+        return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * step / length))
 
 
 @dataclass(frozen=True)
@@ -110,6 +164,24 @@ class Step(Schedule):
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
         return float(self.rate * self.factor ** (step // self.every))
+
+
+@dataclass(frozen=True)
+class MultiStep(Schedule):
+    """``rate``, times ``factor`` after each of the numbers of steps ``at``.
+
+    >>> rate = MultiStep(1.0, 0.5, at=(30, 80))
+    >>> [rate(n) for n in (0, 29, 30, 79, 80)]
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    """
+
+    rate: float
+    factor: float
+    at: tuple[int, ...]
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        return float(self.rate * self.factor ** sum(step >= n for n in self.at))
 
 
 @dataclass(frozen=True)
