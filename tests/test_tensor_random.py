@@ -33,6 +33,10 @@ DRAWS: list[tuple[Any, int]] = [
     (lambda **o: random.permutation(5, **o), 10),
     (lambda **o: random.permutation(bb.eye(3), axis=1, **o), 6),
     (lambda **o: random.categorical(bb.zeros((2, 3)), **o), 6),
+    (lambda **o: random.choice(9, (2, 2), **o), 8),
+    (lambda **o: random.choice(bb.eye(5), 2, replace=False, **o), 10),
+    (lambda **o: random.choice(3, (2,), p=bb.asarray([0.5, 0.25, 0.25]), **o), 6),
+    (lambda **o: random.choice(3, (2,), p=bb.asarray([0.5, 0.25, 0.25]), replace=False, **o), 3),
     (lambda **o: random.categorical(bb.zeros(3), (4,), **o), 12),
 ]
 
@@ -174,6 +178,44 @@ def test_permutation_of_a_tensor_moves_whole_entries() -> None:
     assert y.is_tracked
 
 
+def test_choices_are_integers_permutations_and_categories() -> None:
+    """By the functions of these names, from the same words; entries of a tensor take the places of numbers."""
+    generator = lambda: random.Generator(4)
+    p = bb.asarray([0.1, 0.0, 0.6, 0.3])
+    numbers = random.choice(4, (2, 3), generator=generator())
+    assert numbers.tolist() == random.integers((2, 3), 4, generator=generator()).tolist()
+    few = random.choice(7, (2, 3), replace=False, generator=generator())
+    assert few.flatten().tolist() == random.permutation(7, generator=generator()).tolist()[:6]
+    weighted = random.choice(4, (5,), p=p, generator=generator())
+    assert weighted.tolist() == random.categorical(bb.log(p), (5,), generator=generator()).tolist()
+    x = bb.asarray(np.arange(24.0).reshape(2, 4, 3))
+    for options in ({}, {"replace": False}, {"p": p}):
+        shape = (3,) if "replace" in options else (3, 2)
+        drawn: Any = random.choice(4, shape, generator=generator(), **options)
+        entries = random.choice(x, shape, axis=1, generator=generator(), **options)
+        np.testing.assert_array_equal(entries.numpy(), x.numpy()[:, drawn.numpy()])
+    assert random.choice(x).shape == (4, 3)
+    assert bb.grad(lambda t: random.choice(t, (1,), p=bb.asarray([0.0, 2.0])).sum())(bb.ones(2)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_weighted_choices_without_replacement_are_drawn_one_after_another(dtype: str) -> None:
+    """The chances of each pair are those of draws from what is left; what has none is never drawn."""
+    random.seed(3)
+    p, count = np.array([0.5, 0.0, 0.125, 0.375]), 6000
+    found = np.zeros((4, 4))
+    for _ in range(count):
+        first, second = random.choice(4, (2,), p=bb.asarray((2.0 * p).astype(dtype)), replace=False).tolist()
+        found[first, second] += 1
+    expected = p[:, None] * p / (1.0 - p[:, None])
+    np.fill_diagonal(expected, 0.0)
+    assert abs(found / count - expected).max() < 0.03
+    assert not found[expected == 0.0].any()
+    choose = bb.vmap(lambda p: random.choice(3, (2,), p=p, replace=False), randomness="different")
+    rows = choose(bb.asarray([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
+    assert [sorted(row) for row in rows.tolist()] == [[0, 2], [0, 1]]
+
+
 def test_gradients_flow_through_location_and_scale() -> None:
     mean, std = bb.asarray(1.0).require_grad(), bb.asarray([2.0, 3.0]).require_grad()
     z = random.normal((4, 2), generator=random.Generator(1)).numpy()
@@ -214,6 +256,12 @@ def test_gradients_flow_through_location_and_scale() -> None:
         (lambda: random.bernoulli((3,), bb.zeros(2)), ShapeError, "bernoulli: .*3 and 2"),
         (lambda: random.permutation(-1), ShapeError, "permutation: "),
         (lambda: random.permutation(bb.zeros(()), axis=0), AxisError, "permutation: axis 0"),
+        (lambda: random.choice(3, (2, 2), replace=False), ArgumentError, "choice: 4 are .* from 3, none of them twice"),
+        (lambda: random.choice(0, (2,)), ArgumentError, "choice: 2 are to be drawn from 0"),
+        (lambda: random.choice(3, p=bb.ones(2)), ShapeError, r"choice: p has one probability for each of 3.*\[2\]"),
+        (lambda: random.choice(bb.ones(()), (2,)), AxisError, "choice: axis 0"),
+        (lambda: random.choice(bb.ones(3), backend="forward(numpy)"), BackendMismatchError, "choice: entries"),
+        (lambda: random.choice(3, replace=1), ArgumentError, "choice: replace"),  # type: ignore[arg-type]
         (lambda: random.categorical(bb.zeros(())), ShapeError, "categorical: there is nothing to choose from"),
         (lambda: random.categorical(bb.zeros((2, 0))), ShapeError, "categorical: "),
         (lambda: random.categorical(bb.zeros(2) > 0), DTypeError, "categorical: "),

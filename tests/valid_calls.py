@@ -109,6 +109,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "fourier.stft": {"x": bb.ones((20,)), "size": 8, "window": bb.ones((8,))},
     "random.categorical": {"logits": V, "shape": (2,)},
     "random.bernoulli": {"p": 0.5},
+    "random.choice": {"x": 5, "shape": (2,)},
     "random.integers": {"low": 0, "high": 5, "dtype": None},
     "random.permutation": {"x": 5},
     "random.set_state": {"state": bb.random.get_state()},

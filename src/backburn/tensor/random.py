@@ -19,6 +19,7 @@ them (the reparametrization trick).
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -31,17 +32,18 @@ from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.calls import plain_signature, refuse
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
-from backburn.base.dtypes import DType, IntDType, as_dtype, int64
+from backburn.base.dtypes import DType, IntDType, as_dtype, float32, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureError, DTypeError, ShapeError
 from backburn.base.hints import missing_name
 from backburn.base.replay import REPLAY, Recording
 from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.dispatch import binary, call, create, float_operand, kind_operand, scalar_of
+from backburn.tensor.dispatch import binary, call, cast, create, float_operand, kind_operand, scalar_of
 from backburn.tensor.inspection import finfo
 from backburn.tensor.levels import levels_between, lift
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, integer, number, shape_of
+from backburn.tensor.options import axis_of, flags, integer, number, shape_of
+from backburn.tensor.sort import topk
 from backburn.tensor.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
@@ -471,13 +473,7 @@ def permutation(
     [0, 1, 2, 3]
     """
     if is_tensor(x):
-        y = kind_operand("permutation", x, "FIB")
-        place = given_backend(backend, device)
-        if place is not None and (asked := as_backend(place)) != y.backend:
-            raise BackendMismatchError(
-                f"permutation: a tensor is permuted where it lives, and {asked.spec} is not there. Write "
-                f"permutation(x.to({asked.spec!r})). Operand: {describe((y,))}"
-            )
+        y = _staying("permutation", x, given_backend(backend, device))
         along = axis_of("permutation", y, axis)
         n = y.shape[along]
         order = _draw("permutation", (n,), int64, y.backend, generator, n=n)
@@ -485,6 +481,83 @@ def permutation(
     (n,) = shape_of("permutation", integer("permutation", "x", x))
     where = given_backend(backend, device)
     return _draw("permutation", (n,), int64, where, generator, n=n)
+
+
+def _staying(name: str, x: Any, place: Any) -> Any:
+    """A tensor whose entries are drawn; raises :class:`BackendMismatchError` for another place than its own."""
+    y: Any = kind_operand(name, x, "FIB")
+    if place is not None and (asked := as_backend(place)) != y.backend:
+        raise BackendMismatchError(
+            f"{name}: entries of a tensor are drawn where it lives, and {asked.spec} is not there. Write "
+            f"{name}(x.to({asked.spec!r})). Operand: {describe((y,))}"
+        )
+    return y
+
+
+@plain_signature
+def choice(
+    x: int | Tensor,
+    /,
+    shape: Shape = (),
+    *surplus: Never,
+    p: Tensor | None = None,
+    replace: bool = True,
+    axis: int = 0,
+    backend: BackendLike = None,
+    device: BackendLike = None,
+    generator: Generator | None = None,
+    **wrong: Never,
+) -> Tensor:
+    """Numbers from 0 to ``x - 1``, or entries of a tensor along ``axis``, which ``shape`` replaces; all equally likely.
+
+    ``p``, a vector, has the probability of each, or a positive multiple of it. Without ``replace``, none is drawn
+    twice: each draw is among those that are left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
+    2006). The numbers are on ``backend``, or on that of ``p``; a tensor stays on its own.
+
+    Raises :class:`ArgumentError` where there are fewer to choose from than are drawn, :class:`ShapeError` for a ``p``
+    of another length, and :class:`BackendMismatchError` for a tensor and another ``backend``.
+
+        >>> import backburn as bb
+        >>> sorted(bb.random.choice(4, (4,), replace=False).tolist())
+        [0, 1, 2, 3]
+        >>> letters = bb.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> bb.random.choice(letters, (2,), p=bb.asarray([0.0, 1.0, 0.0]), axis=1).tolist()
+        [[2, 2], [5, 5]]
+    """
+    if surplus or wrong:
+        refuse(choice, surplus, wrong)
+    flags("choice", replace=replace)
+    lengths, place = shape_of("choice", shape), given_backend(backend, device)
+    count, values = math.prod(lengths), None
+    if is_tensor(x):
+        values = _staying("choice", x, place)
+        along = axis_of("choice", values, axis)
+        n, place = values.shape[along], values.backend
+    else:
+        (n,) = shape_of("choice", integer("choice", "x", x))
+    if count > (n if not replace else n * count):
+        raise ArgumentError(f"choice: {count} are to be drawn from {n}{'' if replace else ', none of them twice'}")
+    drawn: Any
+    if p is not None:
+        drawn = _weighted(n, lengths, count, p, replace, generator)
+    elif replace:
+        drawn = integers(lengths, 0, max(n, 1), backend=place, generator=generator)
+    else:
+        drawn = call("reshape", permutation(n, backend=place, generator=generator)[:count], shape=lengths)
+    return drawn if values is None else call("take", values, drawn, axis=along)
+
+
+def _weighted(n: int, shape: tuple[int, ...], count: int, p: Any, replace: bool, generator: Generator | None) -> Any:
+    """Indices drawn with the probabilities ``p``."""
+    chances: Any = float_operand("choice", p)
+    if chances.shape != (n,):
+        raise ShapeError(f"choice: p has one probability for each of {n}, and is {describe((chances,))}")
+    logits: Any = call("log", cast(chances, float32) if chances.dtype.bits < 32 else chances)
+    if replace:
+        return categorical(logits, shape, generator=generator)
+    u = uniform((n,), dtype=logits.dtype, backend=p.backend, generator=generator)
+    times = call("sub", logits, call("log", call("neg", call("log", u))))
+    return call("reshape", topk(times, count)[1], shape=shape)
 
 
 def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | None = None) -> IntTensor:
@@ -517,7 +590,7 @@ def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTenso
 
 
 __all__ = [
-    "Generator", "bernoulli", "categorical", "default_generator", "fork", "get_state", "integers", "normal",
+    "Generator", "bernoulli", "categorical", "choice", "default_generator", "fork", "get_state", "integers", "normal",
     "permutation", "seed", "set_state", "uniform",
 ]  # fmt: skip
 
