@@ -109,7 +109,7 @@ def cases(n: int) -> Iterator[Case]:
         ("rms_norm", lambda x: ours.rms_norm(x, axis=-1), lambda x: theirs.rms_norm(x, (n,), eps=1e-5), (x,), 1),
         # order
         ("sort", bb.sort, lambda x: torch.sort(x).values, (x,), 1),
-        ("argsort", bb.argsort, torch.argsort, (x,), 0),
+        ("argsort", bb.argsort, partial(torch.argsort, stable=True), (x,), 0),
         ("topk", lambda x: bb.topk(x, 3)[0], lambda x: torch.topk(x, 3).values, (x,), 1),
         ("median of rows", lambda x: bb.quantile(x, 0.5, axis=1), lambda x: torch.quantile(x, 0.5, dim=1), (x,), 1),
         ("unique", bb.unique_values, torch.unique, (index,), 0),

@@ -90,7 +90,8 @@ def smooth_l1_loss(x: Tensor, targets: Tensor, *, beta: float = 1.0, reduction: 
     beta = bounded(name, "beta", beta, least=0)
     if beta == 0:
         return reduced(name, call("abs", x - targets), reduction, dtype)
-    return reduced(name, call("huber", x, targets, delta=beta) * (1.0 / beta), reduction, dtype)
+    losses = call("huber", x, targets, delta=beta)
+    return reduced(name, losses if beta == 1 else losses * (1.0 / beta), reduction, dtype)
 
 
 # ---- likelihoods ----
