@@ -14,7 +14,7 @@ from backburn_numpy.sort import MANY
 K = NumpyBackend()
 FLOATS = ["float16", "float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
-LAYOUTS = [((40, 60), 1), ((40, 60), 0), ((2000,), 0), ((11, 10, 12), 1)]
+LAYOUTS = [((40, 60), 1), ((40, 60), 0), ((2000,), 0), ((11, 10, 12), 1), ((90, 100), 1), ((7, 40, 60), 1)]
 
 
 def stable(x: Any, axis: int, descending: bool) -> Any:
@@ -33,7 +33,7 @@ def check(x: Any, axis: int) -> None:
         np.testing.assert_array_equal(order, stable(x, axis, descending))
         in_order = np.take_along_axis(x, order, axis)
         np.testing.assert_array_equal(K.sort(x, axis, descending), in_order, strict=True)
-        for count in (0, 1, 4, x.shape[axis]):
+        for count in (0, 1, 4, 9, x.shape[axis]):
             values, indices = K.topk(x, count, axis, descending)
             first = (*(slice(None),) * axis, slice(count))
             np.testing.assert_array_equal(indices, order[first])
@@ -50,6 +50,8 @@ def test_floats(dtype: str, shape: tuple[int, ...], axis: int) -> None:
     special = distinct.copy()
     special.flat[:8] = [-0.0, 0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan, math.inf]
     check(special, axis)
+    for end in (-math.inf, math.inf):
+        check(np.where(distinct > 1, distinct, end).astype(dtype), axis)
 
 
 @pytest.mark.parametrize("dtype", INTS)

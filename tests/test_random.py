@@ -231,6 +231,14 @@ def test_permutation_breaks_ties_by_position(monkeypatch: pytest.MonkeyPatch) ->
     assert random.permutation(0, 0, 6).tolist() == [4, 5, 1, 3, 0, 2]
 
 
+def test_permutation_is_the_stable_order_of_keys_that_share_their_highest_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_numpy import random
+
+    keys = np.random.default_rng(0).integers(0, 3000, 2000).astype(np.uint64) << np.uint64(1)
+    monkeypatch.setattr(random, "words", lambda key, offset, count: keys.view(np.uint32))
+    np.testing.assert_array_equal(random.permutation(0, 0, 2000), np.argsort(keys, kind="stable"))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_categorical_has_the_probabilities_of_softmax(dtype: str) -> None:
     logits = np.array([0.0, 1.0, -1.0, -np.inf, 2.0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy.arithmetic import square
 from backburn_numpy.choice import where
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty_like
@@ -22,7 +23,9 @@ MANY = 64
 
 def pow(x: Array, y: Array, /) -> Array:
     number = y.__class__ is float or y.__class__ is int
-    if number and x.size >= MANY and x.dtype.kind not in "iu" and math.isfinite(y) and y != 2:
+    if number and y == 2:
+        return square(x)
+    if number and x.size >= MANY and x.dtype.kind not in "iu" and math.isfinite(y):
         return narrowed(_to_the(widened(x), float(np.asarray(y, x.dtype))), x)
     return _power(x, y)
 

@@ -184,6 +184,17 @@ def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
 
 def permutation(key: int, offset: int, n: int) -> Array:
     keys = (words(key, offset, 2 * n).view(PAIR) >> np.uint64(1)).view(np.int64)
-    order = np.argsort(keys)  # several times faster than stable; equal keys hardly ever occur
-    ranked = keys[order]
-    return np.argsort(keys, kind="stable") if np.any(ranked[1:] == ranked[:-1]) else order
+    # Sorted as integers whose lowest bits are the index, which is several times faster than their order.
+    mask = (1 << max(n - 1, 0).bit_length()) - 1
+    numbers = keys & ~mask
+    numbers |= np.arange(n)
+    numbers.sort()
+    order = numbers & mask
+    alike = (numbers[1:] ^ numbers[:-1]) <= mask
+    if alike.any():  # those that differ in the lowest bits alone
+        among = np.zeros(n, np.bool_)
+        among[1:] |= alike
+        among[:-1] |= alike
+        found = order[among]
+        order[among] = found[np.lexsort((found, keys[found]))]
+    return order

@@ -1,9 +1,9 @@
 """NumPy: sorting and searching.
 
-NumPy's stable sort is several times slower than its default one, so large inputs avoid it: elements of at most 32 bits
-are sorted as integers that include the index, so that no two are equal; wider floats are first sorted unstably, which
-only matters if some are equal. 16-bit floats are compared as float32, which is exact: bfloat16's own comparison does
-not order NaN.
+NumPy's stable sort is several times slower than its default one, so large inputs avoid it: elements of at most 32 bits,
+and integers whose range is not too large, are sorted as integers that include the index, so that no two are equal;
+wider floats are first sorted unstably, which only matters if some are equal. 16-bit floats are compared as float32,
+which is exact: bfloat16's own comparison does not order NaN.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ Array = Any
 #: The fewest elements for which that pays.
 MANY = 1024
 
+#: So many of the largest elements are found by as many searches, among this many elements and more.
+FEW, MORE = 8, 8 * MANY
+
 
 def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
     key = widened(x)
-    if x.size < MANY or key.dtype in (np.int64, np.uint64):
+    if x.size < MANY:
         return _stable(_reversed(key) if descending else key, axis)
     if key.dtype.itemsize <= 4:
         numbers = _numbered(key, axis, descending)
@@ -32,6 +35,14 @@ def argsort(x: Array, /, axis: int, descending: bool = False) -> Array:
         return _indices(numbers)
     if descending:
         key = _reversed(key)
+    if key.dtype.kind in "iu":
+        least, bits = key.min(), (x.shape[axis] - 1).bit_length()
+        if int(key.max()) - int(least) >= 1 << (63 - bits):
+            return _stable(key, axis)
+        numbers = np.left_shift(np.subtract(key, least).astype(np.int64, copy=False), bits)
+        numbers |= _positions(numbers, axis)
+        numbers.sort(axis=axis)
+        return np.bitwise_and(numbers, (1 << bits) - 1, out=numbers)
     order = np.argsort(key, axis=axis)
     ordered = np.moveaxis(np.take_along_axis(key, order, axis), axis, -1)
     rises = np.less(ordered[..., :-1], ordered[..., 1:]).all()
@@ -65,8 +76,13 @@ def _numbered(x: Array, axis: int, descending: bool) -> Array:
     if x.dtype.kind == "f":
         numbers[np.isnan(x)] = 0x7FFFFFFF
     numbers <<= 32
-    numbers |= np.arange(x.shape[axis]).reshape(-1, *(1,) * (x.ndim - axis - 1))
+    numbers |= _positions(x, axis)
     return numbers
+
+
+def _positions(x: Array, axis: int) -> Array:
+    """The index of each element along ``axis``."""
+    return np.arange(x.shape[axis]).reshape(-1, *(1,) * (x.ndim - axis - 1))
 
 
 def _indices(numbers: Array) -> Array:
@@ -86,12 +102,32 @@ def topk(x: Array, /, count: int, axis: int, largest: bool = True) -> tuple[Arra
     topmost(x.shape, count=count, axis=axis)
     first = (*(slice(None),) * axis, slice(count))
     key = widened(x)
+    if x.size >= MORE and key.dtype.kind == "f" and 0 < count <= FEW and count < x.shape[axis]:
+        found = _few(key, count, axis, largest)
+        if found is not None:
+            return narrowed(found[0], x), found[1]
     if x.size < MANY or key.dtype.itemsize > 4 or not 0 < count < x.shape[axis]:
         indices = argsort(x, axis, largest)[first]
     else:
         numbers = np.partition(_numbered(key, axis, largest), count - 1, axis=axis)[first]
         indices = _indices(np.sort(numbers, axis=axis))
     return np.take_along_axis(x, indices, axis), indices
+
+
+def _few(x: Array, count: int, axis: int, largest: bool) -> tuple[Array, Array] | None:
+    """What ``topk`` gives, by ``count`` searches; None where one of the elements found is not finite."""
+    rest = np.array(np.moveaxis(x, axis, -1), order="C")
+    search, taken = (np.argmax, -np.inf) if largest else (np.argmin, np.inf)
+    shape = (*rest.shape[:-1], count)
+    values, indices = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    for i in range(count):
+        index = search(rest, -1, keepdims=True)
+        value = np.take_along_axis(rest, index, -1)
+        if not np.isfinite(value).all():  # NaN, which is last, or an element that was taken before
+            return None
+        np.put_along_axis(rest, index, taken, -1)
+        values[..., i : i + 1], indices[..., i : i + 1] = value, index
+    return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
 
 
 def searchsorted(x: Array, values: Array, /, right: bool = False) -> Array:

@@ -98,7 +98,13 @@ def unique_values(x: T, /) -> T:
     >>> bb.unique_values(bb.asarray([3, 1, 3])).tolist()
     [1, 3]
     """
-    return unique_all(x).values
+    x = tensor_operand("unique_values", x)
+    if x.dtype.kind != "int" or not x.size:
+        return unique_all(x).values
+    # In half the time; integers have no gradient, which the first occurrence of a value would get.
+    ordered = call("sort", call("reshape", x, shape=(x.size,)), axis=0)
+    is_new = call("concat", [ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]], axis=0)
+    return ordered[is_new]
 
 
 def isin(x1: Tensor | float, x2: Tensor | float, /, *, invert: bool = False) -> BoolTensor:
