@@ -120,7 +120,8 @@ def check_tangents(name: str, sample: Sample) -> None:
 #: What is written beside the gradient rules, and what has its rule transposed: as little as possible of either.
 TANGENTS = {
     "conv", "conv_transpose", "cummax", "cummin", "cumprod", "dropout", "embedding", "inv", "linear", "log_softmax",
-    "logcumsumexp", "max_pool", "pad", "q_linear", "slogdet", "softmax", "solve", "ssm_scan", "triangular_solve",
+    "logcumsumexp", "max_pool", "pad", "q_linear", "slogdet", "softmax", "solve", "ssm_scan", "topk",
+    "triangular_solve",
 }  # fmt: skip
 TRANSPOSED = {"cholesky", "eigh", "fake_quantize_between", "lu", "pinv", "qr", "scatter_reduce", "svd"}
 
