@@ -82,8 +82,8 @@ def gradient(
     """
     entry = entry_of("gradient", operation)
     name = entry.name
-    known = RULES.setdefault(name, [])
-    served = {o for r in known for o in r.operands}
+    found = list(RULES.get(name, ()))
+    served = {o for r in found for o in r.operands}
     groups: list[tuple[tuple[str, ...], Rule, bool]] = [((o,), r, False) for o, r in rules.items()]
     if rule is not None:
         groups.append((operands, rule, True))
@@ -95,7 +95,8 @@ def gradient(
         if served & set(names):
             raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already")
         served |= set(names)
-        known.append(GradientRule(names, function, takes, grouped))
+        found.append(GradientRule(names, function, takes, grouped))
+    RULES[name] = found  # all of them or, after an error, none
     if name in FORMULAS:
         FUSABLE[name] = True
     notify(name)
