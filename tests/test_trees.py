@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -96,6 +96,7 @@ def test_types_are_kept() -> None:
     assert [type(t) for t in mapped] == [type(t) for t in tree]
     assert mapped[1]["new"] == []
     assert mapped[:4] == [OrderedDict(a=10), {"b": 20, "new": []}, Point(30, 40), (50,)]
+    assert tree_map(lambda x: x * 10, Counter("aab")) == Counter(a=20, b=10)
     assert mapped[4] == Layer(60, "first")
     assert mapped[5] == Frozen(70)
     assert mapped[6].things == [80]

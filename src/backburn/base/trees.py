@@ -390,6 +390,11 @@ def _flatten_dict(node: dict[Any, Any]) -> Parts:
     return list(node.values()), list(node), type(node)
 
 
+def _unflatten_dict(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
+    items = dict(zip(keys, children, strict=True))
+    return items if rest is dict else rest(items)  # not of pairs, which a Counter would count
+
+
 def _key_and_value_objects(node: dict[Any, Any]) -> Iterable[Any]:
     return (*node, *node.values())
 
@@ -432,7 +437,7 @@ register_node(list, _flatten_sequence, lambda children, keys, rest: rest(childre
 register_node(
     dict,
     _flatten_dict,
-    lambda children, keys, rest: rest(zip(keys, children, strict=True)),
+    _unflatten_dict,
     _put_item,
     _key_and_value_objects,
 )
