@@ -234,13 +234,14 @@ def test_numbers_that_would_freeze_are_found() -> None:
     def step(state: Any, x: Any) -> Any:
         return {"w": state["w"] + x, "count": state["count"] + 1}, None
 
-    captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=TAPING), "count": 0}
-    one = bb.asarray(1.0, backend=TAPING)
-    state, _ = captured(state, one)
-    with pytest.warns(CaptureWarning, match="a Python number in it changed"):
-        state, _ = captured({**state, "count": 0}, one)
-    state, _ = captured({**state, "count": 0}, one)
-    assert state["w"].item() == 3.0
+    for start in (0, np.zeros(2)):
+        captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=TAPING), "count": start}
+        one = bb.asarray(1.0, backend=TAPING)
+        state, _ = captured(state, one)
+        with pytest.warns(CaptureWarning, match="a number in it that is no tensor changed"):
+            state, _ = captured({**state, "count": start}, one)
+        state, _ = captured({**state, "count": start}, one)
+        assert state["w"].item() == 3.0
 
 
 def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

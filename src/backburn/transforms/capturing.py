@@ -13,7 +13,7 @@ from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.replay import REPLAY, Carrier, Recording, plays, renewed
-from backburn.base.trees import Structure, flatten, unflatten
+from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import random
 from backburn.tensor.classes import Tensor
 from backburn.tensor.copying import copied
@@ -93,9 +93,9 @@ class Captured:
         inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get())
         last, self._last = self._last, None
         if last is not None:
-            same, left, around = last
-            if around == (inputs.key, *contexts) and left.are_as_left(state) and same.holds():
-                result, self._last = same.replay(left, inputs), last
+            latest, left, around = last
+            if around == (inputs.key, *contexts) and left.are_as_left(state) and latest.holds():
+                result, self._last = latest.replay(left, inputs), last
                 return result
         slots = _Slots(state)
         base = _base(slots, inputs)
@@ -103,7 +103,7 @@ class Captured:
             self.reason = f"{base.spec} does not record"
             return self._run(slots, batch)
         key = (slots.key(), inputs.key, *contexts)
-        index = next((i for i, (known, _) in enumerate(self._plans) if known == key), None)
+        index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
             state, out = self._run(slots, batch)
@@ -139,7 +139,7 @@ class Captured:
             slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
             new, out = _pair(self._step(slots.state, *inputs.tree(values)))
             after = _Slots(new)
-            if after.key() != key:
+            if not same(after.key(), key):
                 raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
             plan.out, plan.structure = flatten(out)
             return [_primitive(x) for x in after.tensors], [_primitive(x) for x in plan.out if isinstance(x, Tensor)]
@@ -297,8 +297,8 @@ class _Slots:
         mine, (structure, others, paths, _, tensors) = self.key(), key
         if mine[0] != structure or mine[2] != paths:
             return "it has other parts"
-        if mine[1] != others:
-            return "a Python number in it changed, and would stay as it is (use a tensor)"
+        if not same(mine[1], others):
+            return "a number in it that is no tensor changed, and would stay as it is (use a tensor)"
         pairs = zip(mine[4], tensors, strict=False)
         return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
 
