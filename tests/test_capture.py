@@ -170,6 +170,21 @@ def test_other_shapes_are_recorded_on_their_own() -> None:
     assert reasons == [False, True, False, True, True, True]
 
 
+def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capturing, "KINDS", 3)
+    captured = bb.capture(lambda w, number: (w + number, None))
+    w = bb.asarray(0.0, backend=TAPING)
+    for number in (0, 1, 2):
+        w, _ = captured(w, number)
+    for number in (3, 4):
+        with pytest.warns(CaptureWarning, match="3 kinds of arguments and states: use tensors") as told:
+            w, _ = captured(w, number)
+        assert told[0].filename == __file__
+    w, _ = captured(w, 2)
+    assert captured.reason == "", "what is remembered is recorded still"
+    assert w.item() == 12.0
+
+
 def test_tied_weights_stay_tied() -> None:
     shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=TAPING).require_grad()
     model = {"in": shared, "out": shared}

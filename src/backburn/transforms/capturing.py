@@ -25,6 +25,9 @@ from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
 
+#: For how many kinds of arguments and states a step is recorded at most. More come of numbers that change.
+KINDS = 64
+
 
 class CaptureWarning(UserWarning):
     """A step could not be recorded, and runs uncaptured."""
@@ -104,6 +107,10 @@ class Captured:
             return self._run(slots, batch)
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
+        if index is None and len(self._plans) >= 2 * KINDS:
+            words = f"it came with {KINDS} kinds of arguments and states: use tensors for numbers that change"
+            self.reason = self._refused(CaptureError(words))
+            return self._run(slots, batch)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
             state, out = self._run(slots, batch)
@@ -156,11 +163,7 @@ class Captured:
         except CaptureError as error:
             recording.undo()
             slots.put(before)
-            if self._on_fallback == "error":
-                raise
-            if self._on_fallback == "warn":
-                warnings.warn(f"capture: the step runs as it is, since {error}", CaptureWarning, stacklevel=3)
-            return str(error)
+            return self._refused(error, stacklevel=4)
         except BaseException:
             recording.undo()
             slots.put(before)
@@ -169,6 +172,14 @@ class Captured:
         recording.undo()  # recorded, and not yet done
         slots.put(before)
         return plan
+
+    def _refused(self, error: CaptureError, stacklevel: int = 3) -> str:
+        """Why the step is not recorded, which is told or raised as ``on_fallback`` says."""
+        if self._on_fallback == "error":
+            raise error
+        if self._on_fallback == "warn":
+            warnings.warn(f"capture: the step runs as it is, since {error}", CaptureWarning, stacklevel=stacklevel)
+        return str(error)
 
 
 class _Plan:
