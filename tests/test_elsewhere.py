@@ -287,7 +287,8 @@ def test_limits_of_floats_that_numpy_has(name: str, dtype: bb.DType) -> None:
 
 def test_namespaces_tell_too() -> None:
     """Where users look for the names first."""
-    places = (bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")
+    places = [(bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")]
+    places += [(bb.fourier, "rfft2"), (optim.schedules, "MultiStepLR")]
     for module, name in places:
         with pytest.raises(AttributeError, match="; here: bb"):
             getattr(module, name)

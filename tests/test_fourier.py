@@ -48,6 +48,50 @@ def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> N
     close(half, np.fft.rfft(SIGNAL, **options), 3e-2)
 
 
+SEVERAL: list[tuple[Any, Any]] = [
+    (None, None), ((0, 1), None), ((-1, 0), None), ((1, 2), (7, 4)), ((2, 0), (3, 6)), ((1,), (5,)), (1, None),
+    (None, (2, 3, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("axis", "n"), SEVERAL)
+def test_transforms_along_several_axes_are_those_of_numpy(norm: Any, axis: Any, n: Any) -> None:
+    x = GENERATOR.normal(size=(2, 5, 4))
+    z = x + 1j * x[:, ::-1]
+    options: dict[str, Any] = {"axis": axis, "n": n, "norm": norm}
+    theirs = {"axes": (axis,) if isinstance(axis, int) else axis or (0, 1, 2), "s": n, "norm": norm}
+    close(bb.fourier.fftn(tensor(x), **options), np.fft.fftn(x, **theirs))
+    close(bb.fourier.fftn(*parts(z), **options), np.fft.fftn(z, **theirs))
+    close(bb.fourier.ifftn(*parts(z), **options), np.fft.ifftn(z, **theirs))
+    close(bb.fourier.rfftn(tensor(x), **options), np.fft.rfftn(x, **theirs))
+    close(bb.fourier.irfftn(*parts(z), **options), np.fft.irfftn(z, **theirs))
+    half = bb.fourier.rfftn(tensor(x, "float16"), **options)
+    assert half.imag.dtype is bb.float16
+    close(half, np.fft.rfftn(x, **theirs), 3e-2)
+
+
+def test_derivatives_of_transforms_along_several_axes() -> None:
+    """Parseval again, and central differences through the inverse of a part of the spectrum."""
+    x = GENERATOR.normal(size=(3, 4))
+
+    def energy(x: Any) -> Any:
+        spectrum = bb.fourier.fftn(x)
+        return (spectrum.real**2 + spectrum.imag**2).sum()
+
+    np.testing.assert_allclose(bb.grad(energy)(tensor(x)).numpy(), 2 * x.size * x, rtol=1e-12)
+
+    def smoothed(x: Any) -> Any:
+        re, im = bb.fourier.rfftn(x)
+        weights = tensor(np.linspace(1.0, 0.1, re.size).reshape(re.shape))
+        again = bb.fourier.ifftn(*bb.fourier.fftn(re * weights, im * weights))
+        return bb.fourier.irfftn(*again, n=x.shape) ** 3.0
+
+    bb.check_grads(smoothed, (tensor(x),), order=2)
+    many = bb.vmap(lambda x: bb.fourier.rfftn(x, axis=(0, 1)).imag)(tensor(np.stack([x, 2 * x])))
+    np.testing.assert_allclose(many.numpy(), np.fft.rfftn(np.stack([x, 2 * x]), axes=(1, 2)).imag, atol=1e-12)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("length", [1, 2, 9, 10])
 def test_inverses(norm: str, length: int) -> None:
@@ -93,6 +137,9 @@ def test_frequencies() -> None:
         x = SIGNAL[:, :n]
         close(bb.fourier.fftshift(tensor(x)), np.fft.fftshift(x, axes=-1))
         close(bb.fourier.ifftshift(tensor(x), axis=0), np.fft.ifftshift(x, axes=0))
+        for axes in (None, (0, 1), (-1,), ()):
+            close(bb.fourier.fftshift(tensor(x), axis=axes), np.fft.fftshift(x, axes=axes))
+            close(bb.fourier.ifftshift(tensor(x), axis=axes), np.fft.ifftshift(x, axes=axes))
     assert bb.fourier.fftfreq(4).dtype is bb.float32
 
 
@@ -188,6 +235,12 @@ def test_short_time_gradients() -> None:
         (lambda x: bb.fourier.rfft(bb.asarray([True])), DTypeError, "rfft: takes float tensors, not bool"),
         (lambda x: bb.fourier.irfft(x, x[:, :2]), ShapeError, "irfft: the real and imaginary parts differ"),
         (lambda x: bb.fourier.irfft(x[:, :1], x[:, :1]), ArgumentError, "irfft: n must be given for one frequency"),
+        (lambda x: bb.fourier.rfftn(x, axis=(0, 2)), AxisError, "rfftn: axis 2 is out of range"),
+        (lambda x: bb.fourier.fftn(x, axis=(0, -2)), AxisError, "fftn: "),
+        (lambda x: bb.fourier.fftn(x, axis=()), ShapeError, "fftn: there is no axis to transform"),
+        (lambda x: bb.fourier.ifftn(x, x, n=(2,)), ArgumentError, r"ifftn: n is a length for each axis, 2, not \(2,\)"),
+        (lambda x: bb.fourier.irfftn(x, x, n=(2, 0)), ArgumentError, "irfftn: each n is an integer of at least 1"),
+        (lambda x: bb.fourier.rfftn(x, norm="unitary"), ArgumentError, "norm is one of 'backward'"),
         (lambda x: bb.fourier.ifft(x, 1.0), DTypeError, "ifft: takes a tensor, not float"),  # type: ignore[arg-type]
         (lambda x: bb.fourier.stft(x, 20, center=False), ShapeError, "stft: the signal is shorter than a window of 20"),
         (lambda x: bb.fourier.stft(x, 4, window=x), ShapeError, "stft: the window has 4 points"),

@@ -104,6 +104,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "linalg.solve": {"x1": S, "x2": F},
     "linalg.tensordot": {"x2": F.T, "axes": 1},
     "linalg.triangular_solve": {"x1": S, "x2": F},
+    **{f"fourier.{name}": {"n": (4,)} for name in ("fftn", "ifftn", "irfftn")},
+    "fourier.rfftn": {"n": (3, 4)},
     "fourier.irfft": {"real": V, "imag": V, "n": 6},
     "fourier.istft": {"real": bb.ones((3, 5)), "imag": bb.ones((3, 5))},
     "fourier.stft": {"x": bb.ones((20,)), "size": 8, "window": bb.ones((8,))},

@@ -11,13 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 from backburn.base.errors import ArgumentError
+from backburn.base.hints import missing_name
 from backburn.tensor.options import bounded, integer
 
 __all__ = [
     "Schedule", "Linear", "Polynomial", "Cosine", "Restarts", "Exponential", "Step", "MultiStep", "OneCycle", "Warmup",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.optim.schedules", name)
 
 
 class Schedule:

@@ -1,23 +1,27 @@
 """``backburn.fourier``: Fourier transforms over real dtypes; a complex tensor is two, its real and imaginary parts.
 
 It is not named ``fft``, since the Array API's extension of that name needs complex dtypes. Transforms run along one
-``axis`` (by default the last), which is truncated or zero-padded to ``n`` first. ``norm`` says where the factor 1/n
-goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its square root to both. Integers
-become the default float dtype; 16-bit floats are computed in float32. All functions have gradients. Raises
-:class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for an invalid ``norm`` or ``n``, and
-:class:`ShapeError` for an empty axis.
+``axis`` (by default the last), which is truncated or zero-padded to ``n`` first; those with an n in their name run
+along several axes (by default all), with as many lengths ``n`` if any. ``norm`` says where the factor 1/n goes:
+``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its square root to both. Integers become
+the default float dtype; 16-bit floats are computed in float32. All functions have gradients. Raises :class:`AxisError`
+for an axis that does not exist, :class:`ArgumentError` for an invalid ``norm`` or ``n``, and :class:`ShapeError` for an
+empty axis.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from backburn.backend.contract import AnyBackend
+from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
+from backburn.base.hints import missing_name
 from backburn.tensor.defaults import BackendLike, as_backend
 from backburn.tensor.dispatch import call, cast, create, float_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, number, one_of
+from backburn.tensor.options import axes_of, axis_of, integers_of, number, one_of
 from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
@@ -28,15 +32,19 @@ __all__ = [
     "blackman_window",
     "fft",
     "fftfreq",
+    "fftn",
     "fftshift",
     "hamming_window",
     "hann_window",
     "ifft",
+    "ifftn",
     "ifftshift",
     "irfft",
+    "irfftn",
     "istft",
     "rfft",
     "rfftfreq",
+    "rfftn",
     "stft",
 ]
 
@@ -45,7 +53,14 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.fourier", name)
+
+
 T = TypeVar("T", bound="Tensor")
+Axes = int | Sequence[int] | None
 
 #: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
 NORMS = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
@@ -182,6 +197,104 @@ def ifft(
     )
 
 
+# ---- along several axes ----
+
+
+def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[int, int | None]]:
+    """The axes of a transform in the given order, each with the length that it gets, if any."""
+    one_of(name, "norm", norm, NORMS, of=(x,))
+    found = list(axes_of(name, x, axis))
+    if not found:
+        raise ShapeError(f"{name}: there is no axis to transform. Operand: {describe((x,))}")
+    if not (axis is None or hasattr(axis, "__index__")):
+        found = [axis_of(name, x, a) for a in axis]
+    lengths = [None] * len(found) if n is None else integers_of(name, "n", n)
+    if len(lengths) != len(found):
+        raise ArgumentError(f"{name}: n is a length for each axis, {len(found)}, not {n!r}. Operand: {describe((x,))}")
+    for a, length in zip(found, lengths, strict=True):
+        points(name, "each n", length, x.shape[a])
+    return list(zip(found, lengths, strict=True))
+
+
+def _wide(*parts: Any) -> tuple[Any, ...]:
+    """The operands of several transforms, the results of which are not rounded to 16 bits in between."""
+    return tuple(part if part.dtype.bits >= 32 else cast(part, float32) for part in parts)
+
+
+def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward") -> Complex:
+    """The Fourier transform of a real tensor along several axes: :func:`rfft` along the last, :func:`fft` along others.
+
+    ``axis=(-2, -1)`` transforms images.
+
+        >>> import backburn as bb
+        >>> spectrum = bb.fourier.rfftn(bb.asarray([[1.0, 2.0], [3.0, 4.0]]))
+        >>> spectrum.real.tolist(), spectrum.imag.tolist()
+        ([[10.0, -2.0], [-4.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    """
+    y = float_operand("rfftn", x)
+    *others, (last, length) = _each_axis("rfftn", y, n, axis, norm)
+    found = rfft(*_wide(y), n=length, axis=last, norm=norm)
+    for along, points_there in reversed(others):
+        found = fft(*found, n=points_there, axis=along, norm=norm)
+    return Complex(*(cast(part, y.dtype) for part in found))
+
+
+def irfftn(
+    real: Tensor, imag: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward"
+) -> FloatTensor:
+    """The real numbers that have this :func:`rfftn`; without ``n``, an even number of them along the last axis.
+
+    >>> import backburn as bb
+    >>> x = bb.asarray([[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]])
+    >>> bb.fourier.irfftn(*bb.fourier.rfftn(x), n=x.shape).numpy().round(4).tolist()
+    [[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]]
+    """
+    re, im = _pair("irfftn", real, imag)
+    *others, (last, length) = _each_axis("irfftn", re, n, axis, norm)
+    found = _wide(re, im)
+    for along, points_there in others:
+        found = ifft(*found, n=points_there, axis=along, norm=norm)
+    return cast(irfft(*found, n=length, axis=last, norm=norm), re.dtype)
+
+
+def fftn(
+    real: Tensor,
+    imag: Tensor | None = None,
+    /,
+    *,
+    n: Sequence[int] | None = None,
+    axis: Axes = None,
+    norm: str = "backward",
+) -> Complex:
+    """The Fourier transform of a complex tensor along several axes; without ``imag``, of a real one.
+
+    >>> import backburn as bb
+    >>> bb.fourier.fftn(bb.asarray([[1.0, 2.0], [3.0, 4.0]])).real.tolist()
+    [[10.0, -2.0], [-4.0, 0.0]]
+    """
+    given: tuple[Any, ...] = (float_operand("fftn", real),) if imag is None else _pair("fftn", real, imag)
+    found = _wide(*given)
+    for along, length in reversed(_each_axis("fftn", given[0], n, axis, norm)):
+        found = fft(*found, n=length, axis=along, norm=norm)
+    return Complex(*(cast(part, given[0].dtype) for part in found))
+
+
+def ifftn(
+    real: Tensor, imag: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward"
+) -> Complex:
+    """The inverse of :func:`fftn`.
+
+    >>> import backburn as bb
+    >>> bb.fourier.ifftn(*bb.fourier.fftn(bb.asarray([[1.0, 2.0], [3.0, 4.0]]))).real.tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    re, im = _pair("ifftn", real, imag)
+    found = _wide(re, im)
+    for along, length in reversed(_each_axis("ifftn", re, n, axis, norm)):
+        found = ifft(*found, n=length, axis=along, norm=norm)
+    return Complex(*(cast(part, re.dtype) for part in found))
+
+
 # ---- frequencies ----
 
 
@@ -217,26 +330,26 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLi
     return _numbers(length, d, 0, length // 2 + 1, dtype, backend)
 
 
-def fftshift(x: T, /, *, axis: int = -1) -> T:
-    """``x`` with frequency 0 in the middle of ``axis``.
+def fftshift(x: T, /, *, axis: Axes = -1) -> T:
+    """``x`` with frequency 0 in the middle of ``axis``, of several axes, or with None of all.
 
     >>> import backburn as bb
     >>> bb.fourier.fftshift(bb.fourier.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
-    along = axis_of("fftshift", tensor_operand("fftshift", x), axis)
-    return call("roll", x, shift=(x.shape[along] // 2,), axis=(along,))
+    axes = axes_of("fftshift", tensor_operand("fftshift", x), axis)
+    return call("roll", x, shift=tuple(x.shape[a] // 2 for a in axes), axis=axes)
 
 
-def ifftshift(x: T, /, *, axis: int = -1) -> T:
+def ifftshift(x: T, /, *, axis: Axes = -1) -> T:
     """The inverse of :func:`fftshift`.
 
     >>> import backburn as bb
     >>> bb.fourier.ifftshift(bb.asarray([-1.0, 0.0, 1.0])).tolist()
     [0.0, 1.0, -1.0]
     """
-    along = axis_of("ifftshift", tensor_operand("ifftshift", x), axis)
-    return call("roll", x, shift=(-(x.shape[along] // 2),), axis=(along,))
+    axes = axes_of("ifftshift", tensor_operand("ifftshift", x), axis)
+    return call("roll", x, shift=tuple(-(x.shape[a] // 2) for a in axes), axis=axes)
 
 
 # ---- short-time transforms ----
