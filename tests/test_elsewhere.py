@@ -185,7 +185,6 @@ OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
     "in1d": ((VECTOR, EDGES), np.isin),
     "indices": ((), lambda: np.indices((2, 3))),
     "insert": ((VECTOR, EDGES), lambda x, y: np.insert(x, 1, y)),
-    "interp": ((np.array([-2.0, -1.0, 0.5, 2.5, 3.0]),), lambda x: np.interp(x, EDGES, VECTOR[1:])),
     "intersect1d": ((VECTOR, EDGES), None),
     "invert": ((np.array([1, -2]),), None),
     "ix_": ((MATRIX,), lambda x: x[np.ix_([2, 0], [1])]),
@@ -220,7 +219,7 @@ def test_formulas_for_functions_of_numpy_are_right(name: str) -> None:
     names: dict[str, Any] = {"bb": bb, "value": 2.0, "q": 0.25, "percent": 30.0, "axis": 0, "n": 2, "m": 3, "i": 1}
     names |= {"indices": bb.asarray(ROWS), "ids": bb.asarray([1, 0, 1]), "low": 0.5, "high": 4.0, "num": 5}
     names |= {"rows": bb.asarray([2, 0]), "columns": bb.asarray([1]), "choices": [bb.ones(3), bb.zeros(3)]}
-    names |= {"mask": bb.asarray(VECTOR > 0), "xp": bb.asarray(EDGES), "fp": bb.asarray(VECTOR[1:])}
+    names |= {"mask": bb.asarray(VECTOR > 0)}
     names |= {key: bb.asarray(array) for key, array in zip("xy", arrays, strict=False)}
     given = [array.copy() for array in arrays]
     expected = call(*given) if call else getattr(np, name)(*given)

@@ -100,6 +100,50 @@ def test_searchsorted() -> None:
         bb.searchsorted(bb.asarray(line), bb.asarray(values), sorter=bb.asarray([0.0]))
 
 
+PLACES, HEIGHTS = np.array([-1.0, 0.5, 2.0, 5.0]), np.array([3.0, -1.0, 0.0, 1e9])
+BETWEEN = np.array([[-2.0, -1.0, 0.0, 0.5, 1.7], [2.0, 4.999, 5.0, 7.0, np.nan]])
+
+
+@pytest.mark.parametrize("ends", [{}, {"left": -5.0}, {"right": 7}, {"left": np.nan, "right": 2.0}])
+def test_interpolation_is_that_of_numpy(ends: Any) -> None:
+    x, xp, fp = (bb.asarray(a) for a in (BETWEEN, PLACES, HEIGHTS))
+    for given, host in ((x, BETWEEN), (x.T, BETWEEN.T), (x[0, 2], BETWEEN[0, 2]), (x[:0], BETWEEN[:0])):
+        got = bb.interp(given, xp, fp, **ends)
+        assert got.shape == host.shape
+        np.testing.assert_allclose(got.numpy(), np.interp(host, PLACES, HEIGHTS, **ends), rtol=1e-12, atol=1e-12)
+        two = bb.interp(given, xp[:2], fp[:2], **ends).numpy()
+        np.testing.assert_allclose(two, np.interp(host, PLACES[:2], HEIGHTS[:2], **ends), rtol=1e-12, atol=1e-12)
+    there = x[0]
+    one = bb.interp(there, xp[:1], fp[:1], **ends).numpy()
+    np.testing.assert_array_equal(one, np.interp(BETWEEN[0], PLACES[:1], HEIGHTS[:1], **ends))
+    assert bb.interp(bb.asarray([1, 2]), bb.asarray([0, 4]), bb.asarray([0, 1])).tolist() == [0.25, 0.5]
+    assert bb.interp(bb.asarray([5.0]), xp, fp).item() == 1e9
+
+
+def test_derivatives_of_interpolation() -> None:
+    """With respect to all three, where the line has no corner; 0 beyond its ends."""
+    x, fp = bb.asarray([[-0.25, 0.1], [1.7, 3.0]], dtype="float64"), bb.asarray([3.0, -1.0, 0.0, 2.0], dtype="float64")
+    bb.check_grads(lambda *args: bb.interp(*args).square(), (x, bb.asarray(PLACES), fp), order=2)
+    beyond = bb.asarray([-3.0, 9.0], dtype="float64")
+    for i, expected in enumerate(([0.0, 0.0], [0.0] * 4, [1.0, 0.0, 0.0, 1.0])):
+        gradient = bb.grad(lambda *args: bb.interp(*args).sum(), argnums=i)(beyond, bb.asarray(PLACES), fp)
+        assert gradient.tolist() == expected
+    lines = bb.vmap(bb.interp)(x, bb.stack([bb.asarray(PLACES)] * 2), bb.stack([fp, 2.0 * fp]))
+    expected = [np.interp(x[i].numpy(), PLACES, (1.0 + i) * fp.numpy()) for i in range(2)]
+    np.testing.assert_allclose(lines.numpy(), expected, rtol=1e-12)
+
+
+def test_points_that_are_no_line_are_refused() -> None:
+    x: Any = bb.asarray(BETWEEN)
+    for xp, fp in (([0.0, 1.0], [1.0]), ([], []), ([[0.0, 1.0]], [[0.0, 1.0]])):
+        with pytest.raises(ShapeError, match="interp: xp and fp are vectors of one length, not float64"):
+            bb.interp(x, bb.asarray(xp, dtype="float64"), bb.asarray(fp, dtype="float64"))
+    with pytest.raises(DTypeError, match="interp: takes a tensor, not list"):
+        bb.interp(x, [0.0, 1.0], x[0, :2])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="interp: left is a number"):
+        bb.interp(x, bb.asarray(PLACES), bb.asarray(HEIGHTS), left=x)
+
+
 @pytest.mark.parametrize("name", ["sort", "argsort", "sort_with_indices", "topk", "kthvalue"])
 def test_bad_input(name: str) -> None:
     more = [1] if name in ("topk", "kthvalue") else []

@@ -105,6 +105,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "linalg.tensordot": {"x2": F.T, "axes": 1},
     "linalg.triangular_solve": {"x1": S, "x2": F},
     **{f"fourier.{name}": {"n": (4,)} for name in ("fftn", "ifftn", "irfftn")},
+    "interp": {"x": F, "xp": V, "fp": V},
     "fourier.rfftn": {"n": (3, 4)},
     "fourier.irfft": {"real": V, "imag": V, "n": 6},
     "fourier.istft": {"real": bb.ones((3, 5)), "imag": bb.ones((3, 5))},

@@ -55,7 +55,9 @@ from backburn.tensor.reduce import (
 )  # fmt: skip
 from backburn.tensor.missing_values import nan_to_num, nanmax, nanmean, nanmin, nanstd, nansum, nanvar
 from backburn.tensor.scan import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
-from backburn.tensor.sort import argsort, kthvalue, median, mode, quantile, searchsorted, sort, sort_with_indices, topk
+from backburn.tensor.sort import (
+    argsort, interp, kthvalue, median, mode, quantile, searchsorted, sort, sort_with_indices, topk,
+)  # fmt: skip
 from backburn.tensor.special import digamma, erf, erfc, erfinv, i0, i1, lgamma, polygamma, sinc
 from backburn.tensor.activate import gelu, relu, sigmoid, silu
 from backburn.tensor.index import (
@@ -89,8 +91,8 @@ __all__ = [
     "flip", "float16", "float32", "float64", "floor", "floor_divide", "fmod", "fourier", "frac", "from_dlpack",
     "from_inner", "full", "full_like", "gather_nd", "gelu", "grad", "gradient", "greater", "greater_equal", "hessian",
     "histogram", "hvp", "hypot", "i0", "i1", "iinfo", "imag", "implement", "index_add", "index_copy", "inf", "int16",
-    "int32", "int64", "int8", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp", "kron",
-    "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends",
+    "int32", "int64", "int8", "interp", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp",
+    "kron", "kthvalue", "lerp", "less", "less_equal", "lgamma", "linalg", "linearize", "linspace", "list_backends",
     "list_decorators", "load_backend", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "mask_fill", "masked_select", "matmul",
     "matrix_transpose", "max", "max_abs", "max_with_indices", "maximum", "mean", "median", "meshgrid", "min",

@@ -17,7 +17,7 @@ from backburn.base.errors import ArgumentError, BackburnError, DTypeError, Shape
 from backburn.tensor.dispatch import call, create, float_operand, kind_operand, promoted, tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, integer, one_of
+from backburn.tensor.options import axes_of, axis_of, integer, number, one_of
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
@@ -140,6 +140,35 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
             raise DTypeError(f"searchsorted: sorter holds an int index for each element: {describe((x, order))}")
         x = call("gather", x, order, axis=axis_of("searchsorted", x, -1))
     return call("searchsorted", x, values, right=side == "right")
+
+
+def interp(
+    x: Tensor, xp: Tensor, fp: Tensor, /, *, left: float | None = None, right: float | None = None
+) -> FloatTensor:
+    """The values at ``x`` of the line through the points ``(xp, fp)``, linear between two of them.
+
+    ``xp`` and ``fp`` are vectors of one length, and ``xp`` increases. Below the first point, the value is ``left`` or
+    by default that of the point, and beyond the last ``right`` or that of the point. Integers become the default float
+    dtype. Gradients go to all three. Raises :class:`ShapeError` for points that are not in two such vectors.
+
+        >>> import backburn as bb
+        >>> xp, fp = bb.asarray([1.0, 2.0, 4.0]), bb.asarray([10.0, 20.0, 0.0])
+        >>> bb.interp(bb.asarray([0.0, 1.5, 3.0, 9.0]), xp, fp).tolist()
+        [10.0, 15.0, 10.0, 0.0]
+    """
+    at, places, values = promoted("interp", *(tensor_operand("interp", t) for t in (x, xp, fp)), kinds="F")
+    count = places.size
+    if places.ndim != 1 or places.shape != values.shape or not count:
+        raise ShapeError(f"interp: xp and fp are vectors of one length, not {describe((xp, fp))}")
+    first, last = places[0], places[count - 1]
+    index = call("clamp", call("searchsorted", places, at, right=True) - 1, 0, max(count - 2, 0))
+    y = call("take", values, index, axis=0)
+    if count > 1:
+        low, high = (call("take", places, i, axis=0) for i in (index, index + 1))
+        share = call("clamp", call("div", at - low, high - low), 0.0, 1.0)
+        y = call("lerp", y, call("take", values, index + 1, axis=0), share)
+    y = y if left is None else call("where", at < first, number("interp", "left", left), y)
+    return y if right is None else call("where", at > last, number("interp", "right", right), y)
 
 
 # ---- quantiles ----

@@ -38,10 +38,6 @@ FORMULAS = {
     "in1d": "bb.isin(x, y)",
     "indices": "bb.stack(bb.meshgrid(bb.arange(n), bb.arange(m), indexing='ij'))",
     "insert": "bb.concat([x[:i], y, x[i:]])",
-    "interp": (
-        "fp[i] + (fp[i + 1] - fp[i]) * bb.clip((x - xp[i]) / (xp[i + 1] - xp[i]), 0, 1), "
-        "with i = bb.clip(bb.searchsorted(xp, x) - 1, 0, xp.size - 2)"
-    ),
     "intersect1d": "bb.unique_values(x[bb.isin(x, y)])",
     "invert": "~x",
     "ix_": "x[rows[:, None], columns], which takes rows and columns",
