@@ -11,7 +11,7 @@ from tests.against_torch import agrees, normal
 
 import backburn as bb
 from backburn import nn
-from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, DTypeError, OutOfRangeError, ShapeError
 
 ANY: Any = nn
 
@@ -227,3 +227,79 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 def test_what_is_refused(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=f"^{words}" if ":" in words else words):
         call(bb.ones((2, 3)))
+
+
+# ---- gumbel_softmax ----
+
+
+def test_gumbel_softmax_draws_categories() -> None:
+    """With the probabilities of the softmax, whatever the temperature; a low one leaves single ones."""
+    bb.random.seed(0)
+    logits = np.array([0.0, 1.0, -1.0])
+    x = bb.asarray(np.tile(logits, (20_000, 1)))
+    expected = np.exp(logits) / np.exp(logits).sum()
+    for tau in (0.1, 1.0, 5.0):
+        soft = nn.functional.gumbel_softmax(x, tau)
+        np.testing.assert_allclose(soft.sum(-1).numpy(), 1.0, rtol=1e-12)
+        chosen = np.bincount(soft.numpy().argmax(-1), minlength=3) / len(soft)
+        np.testing.assert_allclose(chosen, expected, atol=0.015)
+    hard = nn.functional.gumbel_softmax(x.T, 2.0, hard=True, axis=0)
+    assert hard.shape == (3, 20_000)
+    np.testing.assert_allclose(hard.mean(1).numpy(), expected, atol=0.015)
+    np.testing.assert_allclose(np.sort(hard.numpy(), axis=0), np.tile([[0.0], [0.0], [1.0]], (1, 20_000)), atol=1e-15)
+    cold = nn.functional.gumbel_softmax(x[:50], 1e-4).numpy()
+    np.testing.assert_allclose(cold.max(-1), 1.0, atol=1e-6)
+    half = nn.functional.gumbel_softmax(bb.ones((2, 3), dtype="float16"), hard=True)
+    assert half.dtype is bb.float16
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_gradients_of_gumbel_softmax_are_those_of_the_soft_one(hard: bool) -> None:
+    x, weights = bb.asarray([[0.3, -1.0, 2.0], [0.0, 0.5, 0.1]], dtype="float64"), bb.asarray([1.0, -2.0, 0.5])
+
+    def drawn(x: Any, hard: bool) -> Any:
+        return nn.functional.gumbel_softmax(x, 0.7, hard=hard, generator=bb.random.Generator(5))
+
+    bb.check_grads(lambda x: drawn(x, False), (x,), order=2)
+    got = bb.grad(lambda x: (drawn(x, hard) * weights).sum())(x).numpy()
+    np.testing.assert_allclose(got, bb.grad(lambda x: (drawn(x, False) * weights).sum())(x).numpy(), rtol=1e-12)
+    assert (drawn(x, True).argmax(-1) == drawn(x, False).argmax(-1)).all()
+
+
+def test_gumbel_softmax_refuses() -> None:
+    x: Any = bb.ones((2, 3))
+    for tau in (0.0, -1.0, float("inf"), x):
+        with pytest.raises(ArgumentError, match="gumbel_softmax: tau is a"):
+            nn.functional.gumbel_softmax(x, tau)
+    with pytest.raises(AxisError, match="gumbel_softmax: axis 2"):
+        nn.functional.gumbel_softmax(x, axis=2)
+
+
+# ---- pad_sequence ----
+
+
+def test_padded_sequences_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(0)
+    for rest in ((), (2,), (3, 2)):
+        arrays = [generator.normal(size=(length, *rest)) for length in (3, 1, 4, 0)]
+        expected = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(a) for a in arrays], True, -7.0)
+        got = nn.functional.pad_sequence([bb.asarray(a) for a in arrays], value=-7.0)
+        assert got.shape == tuple(expected.shape)
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+    mixed = nn.functional.pad_sequence((bb.asarray([1, 2]), bb.asarray([0.5])))
+    assert mixed.tolist() == [[1.0, 2.0], [0.5, 0.0]]
+    assert nn.functional.pad_sequence([bb.asarray([True]), bb.asarray([True, True])]).tolist() == [[1, 0], [1, 1]]
+    x = bb.asarray([1.0, 2.0, 3.0], dtype="float64")
+    bb.check_grads(lambda x: nn.functional.pad_sequence([x, x[:1] * x[1:2]]).square(), (x,), order=2)
+
+
+def test_sequences_that_differ_otherwise_are_refused() -> None:
+    pad = nn.functional.pad_sequence
+    for other in (bb.ones((2, 4)), bb.ones(2), bb.ones(())):
+        with pytest.raises(ShapeError, match="pad_sequence: the sequences differ in more than their length"):
+            pad([bb.ones((2, 3)), other])
+    with pytest.raises(ArgumentError, match="pad_sequence: takes a list of at least one tensor"):
+        pad([])
+    with pytest.raises(ArgumentError, match="pad_sequence: takes a list of tensors, not one tensor"):
+        pad(bb.ones((2, 3)))  # type: ignore[arg-type]

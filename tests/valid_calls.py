@@ -118,6 +118,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "random.set_state": {"state": bb.random.get_state()},
     "random.normal": {"mean": 0.0, "std": 1.0},
     "random.uniform": {"low": 0.0, "high": 1.0},
+    "nn.functional.gumbel_softmax": {"tau": 0.5},
+    "nn.functional.pad_sequence": {"sequences": [V, V]},
     "nn.functional.linear": {"x": F, "weight": bb.ones((4, 2)), "bias": bb.ones((2,))},
     "nn.functional.feed_forward": {
         "x": F,

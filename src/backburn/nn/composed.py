@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from backburn.backend.shapes import broadcast
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
-from backburn.tensor import arithmetic, choice, create, functions, host, random, shape
+from backburn.tensor import arithmetic, choice, create, functions, host, moving, random, shape
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import call, cast, float_operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded, integer, number, one_of
+from backburn.tensor.options import axis_of, bounded, flags, integer, number, one_of
 from backburn.tensor.pool import avg_pool, max_pool
 from backburn.tensor.sequence import embedding
 from backburn.tensor.window_options import Sizes, each, places_rank
+from backburn.transforms.custom import stop_gradient
 
-__all__ = ["alpha_dropout", "bilinear", "embedding_bag", "local_response_norm", "lp_pool", "rotary"]
+__all__ = [
+    "alpha_dropout", "bilinear", "embedding_bag", "gumbel_softmax", "local_response_norm", "lp_pool", "pad_sequence",
+    "rotary",
+]  # fmt: skip
 
 #: What SELU tends to far below 0: minus its scale times its alpha.
 SATURATED = -1.7580993408473766
@@ -71,6 +76,55 @@ def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: A
     kept = random.bernoulli(x.shape, 1.0 - p, backend=x.backend, generator=generator)
     scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * SATURATED**2))
     return choice.where(kept, x, SATURATED) * scale - scale * SATURATED * p  # type: ignore[return-value]
+
+
+def gumbel_softmax(
+    x: Tensor, /, tau: float = 1.0, *, hard: bool = False, axis: int = -1, generator: Any = None
+) -> FloatTensor:
+    """A random distribution along ``axis``, near one category, which is drawn with the probabilities ``softmax(x)``.
+
+    It is ``softmax((x + g) / tau)`` with noise ``g`` of the standard Gumbel distribution: the smaller ``tau``, the
+    nearer to a single 1. With ``hard`` the result is that 1 with zeros, and the gradient that of the soft one. The
+    random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless ``tau`` is
+    positive. After Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017, and Maddison, Mnih
+    and Teh, "The concrete distribution", 2017.
+
+    >>> import backburn as bb
+    >>> gumbel_softmax(bb.asarray([0.0, -bb.inf, -bb.inf]), hard=True).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    bounded("gumbel_softmax", "tau", tau, above=0, below=math.inf)
+    flags("gumbel_softmax", hard=hard)
+    given: Any = float_operand("gumbel_softmax", x)
+    along = axis_of("gumbel_softmax", given, axis)
+    logits: Any = cast(given, float32) if given.dtype.bits < 32 else given
+    draws = random.uniform(logits.shape, dtype=logits.dtype, backend=logits.backend, generator=generator)
+    noise = call("neg", call("log", call("neg", call("log", draws))))
+    soft = cast(call("softmax", (logits + noise) / float(tau), axis=along), given.dtype)
+    if not hard:
+        return soft
+    places = call("argmax", soft, axis=along, keepdims=True)
+    numbers = create.arange(soft.shape[along], backend=soft.backend)
+    numbers = call("reshape", numbers, shape=tuple(-1 if a == along else 1 for a in range(soft.ndim)))
+    return cast(places == numbers, soft.dtype) + (soft - stop_gradient(soft))
+
+
+def pad_sequence(sequences: Sequence[Tensor], *, value: float = 0.0) -> Tensor:
+    """Sequences of several lengths as one tensor, the shorter ones padded with ``value`` at their ends.
+
+    Tensors (length, ...), alike in all but their lengths, give (sequences, longest length, ...), in their promoted
+    dtype. Raises :class:`ShapeError` for tensors that are not alike, and :class:`ArgumentError` for none.
+
+    >>> import backburn as bb
+    >>> pad_sequence([bb.asarray([1, 2, 3]), bb.asarray([4])], value=-1).tolist()
+    [[1, 2, 3], [4, -1, -1]]
+    """
+    tensors = shape.listed("pad_sequence", sequences)
+    if any(x.ndim == 0 or x.shape[1:] != tensors[0].shape[1:] for x in tensors):
+        raise ShapeError(f"pad_sequence: the sequences differ in more than their length. Operands: {describe(tensors)}")
+    longest = max(x.shape[0] for x in tensors)
+    rest = ((0, 0),) * (tensors[0].ndim - 1)
+    return shape.stack([moving.pad(x, ((0, longest - x.shape[0]), *rest), value=value) for x in tensors])
 
 
 def local_response_norm(

@@ -13,8 +13,10 @@ from backburn.nn.composed import (
     alpha_dropout,
     bilinear,
     embedding_bag,
+    gumbel_softmax,
     local_response_norm,
     lp_pool,
+    pad_sequence,
     rotary,
 )
 from backburn.nn.composed import (
@@ -98,10 +100,11 @@ from backburn.tensor.sequence import embedding, gru, gru_cell, lstm, lstm_cell, 
 
 __all__ = [
     "linear", "feed_forward", "bilinear", "embedding", "embedding_bag", "dropout", "alpha_dropout", "flatten",
+    "pad_sequence",
     "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "mish", "glu", "softplus",
     "softsign", "sigmoid", "log_sigmoid", "hard_sigmoid", "hard_swish", "tanh", "hardtanh", "tanhshrink",
     "softshrink", "hardshrink", "threshold",
-    "softmax", "log_softmax", "softmin",
+    "softmax", "log_softmax", "softmin", "gumbel_softmax",
     "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
     "local_response_norm",
     "cosine_similarity",

@@ -309,7 +309,7 @@ def stack(arrays: Sequence[Tensor], /, axis: int = 0, *surplus: Never, **wrong: 
     """
     if surplus or wrong:
         refuse(stack, surplus, wrong)
-    tensors = _listed("stack", arrays)
+    tensors = listed("stack", arrays)
     if not is_quantized(tensors[0]) or any(x.dtype is not tensors[0].dtype for x in tensors):
         return _stacked(promoted("stack", *tensors), axis)
     return exact_or_float(lambda *xs: _stacked(xs, axis), *tensors)
@@ -327,10 +327,10 @@ def _stacked(tensors: Sequence[Any], axis: int) -> Any:
 
 def _several(name: str, arrays: Any) -> list[Any]:
     """One or more tensors in their common dtype."""
-    return promoted(name, *_listed(name, arrays))
+    return promoted(name, *listed(name, arrays))
 
 
-def _listed(name: str, arrays: Any) -> list[Any]:
+def listed(name: str, arrays: Any) -> list[Any]:
     """One or more tensors."""
     if is_tensor(arrays):
         raise ArgumentError(f"{name}: takes a list of tensors, not one tensor: {describe((arrays,))}")

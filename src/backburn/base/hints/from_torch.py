@@ -57,7 +57,6 @@ FORMULAS = {
 #: Those of layers.
 LAYERS = {
     "channel_shuffle": "x.reshape((n, groups, c // groups, h, w)).swapaxes(1, 2).reshape((n, c, h, w))",
-    "gumbel_softmax": "bb.softmax((x - bb.log(-bb.log(bb.random.uniform(x.shape)))) / tau)",
     "upsample_bilinear": "bb.nn.functional.interpolate(x, size, mode='linear', align_corners=True)",
     "upsample_nearest": "bb.nn.functional.interpolate(x, size)",
 }
