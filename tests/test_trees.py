@@ -6,11 +6,13 @@ from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburn.base.errors import ArgumentError
+import backburn as bb
+from backburn.base.errors import ArgumentError, BackendMismatchError, ShapeError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.trees import flatten, leaves_with_paths, register_node, tree_map, unflatten
 
@@ -258,3 +260,60 @@ def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
         tree_map(lambda x, y: x, tree, [outside, Owner(a, {"again": b, "b": b}, Owner(b, outside)), outside, a])
     with pytest.raises(ArgumentError, match="different other places"):
         tree_map(lambda x, y: x, Owner(a, b, a), Owner(a, b, b))
+
+
+# ---- as vectors ----
+
+
+def test_trees_are_vectors_and_back() -> None:
+    tree: Any = {
+        "w": bb.asarray(np.arange(6.0).reshape(2, 3)),
+        "parts": (bb.asarray([1, 2]), bb.asarray([0.5], dtype="float32"), None),
+        "empty": bb.zeros((0, 2)),
+        "n": 3,
+        "scale": bb.asarray(2.0, dtype="float16"),
+    }
+    vector, unravel = bb.trees.ravel(tree)
+    assert vector.dtype is bb.float64
+    leaves = [x for x in flatten(tree)[0] if isinstance(x, bb.FloatTensor)]
+    np.testing.assert_array_equal(vector.numpy(), np.concatenate([x.numpy().ravel() for x in leaves]))
+    given_back: Any = unravel
+    for flat, factor in ((vector, 1.0), (2.0 * vector.astype("float32"), 2.0)):
+        again = given_back(flat)
+        assert again["n"] == 3
+        assert again["parts"][0] is tree["parts"][0]
+        for old, new in zip(leaves, [x for x in flatten(again)[0] if isinstance(x, bb.FloatTensor)], strict=True):
+            assert (new.shape, new.dtype) == (old.shape, old.dtype)
+            np.testing.assert_array_equal(new.numpy(), factor * old.numpy())
+    alone, back = bb.trees.ravel(bb.ones((2, 2)))
+    assert back(alone).shape == (2, 2)
+    assert bb.vmap(back)(bb.stack([alone, alone])).shape == (2, 2, 2)
+
+
+def test_the_hessian_of_a_model_by_its_vector() -> None:
+    bb.random.seed(0)
+    with bb.use_dtype("float64"):
+        model = bb.nn.Sequential(bb.nn.Linear(2, 3), bb.nn.Tanh(), bb.nn.Linear(3, 1))
+        x = bb.random.normal((5, 2))
+    vector, unravel = bb.trees.ravel(model)
+    assert vector.size == model.num_parameters
+
+    def loss(vector: Any) -> Any:
+        return (unravel(vector)(x) ** 2.0).sum()
+
+    bb.check_grads(loss, (vector.detach(),), order=2)
+    matrix = bb.hessian(loss)(vector.detach()).numpy()
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-10)
+    whole = bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
+    np.testing.assert_allclose(bb.grad(loss)(vector.detach()).numpy(), bb.trees.ravel(whole)[0].numpy(), rtol=1e-10)
+
+
+def test_what_is_no_vector_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="ravel: there is no float tensor in the tree, a dict"):
+        bb.trees.ravel({"n": bb.asarray([1, 2])})
+    vector, unravel = bb.trees.ravel([bb.ones(3)])
+    for wrong in (vector[:2], vector[None], bb.ones(())):
+        with pytest.raises(ShapeError, match="unravel: takes a vector of 3 elements, not float32"):
+            unravel(wrong)
+    with pytest.raises(BackendMismatchError):
+        bb.trees.ravel([bb.ones(2), bb.ones(2, backend="null")])

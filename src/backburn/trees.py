@@ -10,5 +10,6 @@ own become nodes by :func:`register_node`.
 """
 
 from backburn.base.trees import Structure, flatten, leaves_with_paths, register_node, tree_map, unflatten
+from backburn.tensor.vectors import ravel
 
-__all__ = ["Structure", "flatten", "leaves_with_paths", "register_node", "tree_map", "unflatten"]
+__all__ = ["Structure", "flatten", "leaves_with_paths", "ravel", "register_node", "tree_map", "unflatten"]
