@@ -528,7 +528,7 @@ def choice(
         refuse(choice, surplus, wrong)
     flags("choice", replace=replace)
     lengths, place = shape_of("choice", shape), given_backend(backend, device)
-    count, values = math.prod(lengths), None
+    count, values, along = math.prod(lengths), None, 0
     if is_tensor(x):
         values = _staying("choice", x, place)
         along = axis_of("choice", values, axis)
