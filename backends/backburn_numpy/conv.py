@@ -17,6 +17,7 @@ from backburn.backend.conv import Pairs, convolved, convolved_transposed, offset
 from backburn_numpy import conv_compiled
 from backburn_numpy.conv_blocks import COLUMNS, PLACES, TURNED, WORTH, Block, cut, in_threads
 from backburn_numpy.halves import narrowed, widened
+from backburn_numpy.linalg import linear, matmul
 from backburn_numpy.memory import empty
 from backburn_numpy.shape import sliding_window
 from backburn_numpy.threads import for_parts, num_threads
@@ -43,6 +44,8 @@ def conv(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, dilation=dilation, groups=groups,
     )  # fmt: skip
+    if _is_one_window(weight.shape[2:], x.shape[2:], padding, dilation, groups):
+        return linear(_flat(x), _flat(weight).T, bias).reshape(shape)
     wide_x, options = widened(x), (weight.shape[2:], stride, padding, dilation)
     lengths = conv_compiled.geometry("conv", wide_x, x.shape, shape, *options, groups)
     if lengths is not None:
@@ -68,6 +71,9 @@ def conv_transpose(
         x.shape, weight.shape, None if bias is None else bias.shape,
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation, groups=groups,
     )  # fmt: skip
+    if math.prod(x.shape[2:]) == 1 and _is_one_window(weight.shape[2:], shape[2:], padding, dilation, groups):
+        biases = None if bias is None else np.repeat(bias, math.prod(shape[2:]))
+        return linear(_flat(x), _flat(weight), biases).reshape(shape)
     wide_x, size = widened(x), weight.shape[2:]
     lengths = conv_compiled.geometry("conv_input", wide_x, shape, x.shape, size, stride, padding, dilation, groups)
     if lengths is not None:
@@ -105,6 +111,8 @@ def conv_weight_backward(
         "groups": groups,
     }
     weighted(x.shape, grad.shape, **options)
+    if _is_one_window(size, x.shape[2:], padding, dilation, groups):
+        return matmul(_flat(grad).T, _flat(x)).reshape(grad.shape[1], x.shape[1], *size)
     wide_x, wide_grad = widened(x), widened(grad)
     lengths = conv_compiled.geometry("conv_weight", wide_x, x.shape, grad.shape, **options)
     if lengths is not None:
@@ -134,6 +142,19 @@ def conv_weight_backward(
     for first in sorted(totals):
         result += totals[first].swapaxes(1, 2) if transposed else totals[first]
     return narrowed(result.reshape(groups * outputs, channels, *size), x)
+
+
+# ---- a single window ----
+
+
+def _is_one_window(size: Shape, lengths: Shape, padding: Pairs, dilation: Shape, groups: int) -> bool:
+    """Whether the only window is the whole image: then a convolution is a linear layer."""
+    return size == lengths and groups == 1 and max(dilation) == 1 and not any(map(any, padding))
+
+
+def _flat(x: Array) -> Array:
+    """``x`` as a matrix with the rows of its first axis."""
+    return x.reshape(len(x), math.prod(x.shape[1:]))
 
 
 # ---- blocks ----
