@@ -36,6 +36,7 @@ from backburn_numpy import (
     index,
     planes,
     quantized_products,
+    reductions,
     scan,
     sequence,
     standardize,
@@ -928,6 +929,32 @@ def test_reductions_of_rows(shape: tuple[int, int]) -> None:
     assert np.isnan(BASE.prod(x, (1,))[-1])
     x = -np.inf * np.ones(shape, np.float32)
     np.testing.assert_array_equal(BASE.max(x, (1,)), x.max(1))
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("shape", [(40, 11, 13), (1, 700, 7), (3, 2, 150, 70), (2, 300, 1), (1, 1, 4200)])
+def test_reductions_of_stacks(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SMALL", "ROWS"):
+        monkeypatch.setattr(reductions, name, 1)
+    for special in ((), (np.inf,), (np.nan,), (np.nan, -np.inf, np.inf)):
+        x = numbers(*shape)
+        x.reshape(-1)[: 5 * len(special) : 5] = special
+        for first, last in ((0, 0), (0, 1), (1, 1), (1, 2), (0, len(shape) - 2), (len(shape) - 1, len(shape) - 1)):
+            axis = tuple(range(first, last + 1))
+            for name in ("sum", "max", "min"):
+                with np.errstate(invalid="ignore"):
+                    expected = getattr(np, name)(x.astype(np.float64), axis=axis)
+                got = getattr(BASE, name)(x, axis)
+                assert got.shape == expected.shape
+                np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4, err_msg=f"{name} {axis}")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_sums_of_many_rows_do_not_drift() -> None:
+    x = np.full((1 << 20, 3), 0.1, np.float32)
+    np.testing.assert_allclose(BASE.sum(x, (0,)), x.sum(0, dtype=np.float64), rtol=1e-5)
 
 
 @needs_kernels

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ INT64 = np.dtype(np.int64)
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
         return narrowed(sum(widened(x), axis, keepdims), x)
-    if x.size >= reductions.LARGE and (total := reductions.total(x, axis)) is not None:
+    if x.size >= reductions.SMALL and (total := reductions.total(x, axis)) is not None:
         return total.reshape(result_shape(x, axis, keepdims))
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
@@ -44,15 +45,21 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if x.size >= reductions.LARGE and (top := reductions.by_rows(x, axis, "max_rows", np.maximum.reduce)) is not None:
+    if x.size >= reductions.SMALL and (top := _extreme(x, axis, "max", np.maximum.reduce)) is not None:
         return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
 def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    if x.size >= reductions.LARGE and (low := reductions.by_rows(x, axis, "min_rows", np.minimum.reduce)) is not None:
+    if x.size >= reductions.SMALL and (low := _extreme(x, axis, "min", np.minimum.reduce)) is not None:
         return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+
+
+def _extreme(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> Array | None:
+    """By a kernel for the axes, if there is one."""
+    found = reductions.of_many(x, axis, name)
+    return reductions.by_rows(x, axis, f"{name}_rows", join) if found is None else found
 
 
 def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:

@@ -1,7 +1,8 @@
 """NumPy: reductions of large float arrays, in cache blocks and several threads.
 
-If the axes are the leading or the trailing ones, the array is a matrix whose columns or rows are reduced. In all other
-cases the functions return None, and NumPy does the work.
+If the axes are the leading or the trailing ones, the array is a matrix whose columns or rows are reduced. If they are
+neighbours, it is a stack of matrices; where their rows are many and short, NumPy would take ten times as long as a
+kernel. In all other cases the functions return None, and NumPy does the work.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 Array = Any
 Axes = tuple[int, ...]
 
-#: Smaller arrays are left to NumPy.
+#: Smaller arrays are left to NumPy,
 LARGE = 1 << 16
+#: also by the kernels for many short rows, as are
+SMALL = 1 << 12
+#: longer rows of matrices whose columns are reduced, and fewer rows.
+LONG, ROWS = 1 << 9, 1 << 8
 
 #: The fewest elements for which a second thread pays for sums, which are fast.
 WORTH_OF_SUMS = 3 << 20
@@ -40,14 +45,33 @@ def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
     return None
 
 
+def of_many(x: Array, axis: Axes, name: str) -> Array | None:
+    """``x`` reduced over neighbouring axes, flat, by the kernel of that name for many short rows; None if not so."""
+    if not axis or axis != tuple(range(axis[0], axis[-1] + 1)) or not x.flags.c_contiguous:
+        return None
+    number, inner = math.prod(x.shape[: axis[0]]), math.prod(x.shape[axis[-1] + 1 :])
+    kernel, options = f"{name}_matrices", [inner]
+    if axis[-1] == x.ndim - 1:
+        if number < ROWS:
+            return None
+        kernel, options = f"{name}_rows", []
+    elif inner >= LONG or x.size < ROWS * inner or x.size == number * inner:
+        return None
+    out = np.empty(number * inner, x.dtype)
+    return out if in_parts(kernel, (x, out), number, x.size // number, *options) else None
+
+
 def total(x: Array, axis: Axes) -> Array | None:
     """The sums of ``x`` over ``axis``, flat."""
+    found = of_many(x, axis, "sum")
+    if found is not None:
+        return found
     matrix = _matrix(x, axis)
     return None if matrix is None else _total(*matrix)
 
 
 def by_rows(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
-    """``x`` reduced over ``axis`` by a kernel, flat, or None; ``join`` combines partial results."""
+    """``x`` reduced over the last axes by a kernel, flat, or None; ``join`` combines partial results."""
     matrix = _matrix(x, axis)
     return None if matrix is None or not matrix[1] else _by_rows(kernel, join, matrix[0])
 

@@ -60,6 +60,60 @@ KERNEL(min_rows, const float *restrict x, float *restrict out, int64_t rows, int
     }
 }
 
+/* Reductions of matrices (count, inner), one after the other, over their rows. Narrow rows are taken together, as many
+ * as fill LINE; blocks of rows are joined one by one, so that errors do not grow with their number. */
+#define LINE 64
+#define ROWS 256
+
+INLINE float joined(float x, float y, int operation) {
+    if (operation == 0) return x + y;
+    return (operation > 0 ? y > x : y < x) | (y != y) ? y : x; /* once NaN, x stays */
+}
+
+INLINE void join(float *restrict x, const float *restrict y, int64_t width, int operation) {
+    LOOP for (int64_t i = 0; i < width; i++) x[i] = joined(x[i], y[i], operation);
+}
+
+INLINE void join_rows(float *restrict out, const float *restrict x, int64_t rows, int64_t step, int64_t width,
+                      int operation) {
+    for (int64_t start = 0; start < rows; start += ROWS) {
+        float some[LINE];
+        memcpy(some, x + start * step, (size_t)width * sizeof *x);
+        for (int64_t row = start + 1; row < rows && row < start + ROWS; row++)
+            join(some, x + row * step, width, operation);
+        if (start)
+            join(out, some, width, operation);
+        else
+            memcpy(out, some, (size_t)width * sizeof *x);
+    }
+}
+
+INLINE void join_matrices(const float *restrict x, float *restrict out, int64_t inner, int64_t number, int64_t size,
+                          int operation) {
+    const int64_t count = size / inner, together = inner < LINE ? (LINE / inner < count ? LINE / inner : count) : 1;
+    for (; number > 0; number--, x += size, out += inner) {
+        if (together == 1) {
+            for (int64_t i = 0; i < inner; i += LINE)
+                join_rows(out + i, x + i, count, inner, inner - i < LINE ? inner - i : LINE, operation);
+            continue;
+        }
+        float all[LINE];
+        join_rows(all, x, count / together, together * inner, together * inner, operation);
+        memcpy(out, all, (size_t)inner * sizeof *x);
+        for (int64_t row = 1; row < together; row++) join(out, all + row * inner, inner, operation);
+        for (int64_t row = count / together * together; row < count; row++)
+            join(out, x + row * inner, inner, operation);
+    }
+}
+
+#define MATRICES(name, operation)                                                                                      \
+    KERNEL(name, const float *restrict x, float *restrict out, int64_t inner, int64_t number, int64_t size) {        \
+        join_matrices(x, out, inner, number, size, operation);                                                         \
+    }
+MATRICES(sum_matrices, 0)
+MATRICES(max_matrices, 1)
+MATRICES(min_matrices, -1)
+
 #define CHAINS 8 /* rows at a time: independent chains of operations hide their latency */
 
 INLINE float next_of(float total, float x, int multiplies) { return multiplies ? total * x : total + x; }
