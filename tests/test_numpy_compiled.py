@@ -28,6 +28,7 @@ from backburn.conformance import SAMPLES, checks
 from backburn.conformance.behaviour import check_mutation
 from backburn.conformance.kinds import VALUE_KINDS
 from backburn_numpy import (
+    alignment,
     blas,
     compiled,
     conv_compiled,
@@ -67,7 +68,7 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     monkeypatch.setattr(compiled, "FEW_PASSES", {})
     for module in (blocks_module, formulas, sequence):
         monkeypatch.setattr(module, "SHARED", 1)
-    for module in (blocks_module, index, planes, quantized_products, scan, standardize):
+    for module in (alignment, blocks_module, index, planes, quantized_products, scan, standardize):
         monkeypatch.setattr(module, "WORTH", 1)
     before = threads.num_threads()
     threads.set_num_threads(count)
@@ -92,7 +93,7 @@ def test_the_library_tells_the_types_of_parameters() -> None:
 
 WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
     "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
-    "linear", "embedding", "attention", "lstm", "gru", "pool",
+    "linear", "embedding", "attention", "lstm", "gru", "pool", "ctc",
 ))]  # fmt: skip
 
 
@@ -818,6 +819,27 @@ def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.Mon
         got, expected = both(monkeypatch, "lstm_backward", weight, cell, states, gates, *given)
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("steps", [1, 2, 90])
+def test_alignments(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of labels with repetitions, of all lengths, some of which fit into no alignment."""
+    generator = np.random.default_rng(steps)
+    examples, classes, labels = 7, 5, 17
+    log_probs = numbers(steps, examples, classes)
+    log_probs -= np.logaddexp.reduce(log_probs, 2, keepdims=True)
+    targets = generator.integers(0, 4, (examples, labels))
+    input_lengths, target_lengths = generator.integers(0, steps + 1, examples), generator.integers(0, labels, examples)
+    input_lengths[0], target_lengths[:2] = steps, (min(steps, labels) // 2, 0)
+    operands = log_probs, targets, input_lengths, target_lengths
+    got, expected = both(monkeypatch, "ctc", *operands, blank=4)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5, atol=1e-4)
+    got, expected = both(monkeypatch, "ctc_backward", numbers(examples, seed=1), *operands, blank=4)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-4)
+    log_probs[steps // 2, 0] = np.nan
+    assert np.isnan(BASE.ctc(*operands, blank=4)[0])
 
 
 @needs_kernels

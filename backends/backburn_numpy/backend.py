@@ -16,6 +16,7 @@ from backburn.base.dtypes import DTYPES, STORAGES, DType
 from backburn.base.errors import ArgumentError, BackendMismatchError, BackendUnavailableError, DTypeError
 from backburn_numpy import (
     activate,
+    alignment,
     arithmetic,
     blas,
     choice,
@@ -69,6 +70,7 @@ FAMILIES = (
     conv,
     pool,
     recurrent,
+    alignment,
     sequence,
     decompose,
     fft,

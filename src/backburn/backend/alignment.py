@@ -25,7 +25,10 @@ Shape = tuple[int, ...]
 IMPOSSIBLE = -1e30
 
 
-def _aligned(log_probs: Shape, targets: Shape, input_lengths: Shape, target_lengths: Shape, *, blank: int = 0) -> Shape:
+def ctc_shape(
+    log_probs: Shape, targets: Shape, input_lengths: Shape, target_lengths: Shape, *, blank: int = 0
+) -> Shape:
+    """The shape of the losses."""
     if len(log_probs) != 3 or len(targets) != 2:
         raise ShapeError(
             f"log_probs (steps, examples, classes) and targets (examples, labels), not {list(log_probs)} and "
@@ -46,7 +49,7 @@ def _aligned_backward(grad: Shape, log_probs: Shape, *rest: Shape, **_: Any) -> 
     return log_probs
 
 
-class _Lattice:
+class Lattice:
     """The labels with blanks between them, and the logarithms of what each emits at each step."""
 
     def __init__(self, k: Any, log_probs: Any, targets: Any, target_lengths: Any, blank: int) -> None:
@@ -134,10 +137,44 @@ def _during(k: Any, t: int, input_lengths: Any) -> Any:
     return k.reshape(k.less(t, input_lengths), (input_lengths.shape[0], 1))
 
 
+def loss_of(
+    kind: type[Lattice], k: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int
+) -> Any:
+    """The losses, by a kind of lattice."""
+    input_lengths = _within(k, input_lengths, shape_of(log_probs)[0])
+    target_lengths = _within(k, target_lengths, shape_of(targets)[1])
+    lattice = kind(k, widened(k, log_probs), targets, target_lengths, blank)
+    total = lattice.total(lattice.forward(input_lengths)[-1])
+    loss = k.where(k.less(total, IMPOSSIBLE / 2), math.inf, k.neg(total))
+    return k.cast(loss, k.dtype(log_probs))
+
+
+def gradient_of(
+    kind: type[Lattice], k: Any, grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any,
+    blank: int,
+) -> Any:  # fmt: skip
+    """Their gradient."""
+    shape, dtype = shape_of(log_probs), k.dtype(log_probs)
+    if 0 in shape:
+        return k.zeros(shape, dtype)
+    lattice = kind(k, widened(k, log_probs), targets, target_lengths, blank)
+    forward, backward = lattice.forward(input_lengths), lattice.backward(input_lengths)
+    total = lattice.total(forward[-1])
+    possible = k.less(IMPOSSIBLE / 2, total)
+    total = k.reshape(k.where(possible, total, 0.0), (1, shape[1], 1))
+    through = k.sub(k.add(k.stack(forward, 0), k.stack(backward, 0)), total)
+    step = k.reshape(k.arange(0, shape[0], 1, int64), (shape[0], 1, 1))
+    during = k.less(step, k.reshape(input_lengths, (1, shape[1], 1)))
+    counts = k.logical_and(during, k.reshape(possible, (1, shape[1], 1)))
+    shares = k.exp(k.where(counts, through, IMPOSSIBLE))
+    factor = k.reshape(k.neg(widened(k, grad)), (1, shape[1], 1))
+    return k.cast(k.gather_backward(k.mul(shares, factor), lattice.index, shape, 2), dtype)
+
+
 class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     """Connectionist temporal classification."""
 
-    @operation(kinds="F", shape=_aligned, like=("log_probs",), differentiable=True)
+    @operation(kinds="F", shape=ctc_shape, like=("log_probs",), differentiable=True)
     def ctc(self: Any, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0) -> F:
         """``-log(sum over alignments of the product of their probabilities)``, for each example.
 
@@ -147,31 +184,12 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         gradient 0, where there is none. Lengths that are negative or more than the operands have raise, as labels do
         that are no class.
         """
-        _aligned(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
-        input_lengths = _within(self, input_lengths, shape_of(log_probs)[0])
-        target_lengths = _within(self, target_lengths, shape_of(targets)[1])
-        lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
-        total = lattice.total(lattice.forward(input_lengths)[-1])
-        loss = self.where(self.less(total, IMPOSSIBLE / 2), math.inf, self.neg(total))
-        return self.cast(loss, self.dtype(log_probs))
+        ctc_shape(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
+        return loss_of(Lattice, self, log_probs, targets, input_lengths, target_lengths, blank)
 
     @operation(kinds="F", shape=_aligned_backward, like=("grad", "log_probs"), differentiable=True)
     def ctc_backward(
         self: Any, grad: F, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0
     ) -> F:
         """The gradient of :meth:`ctc`: minus the probability that a step emits a class, times ``grad``."""
-        shape, dtype = shape_of(log_probs), self.dtype(log_probs)
-        if 0 in shape:
-            return self.zeros(shape, dtype)
-        lattice = _Lattice(self, widened(self, log_probs), targets, target_lengths, blank)
-        forward, backward = lattice.forward(input_lengths), lattice.backward(input_lengths)
-        total = lattice.total(forward[-1])
-        possible = self.less(IMPOSSIBLE / 2, total)
-        total = self.reshape(self.where(possible, total, 0.0), (1, shape[1], 1))
-        through = self.sub(self.add(self.stack(forward, 0), self.stack(backward, 0)), total)
-        step = self.reshape(self.arange(0, shape[0], 1, int64), (shape[0], 1, 1))
-        counts = self.logical_and(self.less(step, self.reshape(input_lengths, (1, shape[1], 1))),
-                                  self.reshape(possible, (1, shape[1], 1)))  # fmt: skip
-        shares = self.exp(self.where(counts, through, IMPOSSIBLE))
-        factor = self.reshape(self.neg(widened(self, grad)), (1, shape[1], 1))
-        return self.cast(self.gather_backward(self.mul(shares, factor), lattice.index, shape, 2), dtype)
+        return gradient_of(Lattice, self, grad, log_probs, targets, input_lengths, target_lengths, blank)
