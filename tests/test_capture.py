@@ -170,6 +170,16 @@ def test_other_shapes_are_recorded_on_their_own() -> None:
     assert reasons == [False, True, False, True, True, True]
 
 
+def test_numbers_that_are_equal_may_be_other_arguments() -> None:
+    captured = bb.capture(lambda w, number: (w + 1.0, bb.full((), number)), on_fallback="error")
+    w = bb.asarray(0.0, backend=TAPING)
+    with bb.use_backend(TAPING):
+        for number in (1, 1, 1, 1.0, 1.0, True, -0.0, 0.0, -0.0, 0.0):
+            w, out = captured(w, number)
+            assert repr(out.item()) == repr(number)
+    assert captured.reason == ""
+
+
 def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capturing, "KINDS", 3)
     captured = bb.capture(lambda w, number: (w + number, None))

@@ -299,7 +299,7 @@ class _Slots:
     def key(self) -> Any:
         """What must be equal for one program to serve two states."""
         leaves, structure = self._leaves
-        others = [None if isinstance(x, Tensor | Carrier) else x for x in leaves]
+        others = [None if isinstance(x, Tensor | Carrier) else _constant(x) for x in leaves]
         paths = [leaf.path for leaf in self._tree.leaves]
         return structure, others, paths, list(self._carried.items()), [_description(x) for x in self.tensors]
 
@@ -324,7 +324,7 @@ class _Inputs:
                 raise ArgumentError(f"capture: the batch has tensors, and {type(x).__name__} is none: use bb.asarray")
         self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
         self.primitives = [_primitive(x) for x in self.tensors]
-        others = [None if isinstance(x, Tensor) else x for x in self._leaves]
+        others = [None if isinstance(x, Tensor) else _constant(x) for x in self._leaves]
         self.key = (self._structure, others, [_description(x) for x in self.tensors])
 
     def tree(self, primitives: list[Any]) -> Any:
@@ -345,6 +345,11 @@ def _base(slots: _Slots, inputs: _Inputs) -> Any:
     if not slots.tensors and not inputs.tensors:
         raise ArgumentError("capture: neither the state nor the batch has a tensor")
     return innermost((slots.tensors or inputs.tensors)[0].backend)
+
+
+def _constant(x: Any) -> tuple[Any, Any]:
+    """What must be equal of two values that are no tensors; 1, 1.0 and True are equal, and so are 0.0 and -0.0."""
+    return x.__class__, repr(x) if x.__class__ is float else x
 
 
 def _description(x: Tensor) -> tuple[Any, ...]:
