@@ -195,6 +195,24 @@ def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: py
     assert w.item() == 12.0
 
 
+def test_a_captured_step_inside_another_is_a_part_of_it() -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w * 0.5 + x, w.sum()
+
+    def two(inner: Any) -> Any:
+        return lambda w, x: inner(inner(w, x)[0], x)
+
+    results = []
+    for run in (two(step), bb.capture(two(bb.capture(step, on_fallback="error")), on_fallback="error")):
+        w, found = bb.asarray([1.0, 2.0], backend=TAPING), []
+        for number in range(5):
+            w, out = run(w, bb.asarray(float(number), backend=TAPING))
+            found += [w.tolist(), out.item()]
+        results.append(found)
+    assert results[0] == results[1]
+    assert run.reason == ""
+
+
 def test_tied_weights_stay_tied() -> None:
     shared = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend=TAPING).require_grad()
     model = {"in": shared, "out": shared}

@@ -93,6 +93,9 @@ class Captured:
 
     def __call__(self, state: Any, *batch: Any) -> tuple[Any, Any]:
         """One step: the new state, and the step's output."""
+        if REPLAY.get() is not None:
+            self.reason = "it is recorded as a part of another captured step"
+            return self._run(_Slots(state), batch)
         inputs, contexts = _Inputs(batch), (RECORDING.get(), DEFAULT_FLOAT.get())
         last, self._last = self._last, None
         if last is not None:
