@@ -414,6 +414,8 @@ def test_a_rule_may_only_name_what_exists() -> None:
     assert "bitwise_and" not in RULES, "the first of the two either"
     with pytest.raises(ValueError, match="already"):
         gradient("mul", x=lambda g: g)
+    with pytest.raises(ValueError, match="no plain function"):
+        gradient("bitwise_and", x=abs)
 
 
 def test_a_rule_that_returns_a_wrong_shape_is_found_by_the_engine() -> None:

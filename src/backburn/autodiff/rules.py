@@ -89,7 +89,10 @@ def gradient(
         groups.append((operands, rule, True))
     knows = {*RESERVED, *entry.parameters, *(f"{o}_{m}" for o in entry.operands for m in ("shape", "dtype"))}
     for names, function, grouped in groups:
-        takes = function.__code__.co_varnames[: function.__code__.co_argcount]
+        code = getattr(function, "__code__", None)
+        if code is None:
+            raise ArgumentError(f"the gradient rule of {name} is no plain function, but {function!r}: write a lambda")
+        takes = code.co_varnames[: code.co_argcount]
         for unknown in (set(names) - set(entry.operands)) | (set(takes) - knows):
             raise ArgumentError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")
         if served & set(names):
