@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.capture import Program
-from backburn.backend.contract import Capabilities
+from backburn.backend.contract import Backend, Capabilities
 from backburn.backend.registry import register_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import CaptureError
@@ -25,6 +25,9 @@ NUMBERS: dict[type, Any] = {ReplayedFloat: float, ReplayedInt: int}
 
 class TapingBackend(NumpyBackend):
     """NumPy with :meth:`capture`."""
+
+    #: Formulas are taped operation by operation.
+    one_pass = Backend.one_pass
 
     def __init__(self) -> None:
         self.tape: list[Any] | None = None

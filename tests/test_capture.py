@@ -83,6 +83,26 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: 
     assert bb.random.get_state()["offset"] == 7 * 8 * 16 * bool(dropout)
 
 
+@pytest.mark.parametrize("name", ["lion", "radam", "amsgrad"])
+def test_steps_of_many_elements_are_replayed(name: str) -> None:
+    """Which NumPy computes in one pass: what it does not tell the operations of has to be recorded, too."""
+
+    def step(state: Any, x: Any) -> Any:
+        model, optimizer = state
+        loss = bb.silu(model["w"] * x - 1.0).square().sum()
+        optimizer.step(model, loss.backward())
+        return state, loss
+
+    found = []
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (TAPING, bb.capture)):
+        start = np.linspace(-1.0, 1.0, 20_000, dtype=np.float32)
+        state, run = ({"w": bb.asarray(start, backend=backend).require_grad()}, OPTIMIZERS[name]()), wrap(step)
+        for factor in (1.0, 0.5, 2.0, 1.0, 3.0):
+            state, _ = run(state, bb.asarray(factor, dtype="float32", backend=backend))
+        found.append(state[0]["w"].numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
 def test_a_replay_makes_no_call_of_the_step() -> None:
     calls = []
 
