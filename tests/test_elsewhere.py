@@ -411,11 +411,11 @@ class Mine(nn.Conv2d):
 CALLS: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: nn.Linear(in_features=3, out_features=4),  # type: ignore[call-arg]
-        "Linear() got an unexpected keyword argument 'in_features'; it takes Linear(inputs, outputs, bias=True)",
+        "Linear() got an unexpected keyword argument 'in_features'; here: inputs; it takes Linear(inputs, outputs,",
     ),
     (
         lambda: nn.Conv2d(1, 2, kernel_size=3),  # type: ignore[call-arg]
-        "'kernel_size'; it takes Conv2d(inputs, outputs, size, stride=1, padding=0, dilation=1, groups=1, bias=True)",
+        "'kernel_size'; here: size; it takes Conv2d(inputs, outputs, size, stride=1, padding=0, dilation=1, groups=1,",
     ),
     (
         lambda: nn.Linear(3),  # type: ignore[call-arg]
@@ -450,6 +450,9 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: B.zeros(2, 3), "argument at most, and not 3 besides; a shape is one argument: zeros((2, 3)); it takes"),
     (lambda: X.permute_dims(1, 0), "several axes are one argument: permute_dims((1, 0))"),
     (lambda: nn.Softmax(dim=1), "'dim'; here: axis; it takes Softmax(axis=-1)"),  # type: ignore[call-arg]
+    (lambda: nn.LSTM(3, 4, num_layers=2), "'num_layers'; here: layers; it takes LSTM("),  # type: ignore[call-arg]
+    (lambda: nn.Upsample(scale_factor=2), "'scale_factor'; here: scale; it takes Upsample("),  # type: ignore[call-arg]
+    (lambda: F.interpolate(X, scale_factor=2), "'scale_factor'; here: scale; it takes interpolate(x, size=None, *, sc"),
     (lambda: B.random.normal(3, 4), "a shape is one argument: normal((2, 3))"),
     (lambda: B.random.normal(size=3), "'size'; here: shape; it takes normal(shape=(), *, mean=0.0, std=1.0,"),
     (lambda: B.asarray([1.0], requires_grad=True), "'requires_grad'; here: asarray(...).require_grad(); it takes"),

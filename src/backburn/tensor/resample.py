@@ -11,9 +11,10 @@ import math
 import operator
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from backburn.backend.resample import along, neighbours
+from backburn.base.calls import plain_signature, refuse
 from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor.create import arange, ones
@@ -72,13 +73,15 @@ def fold(
     return call("fold", x, places=lengths, size=window, stride=steps, padding=widths, dilation=spacing)
 
 
+@plain_signature
 def interpolate(
     x: Tensor,
     size: Sizes | None = None,
-    *,
+    *surplus: Never,
     scale: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
+    **wrong: Never,
 ) -> FloatTensor:
     """``x`` resized to ``size`` along each spatial axis, or to ``floor(scale * n)``.
 
@@ -96,6 +99,8 @@ def interpolate(
         >>> interpolate(x, 5, mode="linear", align_corners=True).tolist()
         [[[0.0, 1.0, 2.0, 3.0, 4.0]]]
     """
+    if surplus or wrong:
+        refuse(interpolate, surplus, wrong)
     x = float_operand("interpolate", x)
     rank = places_rank("interpolate", x)
     if (size is None) == (scale is None):
