@@ -83,7 +83,9 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
                                int64_t group) {
     const int64_t plane = g->height * g->width, count = (b->last - b->first) * g->columns;
     const int64_t all = windows_in(g, b);
-    if (b->stop == b->start + 1 && g->size[0] * g->size[1] == 1 && count == plane && !g->before[0] && !g->before[1])
+    const int is_image = g->size[0] * g->size[1] * g->stride[0] * g->stride[1] == 1 && !g->before[0] && !g->before[1] &&
+                         g->rows == g->height && g->columns == g->width;
+    if (is_image && b->stop == b->start + 1 && count == plane)
         return x + (b->start * g->groups + group) * g->inputs * plane;
     for (int64_t c = 0; c < g->inputs; c++)
         for (int64_t i = 0; i < g->size[0]; i++)
