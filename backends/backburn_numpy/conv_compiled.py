@@ -29,8 +29,9 @@ LONG = 1 << 22
 MOST_CHANNELS, LANES = 8, 16
 #: the fewest output channels for its use, elements of a window in all channels, and windows,
 FEW, DEEP, MANY = 8, 18, 256
-#: the largest factor by which padding may increase the number of positions, and the largest stride.
-WASTE, STEEP = 1.4, 3
+#: the largest factor by which padding may increase the number of positions, and the most planes of an image, unless
+#: windows overlap: most of the time would go into copying them.
+WASTE, APART = 1.8, 4
 #: The fewest columns of a product for its call not to matter.
 SHORT = 48
 #: The most positions that kernels sum at a time.
@@ -74,7 +75,7 @@ class Geometry:
         _, length, _, _ = self.layout(1)
         self.is_direct = (
             math.prod(size) > 1
-            and max(stride) <= STEEP
+            and (math.prod(stride) <= APART or math.prod(size) >= 2 * math.prod(stride))
             and self.outputs >= FEW
             and self.depth >= DEEP
             and self.examples * positions >= MANY
