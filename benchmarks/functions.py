@@ -13,12 +13,16 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
+#: The parts of a case: what each is called, and how backburn and PyTorch do it.
+Parts = Iterator[tuple[str, Function, Function]]
+#: Cases by name, whose parts are made when they are measured.
+Cases = Iterable[tuple[str, Callable[[], Parts]]]
 
 
 class Case(NamedTuple):
@@ -179,7 +183,7 @@ def cases(n: int) -> Iterator[Case]:
     yield Case("dropout", partial(ours.dropout, p=0.5), partial(theirs.dropout, p=0.5), (x,), is_random=True)
 
 
-def steps(case: Case, dtype: str) -> Iterator[tuple[str, Function, Function]]:
+def steps(case: Case, dtype: str) -> Parts:
     """The parts to time: a call, and a call with gradients where there are any. Raises where results differ."""
     import numpy as np
     import torch
@@ -236,37 +240,49 @@ def _time(function: Function, repeats: int) -> float:
     return time.process_time() - start
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.functions", description=__doc__)
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options of every table of ratios."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("patterns", nargs="*", default=["*"], metavar="PATTERN")
-    parser.add_argument("--side", type=int, default=1000, help="the side of the matrices")
-    parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.4, help="for each figure, about")
     parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args(arguments)
+    return parser
+
+
+def report(chosen: argparse.Namespace, columns: tuple[str, str], cases: Cases) -> None:
+    """Measure the cases whose names match, and print a table of the parts that ``columns`` name."""
     for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):  # which read it when they are loaded
         os.environ[f"{library}_NUM_THREADS"] = str(chosen.threads)
     import torch
 
     torch.set_num_threads(chosen.threads)
     found: dict[str, dict[str, float]] = {}
-    print("| function | call | with gradients | microseconds |\n|---|---|---|---|")
-    for case in cases(chosen.side):
-        if not any(fnmatch.fnmatch(case.name, pattern) for pattern in chosen.patterns):
+    print(f"| case | {columns[0]} | {columns[1]} | microseconds |\n|---|---|---|---|")
+    for name, parts in cases:
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in chosen.patterns):
             continue
-        times = {part: in_turns(*both, chosen.seconds) for part, *both in steps(case, chosen.dtype)}
-        found[case.name] = {part: ours / theirs for part, (ours, theirs) in times.items()}
-        words = [f"{found[case.name][part]:.2f}" if part in times else "" for part in ("call", "with gradients")]
+        times = {part: in_turns(*both, chosen.seconds) for part, *both in parts()}
+        found[name] = {part: ours / theirs for part, (ours, theirs) in times.items()}
+        words = [f"{found[name][part]:.2f}" if part in times else "" for part in columns]
         each = ", ".join(f"{1e6 * ours:,.1f} / {1e6 * theirs:,.1f}" for ours, theirs in times.values())
-        print(f"| {case.name} | {' | '.join(words)} | {each} |", flush=True)
-    for part in ("call", "with gradients"):
+        print(f"| {name} | {' | '.join(words)} | {each} |", flush=True)
+    for part in columns:
         ratios = [figures[part] for figures in found.values() if part in figures]
         if ratios:
             print(f"{part}: geometric mean {statistics.geometric_mean(ratios):.2f} of {len(ratios)}")
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1), "utf-8")
+
+
+def main() -> None:
+    """Measure functions."""
+    parser = options(__doc__)
+    parser.add_argument("--side", type=int, default=1000, help="the side of the matrices")
+    parser.add_argument("--dtype", default="float32", choices=["float16", "bfloat16", "float32", "float64"])
+    chosen = parser.parse_args()
+    found = ((case.name, partial(steps, case, chosen.dtype)) for case in cases(chosen.side))
+    report(chosen, ("call", "with gradients"), found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmark of functions runs, and compares what both frameworks compute."""
+"""The benchmarks of functions and models run, and compare what both frameworks compute."""
 
 import json
 import subprocess
@@ -18,3 +18,12 @@ def test_functions_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
     assert set(ratios["huber_loss"]) == {"call", "with gradients"}
     assert set(ratios["floor"]) == {"call"}
     assert "geometric mean" in run.stdout
+
+
+def test_models_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.models", "--seconds", "0.001", "Q-learning", "G*"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert ratios.keys() == {"Q-learning", "GPT", "GRU"}
+    assert all(figures.keys() == {"loss", "step"} for figures in ratios.values())
