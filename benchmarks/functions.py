@@ -66,9 +66,9 @@ def cases(n: int) -> Iterator[Case]:
     for name in ["maximum", "minimum", "atan2", "hypot", "logaddexp", "pow"]:
         yield Case(name, getattr(bb, name), getattr(torch, name), (positive, fraction), leaves=2)
     for name in ["equal", "less", "logical_xor"]:
-        peer = {"equal": torch.eq, "less": torch.lt}.get(name) or getattr(torch, name)
+        of_torch = {"equal": "eq", "less": "lt"}.get(name, name)
         operands = (x > 0, y > 0) if "logical" in name else (x, y)
-        yield Case(name, getattr(bb, name), peer, operands, leaves=0)
+        yield Case(name, getattr(bb, name), getattr(torch, of_torch), operands, leaves=0)
     for name in ["l1_loss", "mse_loss", "huber_loss", "smooth_l1_loss"]:
         yield Case(name, getattr(ours, name), getattr(theirs, name), (x, y), leaves=2)
 
@@ -262,7 +262,7 @@ def report(chosen: argparse.Namespace, columns: tuple[str, str], cases: Cases) -
     for name, parts in cases:
         if not any(fnmatch.fnmatch(name, pattern) for pattern in chosen.patterns):
             continue
-        times = {part: in_turns(*both, chosen.seconds) for part, *both in parts()}
+        times = {part: in_turns(ours, theirs, chosen.seconds) for part, ours, theirs in parts()}
         found[name] = {part: ours / theirs for part, (ours, theirs) in times.items()}
         words = [f"{found[name][part]:.2f}" if part in times else "" for part in columns]
         each = ", ".join(f"{1e6 * ours:,.1f} / {1e6 * theirs:,.1f}" for ours, theirs in times.values())
