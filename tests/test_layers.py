@@ -533,6 +533,37 @@ def test_recurrent_modules(torch: Any, name: str, bidirectional: bool) -> None:
         ours(bb.asarray(x), (mine[0][:1],) * 2 if count > 1 else mine[:1])
 
 
+@pytest.mark.parametrize(("name", "more"), [("LSTMCell", ()), ("GRUCell", ()), ("RNNCell", ()), ("RNNCell", ("relu",))])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_cells(torch: Any, name: str, more: tuple[str, ...], bias: bool) -> None:
+    theirs = getattr(torch.nn, name)(3, 4, bias, *more)
+    ours = getattr(nn, name)(3, 4, bias, *more)
+    ends = {"input_weight": "weight_ih", "weight": "weight_hh", "input_bias": "bias_ih", "bias": "bias_hh"}
+    given = {n: end for n, end in ends.items() if bias or not n.endswith("bias")}
+    ours.load_state_dict({n: getattr(theirs, end).detach().numpy().T for n, end in given.items()})
+    steps = normal(3, 2, 3).astype(np.float32)
+    mine: Any = None
+    other: Any = None
+    for x in steps:
+        mine, other = ours(bb.asarray(x), mine), theirs(torch.from_numpy(x), other)
+        for a, b in zip(*((s if name == "LSTMCell" else [s]) for s in (mine, other)), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-6)
+    last, expected = (s[0] if name == "LSTMCell" else s for s in (mine, other))
+    gradients = last.square().sum().backward()
+    expected.square().sum().backward()
+    for place in ("input_weight", "weight"):
+        gradient = getattr(ours, place).grad(gradients).numpy()
+        np.testing.assert_allclose(gradient, getattr(theirs, ends[place]).grad.numpy().T, rtol=1e-3, atol=1e-6)
+    with pytest.raises(ShapeError, match=f"{name}: the input has the shape"):
+        ours(bb.asarray(steps))
+    if name == "LSTMCell":
+        with pytest.raises(ArgumentError, match="the states are two"):
+            ours(bb.asarray(x), last)
+    wrong = bb.zeros((3, 4))
+    with pytest.raises(ShapeError, match=f"{name}: a state has the shape"):
+        ours(bb.asarray(x), (wrong, wrong) if name == "LSTMCell" else wrong)
+
+
 def test_attention(torch: Any) -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     q, k, v = normal(2, 3, 5, 4), normal(2, 3, 6, 4), normal(2, 3, 6, 2)

@@ -71,7 +71,7 @@ from backburn.nn.pool import (
 )
 from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
-from backburn.nn.recurrent import GRU, LSTM, RNN
+from backburn.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
@@ -86,7 +86,8 @@ __all__ = [
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "LPPool1d", "LPPool2d", "LPPool3d",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample",
-    "RNN", "LSTM", "GRU", "MultiHeadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
+    "RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell",
+    "MultiHeadAttention", "KeyValueCache", "RotaryEmbedding", "TransformerEncoderLayer",
     "TransformerDecoderLayer",
     "QuantizedLinear", "QuantizedConv", "quantize_model", "quantize_like", "fake_quantize_model",
     "FakeQuantizedLinear", "FakeQuantizedConv", "LoRALinear", "add_adapters",

@@ -201,3 +201,96 @@ class RNN(_Recurrent):
             states = (active(step + functional.linear(states[0], layer.weight, layer.bias)),)
             outputs.append(states[0])
         return shape.stack(outputs, axis=0), states
+
+
+class _Cell(_Layer):
+    """One step: the weights of a layer, and states that are zeros if there are none."""
+
+    GATES: ClassVar[int]
+
+    def __init__(self, inputs: int, size: int, bias: bool = True) -> None:
+        name = type(self).__name__
+        inputs, size = sizes(name, inputs=inputs, size=size)
+        flags(name, bias=bias)
+        super().__init__(inputs, size, self.GATES, bias)
+
+    def _projected(self, x: Tensor) -> Any:
+        """The input of a step, projected."""
+        name, inputs = type(self).__name__, self.input_weight.shape[0]
+        if tensor_operand(name, x).ndim != 2 or x.shape[1] != inputs:
+            raise ShapeError(f"{name}: the input has the shape (examples, {inputs}), not {describe((x,))}")
+        return functional.linear(x, self.input_weight, self.input_bias)
+
+    def _state(self, x: Tensor, state: Tensor | None) -> Any:
+        """A state of as many examples as the input has."""
+        expected = (x.shape[0], self.weight.shape[0])
+        if state is None:
+            return create.zeros(expected, dtype=self.weight.dtype, backend=x.backend)
+        name = type(self).__name__
+        if tensor_operand(name, state).shape != expected:
+            raise ShapeError(f"{name}: a state has the shape {list(expected)}, not {describe((state,))}")
+        return state
+
+
+class LSTMCell(_Cell):
+    """One step of :class:`LSTM`, of an input (examples, inputs).
+
+    Called with ``x`` and, optionally, the hidden and cell states, each (examples, size), it returns both after the
+    step. Weights are those of a layer of :class:`LSTM`. Raises :class:`ShapeError` for operands that do not fit.
+
+    >>> import backburn as bb
+    >>> cell = LSTMCell(3, 4)
+    >>> states = cell(bb.zeros((2, 3)))
+    >>> hidden, state = cell(bb.ones((2, 3)), states)
+    >>> hidden.shape, state.shape
+    ((2, 4), (2, 4))
+    """
+
+    GATES = 4
+
+    def forward(self, x: Tensor, states: tuple[Tensor, Tensor] | None = None) -> tuple[FloatTensor, FloatTensor]:
+        """The hidden and cell states after the step."""
+        projected = self._projected(x)
+        given: Any = (None, None) if states is None else states
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise ArgumentError("LSTMCell: the states are two, (hidden, cell), or None")
+        hidden, cell = (self._state(x, state) for state in given)
+        return functional.lstm_cell(projected, hidden, cell, self.weight, self.bias)
+
+
+class GRUCell(_Cell):
+    """One step of :class:`GRU`, of an input (examples, inputs), like :class:`LSTMCell`; there is one state.
+
+    >>> import backburn as bb
+    >>> GRUCell(3, 4)(bb.zeros((2, 3))).shape
+    (2, 4)
+    """
+
+    GATES = 3
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
+        """The hidden state after the step."""
+        return functional.gru_cell(self._projected(x), self._state(x, state), self.weight, self.bias)
+
+
+class RNNCell(_Cell):
+    """One step of :class:`RNN`, of an input (examples, inputs), like :class:`GRUCell`.
+
+    ``activation`` is ``"tanh"`` or ``"relu"``.
+
+    >>> import backburn as bb
+    >>> RNNCell(3, 4)(bb.zeros((2, 3))).shape
+    (2, 4)
+    """
+
+    GATES = 1
+
+    def __init__(self, inputs: int, size: int, bias: bool = True, activation: str = "tanh") -> None:
+        one_of("RNNCell", "the activation", activation, ("tanh", "relu"))
+        super().__init__(inputs, size, bias)
+        self.activation = activation
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
+        """The hidden state after the step."""
+        active: Any = functional.tanh if self.activation == "tanh" else functional.relu
+        return active(self._projected(x) + functional.linear(self._state(x, state), self.weight, self.bias))

@@ -161,7 +161,6 @@ FUNCTIONS = {
     "PixelUnshuffle": "x.reshape((n, c, h, r, w, r)).permute_dims((0, 1, 3, 5, 2, 4)).reshape((n, c * r * r, h, w))",
     "ReduceLROnPlateau": "optimizer.lr = 0.5 * optimizer.lr",
     "PolynomialLR": "bb.optim.SGD(bb.optim.schedules.Polynomial(0.1, 1000))",
-    "RNNCell": "bb.nn.RNN(inputs, size), of sequences of one step",
     "RotaryEncoding": "bb.nn.RotaryEmbedding()",
     "SequentialLR": "bb.optim.SGD(lambda steps: first(steps) if steps < 100 else second(steps - 100))",
     "Size": "tuple",
