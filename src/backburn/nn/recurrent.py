@@ -195,12 +195,17 @@ class RNN(_Recurrent):
         return outputs, last
 
     def _steps(self, layer: Any, projected: Any, states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        active = functional.tanh if self.activation == "tanh" else functional.relu
         outputs = []
         for step in shape.unstack(projected, axis=0):
-            states = (active(step + functional.linear(states[0], layer.weight, layer.bias)),)
+            states = (_elman_step(layer, self.activation, step, states[0]),)
             outputs.append(states[0])
         return shape.stack(outputs, axis=0), states
+
+
+def _elman_step(layer: _Layer, activation: str, projected: Any, state: Any) -> Any:
+    """The state after a step."""
+    total = projected + functional.linear(state, layer.weight, layer.bias)
+    return functional.tanh(total) if activation == "tanh" else functional.relu(total)
 
 
 class _Cell(_Layer):
@@ -292,5 +297,4 @@ class RNNCell(_Cell):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> FloatTensor:
         """The hidden state after the step."""
-        active: Any = functional.tanh if self.activation == "tanh" else functional.relu
-        return active(self._projected(x) + functional.linear(self._state(x, state), self.weight, self.bias))
+        return _elman_step(self, self.activation, self._projected(x), self._state(x, state))
