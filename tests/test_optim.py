@@ -21,7 +21,7 @@ from backburn.backend.table import OPERATIONS
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, GraphError, ShapeError
 from backburn.conformance.samples_optimize import adam, sgd
 from backburn.optim import SGD, Adam, AdamW
-from backburn_numpy import threads
+from backburn_numpy import processors, threads
 
 Array = Any
 NUMPY = load_backend("numpy")
@@ -501,6 +501,43 @@ def test_the_number_of_threads_comes_from_the_environment(monkeypatch: pytest.Mo
         threads.num_threads()
     monkeypatch.setenv("BACKBURN_NUM_THREADS", "5")
     assert threads.num_threads() == 5
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ("0::/\n", {"cpu.max": "250000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "1600000 100000\n"}, 8),
+        ("0::/a/b\n", {"cpu.max": "max 100000\n", "a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 1\n"}, 3),
+        ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "500000 100000\n"}, 3),
+        ("0::/outside\n", {"cpu.max": "400000 100000\n"}, 4),
+        (
+            "5:cpuset:/\n4:cpu,cpuacct:/docker/1\n1:name=systemd:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/docker/1/cpu.cfs_quota_us": "200000\n"},
+            2,
+        ),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n"}, 8),
+        ("something else\n", {}, 8),
+        (None, {}, 8),
+    ],
+)
+def test_control_groups_limit_the_number_of_threads(
+    groups: str | None, files: dict[str, str], count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if file.name == "cpu.cfs_quota_us":
+            file.with_name("cpu.cfs_period_us").write_text("100000\n")
+    if groups is not None:
+        (tmp_path / "groups").write_text(groups)
+    monkeypatch.setattr(processors, "_MOUNT", tmp_path)
+    monkeypatch.setattr(processors, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    assert processors.processors() == count
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

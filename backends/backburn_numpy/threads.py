@@ -23,6 +23,7 @@ from contextvars import Context
 from queue import SimpleQueue
 
 from backburn.base.errors import ArgumentError
+from backburn_numpy.processors import processors
 
 #: The fewest elements for which a second thread pays.
 WORTH_A_THREAD = 1 << 20
@@ -66,8 +67,7 @@ def set_num_threads(count: int) -> None:
 def _from_environment() -> int:
     text = os.environ.get("BACKBURN_NUM_THREADS", "")
     if not text:
-        affinity = getattr(os, "sched_getaffinity", None)
-        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        return processors()
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentError(f"BACKBURN_NUM_THREADS={text!r}: a number of threads from 1 on is needed")
     return int(text)
