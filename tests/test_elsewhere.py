@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pydoc
 import re
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET
+from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, METHODS, MODELS, OPTIMIZERS, SET, TREES
 from backburn.base.hints.from_burn import BURN
 from backburn.base.hints.from_numpy import FORMULAS as OF_NUMPY
 from backburn.base.hints.from_numpy import LINES
@@ -45,6 +46,20 @@ def test_functions_of_layers_are_told_in_ours(name: str) -> None:
         AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: (bb|x)"
     ):
         getattr(nn.functional, name)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_functions_of_trees_are_told_in_ours(name: str) -> None:
+    tree = {"w": bb.ones(()), "b": 3.0}
+    with pytest.raises(AttributeError, match=rf"module 'backburn.trees' has no attribute '{name}'; here: ") as caught:
+        getattr(bb.trees, name)
+    told = str(caught.value).partition("here: ")[2]
+    if "register" not in told:
+        leaves, structure = bb.trees.flatten(tree)
+        known = {"bb": bb, "functools": functools, "f": lambda *x: x, "leaves": leaves, "structure": structure}
+        assert eval(told, known, {"tree": tree}) is not None
+    else:
+        assert told.startswith("bb.trees.register_node(")
 
 
 def test_formulas_that_are_told_are_right() -> None:

@@ -9,7 +9,15 @@ own become nodes by :func:`register_node`.
     {'w': [2.0, 4.0], 'b': None}
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from backburn.base.hints import missing_name
 from backburn.base.trees import Structure, flatten, leaves_with_paths, register_node, tree_map, unflatten
 from backburn.tensor.vectors import ravel
 
 __all__ = ["Structure", "flatten", "leaves_with_paths", "ravel", "register_node", "tree_map", "unflatten"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name("backburn.trees", name)

@@ -14,9 +14,12 @@ from typing import Any, NoReturn
 
 from backburn.base.callers import NAMESPACES
 from backburn.base.calls import renamed
-from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET
+from backburn.base.hints.elsewhere import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SET, TREES
 from backburn.base.hints.from_burn import BURN
 from backburn.base.hints.from_torch import ONLY_FUNCTIONS
+
+#: The hints for names of some modules alone.
+_OWN: dict[str, Mapping[str, str]] = {"backburn.nn.functional": FUNCTIONAL, "backburn.trees": TREES}
 
 
 class MissingAttribute:
@@ -119,8 +122,8 @@ def _options(init: Any) -> str:
 
 def missing_name(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    layers = FUNCTIONAL if module.endswith(".functional") else {}
-    hint = FUNCTIONS.get(name) or layers.get(name) or _ours(name, module)
+    own = _OWN.get(module, {})
+    hint = own.get(name) or FUNCTIONS.get(name) or _ours(name, module)
     return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; here: {hint}" if hint else ""))
 
 

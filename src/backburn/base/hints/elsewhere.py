@@ -326,6 +326,25 @@ FUNCTIONS = {
     "vectorize": "bb.vmap(f)",
 }
 
+#: Names of the functions of trees in JAX.
+TREES = {
+    "all": "all(bb.trees.flatten(tree)[0])",
+    "flatten_with_path": "bb.trees.leaves_with_paths(tree)",
+    "leaves": "bb.trees.flatten(tree)[0]",
+    "leaves_with_path": "bb.trees.leaves_with_paths(tree)",
+    "map": "bb.trees.tree_map(f, tree)",
+    "ravel_pytree": "bb.trees.ravel(tree)",
+    "reduce": "functools.reduce(f, bb.trees.flatten(tree)[0])",
+    "register_pytree_node": "bb.trees.register_node(cls, flatten, unflatten)",
+    "register_pytree_node_class": "bb.trees.register_node(cls, flatten, unflatten)",
+    "structure": "bb.trees.flatten(tree)[1]",
+    "tree_flatten": "bb.trees.flatten(tree)",
+    "tree_leaves": "bb.trees.flatten(tree)[0]",
+    "tree_reduce": "functools.reduce(f, bb.trees.flatten(tree)[0])",
+    "tree_structure": "bb.trees.flatten(tree)[1]",
+    "tree_unflatten": "bb.trees.unflatten(structure, leaves)",
+}
+
 #: Names of ``nn.functional``, some of which are at the top level here.
 FUNCTIONAL = {
     **LAYERS,
