@@ -1,4 +1,4 @@
-"""The benchmarks of functions and models run, and compare what both frameworks compute."""
+"""The benchmarks of functions, models and transforms run, and compare what both frameworks compute."""
 
 import json
 import subprocess
@@ -27,3 +27,12 @@ def test_models_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
     ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
     assert ratios.keys() == {"Q-learning", "GPT", "GRU"}
     assert all(figures.keys() == {"loss", "step"} for figures in ratios.values())
+
+
+def test_transforms_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.transforms", "--seconds", "0.001"]
+    run = subprocess.run([*command, "--json", str(tmp_path / "ratios.json")], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    ratios = json.loads((tmp_path / "ratios.json").read_text("utf-8"))
+    assert len(ratios) == 9
+    assert all(figures.keys() == {"64", "256"} for figures in ratios.values())

@@ -1,0 +1,121 @@
+"""Derivatives of functions: backburn's transforms and those of ``torch.func`` in turns in one process.
+
+``python -m benchmarks.transforms [PATTERN ...] [--threads N] [--json FILE]`` compares the results for a network of two
+layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn is faster: with 64 inputs,
+units and examples, and with 256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks.functions import Parts, options, report
+
+Tree = dict[str, Any]
+
+
+class Framework(NamedTuple):
+    """The functions of a framework, and its transforms by common names."""
+
+    functions: Any
+    tensor: Callable[[Any], Any]
+    grad: Callable[..., Any]
+    jacobian: Callable[..., Any]
+    hessian: Callable[..., Any]
+    jvp: Callable[..., Any]
+    """The derivative alone."""
+    vmap: Callable[..., Any]
+    """With the axes of the arguments, 0 or None, by position."""
+
+
+def ours() -> Framework:
+    """Backburn."""
+    import backburn as bb
+
+    return Framework(
+        bb, bb.asarray, bb.grad, bb.jacobian, bb.hessian, lambda f, x, t: bb.jvp(f, (x,), (t,))[1],
+        lambda f, *axes: bb.vmap(f, in_axes=axes),
+    )  # fmt: skip
+
+
+def theirs() -> Framework:
+    """PyTorch."""
+    import torch
+    from torch import func
+
+    return Framework(
+        torch, torch.from_numpy, func.grad, func.jacrev, func.hessian, lambda f, x, t: func.jvp(f, (x,), (t,))[1],
+        lambda f, *axes: func.vmap(f, in_dims=axes),
+    )  # fmt: skip
+
+
+def network(f: Framework, model: Tree, x: Any) -> Any:
+    """One number for each example, or for one."""
+    return (f.functions.tanh(x @ model["w"] + model["b"]) * model["v"]).sum(-1)
+
+
+def loss(f: Framework, model: Tree, x: Any, y: Any) -> Any:
+    """The mean squared error."""
+    return ((network(f, model, x) - y) ** 2).mean()
+
+
+def after_a_step(f: Framework, model: Tree, x: Any, y: Any) -> Any:
+    """The loss on the second half of the examples after a step of gradient descent on the first."""
+    half = x.shape[0] // 2
+    slope = f.grad(partial(loss, f))(model, x[:half], y[:half])
+    return loss(f, {name: model[name] - 0.1 * slope[name] for name in model}, x[half:], y[half:])
+
+
+def trace(f: Framework, matrix: Any) -> Any:
+    """The sum of the diagonal."""
+    return f.functions.diagonal(matrix).sum()
+
+
+#: Each gives a tree or a tensor for a framework, a model, examples, and what to predict for them.
+CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
+    "gradient": lambda f, m, x, y: f.grad(partial(loss, f))(m, x, y),
+    "gradient of each example": lambda f, m, x, y: f.vmap(f.grad(partial(loss, f)), None, 0, 0)(m, x, y),
+    "directional derivative": lambda f, m, x, y: f.jvp(lambda m: network(f, m, x), m, m),
+    "Hessian by vector": lambda f, m, x, y: f.jvp(lambda m: f.grad(partial(loss, f))(m, x, y), m, m),
+    "Jacobian of the layer": lambda f, m, x, y: f.jacobian(lambda x: f.functions.tanh(x @ m["w"] + m["b"]))(x[0]),
+    "Hessian by the input": lambda f, m, x, y: f.hessian(partial(network, f, m))(x[0]),
+    "Laplacian of 16 examples": lambda f, m, x, y: f.vmap(lambda x: trace(f, f.hessian(partial(network, f, m))(x)), 0)(
+        x[:16]
+    ),
+    "gradients of 8 models": lambda f, m, x, y: f.vmap(f.grad(partial(loss, f)), 0, None, None)(
+        {name: f.functions.stack([value] * 8) for name, value in m.items()}, x, y
+    ),
+    "gradient through a step, 8 tasks": lambda f, m, x, y: f.vmap(f.grad(partial(after_a_step, f)), None, 0, 0)(
+        m, x.reshape((8, -1, x.shape[1])), y.reshape((8, -1))
+    ),
+}
+
+
+def parts(name: str) -> Parts:
+    """The two sizes. Raises where the results differ."""
+    import numpy as np
+
+    for part, n in (("64", 64), ("256", 256)):
+        draw = np.random.default_rng(0)
+        arrays = {"w": draw.normal(size=(n, n)) / n**0.5, "b": draw.normal(size=n), "v": draw.normal(size=n) / n**0.5}
+        x, y = draw.normal(size=(n, n)), draw.normal(size=n)
+        calls = []
+        for f in (ours(), theirs()):
+            model = {key: f.tensor(value.astype(np.float32)) for key, value in arrays.items()}
+            calls.append(partial(CASES[name], f, model, *(f.tensor(a.astype(np.float32)) for a in (x, y))))
+        found, expected = (call() for call in calls)
+        for key in expected if isinstance(expected, dict) else [...]:
+            theirs_ = expected[key].numpy()
+            np.testing.assert_allclose(found[key].numpy(), theirs_, rtol=1e-3, atol=1e-4 * np.abs(theirs_).max())
+        yield part, calls[0], calls[1]
+
+
+def main() -> None:
+    """Measure transforms."""
+    report(options(__doc__).parse_args(), ("64", "256"), ((name, partial(parts, name)) for name in CASES))
+
+
+if __name__ == "__main__":
+    main()
