@@ -464,6 +464,27 @@ def test_what_cannot_be_recorded_is_named_and_runs_as_it_is(cupy: Any, k: Any, n
     nothing_is_left(cupy, k)
 
 
+@pytest.mark.parametrize("name", READS)
+def test_a_step_that_goes_on_after_a_refusal_is_not_recorded(cupy: Any, k: Any, name: str) -> None:
+    """It would be replayed as it ran then, without what it does where nothing is refused."""
+    read, words = READS[name]
+
+    def step(state: Any, x: Any) -> Any:
+        try:
+            read(x)
+        except Exception:
+            return state + 100.0, x
+        return state + 1.0, x
+
+    captured = bb.capture(step, on_fallback="allow")
+    state = bb.asarray([0.0], backend=CUPY)
+    for _ in range(4):
+        state, _ = captured(state, bb.asarray([1.0], backend=CUPY))
+    assert state.tolist() == [4.0]
+    assert words in captured.reason
+    nothing_is_left(cupy, k)
+
+
 def test_a_fallback_may_be_an_error(cupy: Any, k: Any) -> None:
     state = ({"w": bb.asarray([0.0], backend=CUPY).require_grad()}, optim.SGD(0.1))
     captured = bb.capture(counting(lambda x: x.item()), on_fallback="error")

@@ -323,7 +323,8 @@ CAPTURING = re.compile("stream ?capture|capturing", re.IGNORECASE)
 def refusal(name: str, error: Exception) -> CaptureError | None:
     """The error for an operation that cannot be recorded, if that is what ``error`` means."""
     words = str(error).partition("\n")[0]
-    if isinstance(error, CaptureError) or REPLAY.get() is None or not re.search(CAPTURING, words):
+    recording = REPLAY.get()
+    if isinstance(error, CaptureError) or recording is None or not re.search(CAPTURING, words):
         return None
     what = "cannot be recorded"
     if "D2H" in words or "synchronous" in words or "StreamCaptureUnsupported" in words:
@@ -334,4 +335,4 @@ def refusal(name: str, error: Exception) -> CaptureError | None:
         what = "calls a library by a way that cannot be recorded"
     if os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0"):
         what += ", as every operation does with BACKBURN_CUPY_DEBUG=1"
-    return CaptureError(f"{name} {what} ({words})")
+    return recording.refuse(CaptureError(f"{name} {what} ({words})"))

@@ -47,14 +47,15 @@ def _planned(transform: Callable[..., Array], x: Array, *length: int, axis: int)
 
     A graph needs its plans' memory kept alive; and creating a plan during recording may abort the process.
     """
-    if REPLAY.get() is not None:
+    if (recording := REPLAY.get()) is not None:
         size = x.shape[axis]
         kind = (*(length or (size,)), TYPES[x.dtype.char], x.size // size)
         plans = [node.plan for key, node in cupy.fft.config.get_plan_cache() if key[:3] == kind]
         if not plans:
-            raise CaptureError(
+            why = (
                 f"CuPy keeps no plan for one of its Fourier transforms, of {kind[0]} elements: does the step have more "
                 f"kinds of them than cupy.fft.config.get_plan_cache_size(), or has it run in another thread?"
             )
+            raise recording.refuse(CaptureError(why))
         keep(plans)
     return transform(x, *length, axis=axis)

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any
 from weakref import ReferenceType, ref
 
+from backburn.base.errors import CaptureError
+
 
 class ReplayedFloat(float):
     """A float whose value is replaced at each replay; ``place`` is its number in the recording.
@@ -47,6 +49,8 @@ class Recording:
         self._assumed: list[Callable[[], bool]] = []
         #: Objects whose state this recording sets or has assumed.
         self.known: list[object] = []
+        #: Why it is void: what was refused stays so if the step catches the error and goes on without it.
+        self.refused: CaptureError | None = None
 
     def number(self, advance: Callable[[], Any], undo: Callable[[], Any] | None = None) -> Any:
         """The present result of ``advance()``, which is called again before each replay, as a number.
@@ -98,6 +102,11 @@ class Recording:
             return None
         self.bound.add(value.place)
         return value.place
+
+    def refuse(self, error: CaptureError) -> CaptureError:
+        """``error``, to raise; the recording is void from now on."""
+        self.refused = error
+        return error
 
     @property
     def unbound(self) -> int:

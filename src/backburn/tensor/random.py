@@ -76,8 +76,8 @@ class Generator:
         """A generator at the beginning of the stream of ``seed``, or at ``offset`` in it."""
         self._lock = threading.Lock()
         self.key = self.offset = 0
-        if seed is None and REPLAY.get() is not None:
-            raise CaptureError("a Generator without a seed, whose key would stay as it is")
+        if seed is None and (recording := REPLAY.get()) is not None:
+            raise recording.refuse(CaptureError("a Generator without a seed, whose key would stay as it is"))
         self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:

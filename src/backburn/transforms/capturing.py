@@ -148,6 +148,8 @@ class Captured:
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
             slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
             new, out = _pair(self._step(slots.state, *inputs.tree(values)))
+            if recording.refused is not None:
+                raise recording.refused
             after = _Slots(new)
             if not same(after.key(), key):
                 raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
