@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import threading
 import warnings
@@ -435,11 +436,13 @@ def test_a_recording_gives_no_memory_back_that_its_graph_may_use(cupy: Any, monk
 
 # ---- what is not recorded ----
 
+CLOCK = itertools.count()
 READS = {
     "item": (lambda x: x.item(), "to_numpy reads values on the host"),
     "truth": (lambda x: bool(x > 0.0), "to_numpy reads values on the host"),
     "nonzero": (lambda x: bb.nonzero(x.reshape(1)), "nonzero reads values on the host"),
-    "host": (lambda x: x + bb.asarray(np.ones(1, np.float32), backend=CUPY), "from_numpy brings values from the host"),
+    "host": (lambda x: x + bb.asarray(0.0 * next(CLOCK) + next(CLOCK), backend=CUPY), "from_numpy brings values from"),
+    "large": (lambda x: bb.asarray(np.ones((1 << 18) + 1, np.float32), backend=CUPY), r"host (float32[262145])"),
     "library": (
         lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library by a way that cannot be"
     ),
@@ -460,6 +463,34 @@ def test_what_cannot_be_recorded_is_named_and_runs_as_it_is(cupy: Any, k: Any, n
         results.append((state[0]["w"].tolist(), state[1].steps))
     assert [w.category for w in caught] == [CaptureWarning]
     assert words in step.reason
+    assert results[0] == results[1]
+    nothing_is_left(cupy, k)
+
+
+CONSTANTS = {
+    "number": lambda x: x * bb.asarray(2.0, backend=CUPY),
+    "list": lambda x: x * bb.asarray([1.0, 2.0, 1.0], backend=CUPY),
+    "array": lambda x: x + bb.asarray(np.arange(3, dtype=np.float32), backend=CUPY),
+    "the same twice": lambda x: x + bb.asarray(1.0, backend=CUPY) * bb.asarray(1.0, backend=CUPY),
+    "indices": lambda x: x[[2, 0, 1]],
+    "places": lambda x: x.at[[0, 2]].multiply(2.0),
+    "a state": lambda x: bb.asarray([1.0, 2.0, 3.0], backend=CUPY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_from_the_host_are_recorded(cupy: Any, k: Any, name: str) -> None:
+    results = []
+    for wrap in (lambda f: f, bb.capture):
+        bb.random.seed(0)
+        step = wrap(lambda state, x: (CONSTANTS[name](state) + x + bb.random.uniform(3, backend=CUPY), state))
+        state = bb.asarray([1.0, 2.0, 3.0], backend=CUPY)
+        for number in range(6):
+            if number == 4:
+                bb.random.default_generator().seed(1)  # it is recorded again, and may bring the same again
+            state, _ = step(state, bb.asarray(float(number), backend=CUPY))
+        results.append(state.tolist())
+    assert step.reason == ""
     assert results[0] == results[1]
     nothing_is_left(cupy, k)
 

@@ -22,7 +22,7 @@ from backburn.backend.capture import Program
 from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import CaptureError
-from backburn.base.replay import REPLAY, ReplayedFloat, ReplayedInt
+from backburn.base.replay import REPLAY, ReplayedFloat, ReplayedInt, contents
 from backburn_cupy.create import converted
 from backburn_cupy.kernels.attach import LAUNCHERS
 from backburn_cupy.kernels.runner import packed
@@ -57,6 +57,9 @@ class Recorded:
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
+                brought = recording.brought if (recording := REPLAY.get()) is not None else {}
+                #: What the step brings from the host, by its values: nothing can be brought during the capture.
+                self.constants = {key: cupy.array(value, order="C") for key, value in brought.items()}
                 self._stream.synchronize()
         with k.placed(), self._within(), _watched(k, self._read) as calls, self._recording():
             new, out = program(list(self.state), list(self._inputs))
@@ -158,6 +161,16 @@ def keep(things: Iterable[Any]) -> None:
         found = list(things)
         for recorded in _UNDER_WAY:
             recorded.keep(found)
+
+
+def constant(host: Any) -> Array:
+    """The array of the current recording with the values of ``host``, if the step brought them before, too."""
+    recording = REPLAY.get()
+    assert recording is not None
+    if (array := _UNDER_WAY[-1].constants.get(contents(host))) is None:
+        words = f"brings values from the host ({host.dtype}{list(host.shape)}) that it did not bring in the call before"
+        raise recording.refuse(CaptureError(f"from_numpy {words}: pass what changes in the batch"))
+    return array
 
 
 def flat(operands: Iterable[Any]) -> list[Any]:

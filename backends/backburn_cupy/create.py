@@ -11,14 +11,21 @@ import numpy as np
 from backburn.backend.create import arange_length
 from backburn.backend.quantized import Quantized
 from backburn.base.dtypes import DType, as_dtype
+from backburn.base.replay import BROUGHT, LARGEST_CONSTANT, REPLAY, contents
 
 Array = Any
 Shape = tuple[int, ...]
 
 
 def from_numpy(k: Any, array: Any) -> Array:
-    host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
-    return cupy.array(np.asarray(array, dtype=host), order="C")
+    host = np.asarray(array, dtype=as_dtype(array.dtype).dtype)  # raises for unknown dtypes; in native byte order
+    if REPLAY.get() is not None:
+        from backburn_cupy.capture import constant
+
+        return constant(host)
+    if (brought := BROUGHT.get()) is not None and host.nbytes <= LARGEST_CONSTANT:
+        brought[contents(host)] = host.copy()
+    return cupy.array(host, order="C")
 
 
 def to_numpy(k: Any, x: Array, /) -> Any:

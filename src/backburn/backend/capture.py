@@ -43,6 +43,8 @@ class CapturingBackend(Protocol):
 
         ``program`` has run before, so that whatever it needs is compiled. It is called once; its results are not used
         until it is replayed. Numbers that differ from replay to replay reach operations as ``ReplayedFloat`` and
-        ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Raises :class:`CaptureError` for what cannot be
-        recorded, such as reading a value on the host, with nothing changed.
+        ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Values from the host are constants if the step
+        brought the same when it ran before (``REPLAY.get().brought``, where the backend has put them: ``BROUGHT``).
+        Raises :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing
+        changed.
         """
