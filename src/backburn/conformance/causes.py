@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from backburn.backend.table import OPERATIONS
+from backburn.conformance.check import parts_of
+from backburn.conformance.kinds import GRADIENT_KINDS
 
 
 @contextmanager
@@ -42,6 +44,31 @@ def _noting(known: Any, note: Callable[[str], None]) -> type:
 
 def _give_back(level: Any, known: type) -> None:
     level.__class__ = known
+
+
+def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, str]:
+    """:func:`causes` of failures, given as id and what was called, by those that can have had the effect.
+
+    An operation that has another signature, or accepts too much, still computes right, and a wrong gradient changes no
+    value.
+
+        >>> causes_by_kind([("add-any-signature-0", []), ("exp-float32-value-0", ["add"])])
+        {}
+        >>> causes_by_kind([("add-float32-value-0", []), ("exp-float32-gradient-0", ["add"])])
+        {'exp-float32-gradient-0': 'add'}
+    """
+    effects: dict[str, list[tuple[str, str, Iterable[str]]]] = {}
+    for name, calls in failed:
+        operation, _, kind, _ = parts_of(name)
+        effect = "gradient" if kind in GRADIENT_KINDS else kind if kind in ("signature", "errors") else "value"
+        effects.setdefault(effect, []).append((name, operation, calls))
+    values, gradients = effects.get("value", []), effects.get("gradient", [])
+    own = {name for name, _, _ in gradients}
+    return {
+        **causes(values),
+        **{name: cause for name, cause in causes([*values, *gradients]).items() if name in own},
+        **causes(effects.get("errors", [])),
+    }
 
 
 def causes(failed: Iterable[tuple[str, str, Iterable[str]]]) -> Mapping[str, str]:

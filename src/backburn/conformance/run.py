@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from backburn.base.errors import ArgumentError
-from backburn.conformance.causes import calls_of, causes
+from backburn.conformance.causes import calls_of, causes_by_kind
 from backburn.conformance.check import Check, parts_of
 from backburn.conformance.expected import check_pattern, reason_for, unknown
 from backburn.conformance.kinds import holes
@@ -76,8 +76,7 @@ def check_backend(
             outcomes.append(outcome(replace(check, timeout=timeout)))
             report_one(outcomes[-1], len(outcomes), len(found))
     results = [_result(o, expected) for o in outcomes]
-    failed = [(o["id"], parts_of(o["id"])[0], o["calls"]) for o in outcomes if o["failed"]]
-    caused = causes(failed)
+    caused = causes_by_kind((o["id"], o["calls"]) for o in outcomes if o["failed"])
     for result in results:
         result.cause = caused.get(result.id, "")
     return Report(
