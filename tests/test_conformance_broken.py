@@ -20,8 +20,8 @@ from backburn.autodiff.recorder import compile_operation
 from backburn.autodiff.rules import RULES, gradient
 from backburn.backend.contract import Capabilities
 from backburn.backend.table import OPERATIONS
-from backburn.base.dtypes import DTYPES, float32, qint8
-from backburn.base.errors import BackendMismatchError
+from backburn.base.dtypes import DTYPES, as_dtype, float32, qint8
+from backburn.base.errors import BackendMismatchError, Unsupported
 from backburn.conformance import check_backend, checks
 from backburn.conformance.check import parts_of
 from backburn.conformance.kinds import VALUE_KINDS, exists_in
@@ -699,6 +699,19 @@ def test_two_faults_are_both_told() -> None:
     assert {r.cause for r in report.failures if parts_of(r.id)[0] == "lerp"} == {"sub"}
 
 
+def test_a_signature_or_a_missing_error_is_not_the_cause_of_wrong_values() -> None:
+    report = check_backend(
+        backend(
+            from_numpy=lambda a: K.from_numpy(a),
+            sum=lambda x, /, axis, keepdims=False: K.sum(x, tuple(set(axis)), keepdims),
+            mean=lambda x, /, axis, keepdims=False: K.mul(K.sum(x, axis, keepdims), 2.0),
+        )(),
+        ops=["from_numpy", "sum", "mean"],
+    )
+    own = {(parts_of(r.id)[0], parts_of(r.id)[2]) for r in report.failures if not r.cause}
+    assert {("from_numpy", "signature"), ("sum", "errors"), ("mean", "value")} <= own
+
+
 def test_a_warning_is_told_with_its_place_and_filters_of_modules_stay() -> None:
     (first, *_) = check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).failures
     assert re.match(r"tanh warned \(RuntimeWarning: overflow in tanh, .*:\d+\), and no operation may", first.message)
@@ -736,6 +749,21 @@ def test_a_backend_may_refuse_when_the_host_asks() -> None:
 def test_a_backend_without_integers_of_8_bits_quantizes_nothing() -> None:
     k = backend(capabilities=few("float32", "int64", "bool"))()
     assert not [c.id for c in checks(k, ops=["quantize", "quantize_between", "fake_quantize"]) if c.kind != "signature"]
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16"])
+def test_a_backend_of_one_float_dtype_passes_whichever_it_is(name: str) -> None:
+    declared = [DTYPES[n] for n in (name, "int64", "bool")]
+
+    def from_numpy(array: Array) -> Array:
+        if as_dtype(array.dtype) not in declared:
+            raise Unsupported(f"not in {array.dtype}")
+        return K.from_numpy(array)
+
+    own = property(lambda self: declared[0])
+    k = backend(capabilities=few(name, "int64", "bool"), float_dtype=own, from_numpy=from_numpy)()
+    report = check_backend(k, ops=["backend", "add"])
+    assert report.ok, str(report)
 
 
 def test_an_autodiff_backend_of_somebody_elses_passes() -> None:

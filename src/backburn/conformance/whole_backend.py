@@ -113,16 +113,17 @@ def strangers_have_no_dtype(check: Check) -> None:
 def plain_primitives_are_untracked(check: Check) -> None:
     """A new float primitive is not tracked, and ``detach`` leaves its values alone."""
     k = check.backend
-    x = k.from_numpy(np.ones(2, np.float32))
+    ones = np.ones(2, k.float_dtype.dtype)
+    x = k.from_numpy(ones)
     assert not k.is_tracked(x), "a new primitive is tracked"
     assert not k.is_require_grad(x), "a new primitive wants a gradient"
-    assert same_bits(k.to_numpy(k.detach(x)), np.ones(2, np.float32)), "detach changed values"
+    assert same_bits(k.to_numpy(k.detach(x)), ones), "detach changed values"
 
 
 def the_host_gets_all_at_once(check: Check) -> None:
     """``to_numpy_many`` answers each in its order, none of them too, and after ``synchronize`` the same."""
     k = check.backend
-    given: list[Array] = [real(2, 3).astype(np.float32), np.arange(3), np.array([True, False])]
+    given: list[Array] = [real(2, 3).astype(k.float_dtype.dtype), np.arange(3), np.array([True, False])]
     tensors = [k.from_numpy(a) for a in given]
     k.synchronize()
     answers = k.to_numpy_many(tensors)
