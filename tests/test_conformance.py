@@ -504,6 +504,13 @@ def test_equal_runs_give_equal_pages() -> None:
     assert first == second
 
 
+def test_a_report_counts_by_operation_what_it_has_no_room_for() -> None:
+    found = [Result(f"{name}-float32-value-{i}", "", "failed") for name in ("qr", "svd") for i in range(30)]
+    header = check_backend("numpy", ops=["neg"], kinds=["dtype"]).header
+    shown = text(Report("mine", header, found), matrices=False)
+    assert "... and 20 more failures: 20 of svd" in shown
+
+
 def test_a_report_shows_failures_and_widened_tolerances() -> None:
     wide: Any = type(
         "Wide",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from backburn.conformance.check import parts_of
@@ -117,8 +118,10 @@ def _failures(report: Report) -> list[str]:
             lines.append(f"     smallest: {result.smallest}")
         lines.append(f"     {report.reproduction(result)}")
         lines.append("")
-    if len(shown) < len(first):
-        lines += [f"... and {len(first) - len(shown)} more failures", ""]
+    if more := first[len(shown) :]:
+        counts = Counter(parts_of(r.id)[0] for r in more)
+        words = ", ".join(f"{n} of {name}" for name, n in counts.items())
+        lines += [*textwrap.wrap(f"... and {len(more)} more failures: {words}", 116), ""]
     for cause, results in report.causes.items():
         names = sorted({parts_of(r.id)[0] for r in results})
         words = f"{len(results)} failures of {', '.join(names[:8])}{' and others' if len(names) > 8 else ''}"
