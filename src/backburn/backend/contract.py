@@ -139,7 +139,7 @@ class Backend(
 
     @property
     def float_dtype(self) -> FloatDType:
-        """The default dtype of float tensors."""
+        """The default dtype of float tensors, where ``use_dtype`` names no other: float32, unless overridden."""
         return float32
 
     @property

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from backburn.base.dtypes import DType, float32
+from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError
 
 T = TypeVar("T")
@@ -21,8 +21,14 @@ RECORDING: ContextVar[bool] = ContextVar("backburn_recording", default=True)
 ACTIVE: ContextVar[Any] = ContextVar("backburn_active", default=None)
 #: The backend of new tensors; None until first asked for.
 DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", default=None)
-#: The dtype of new float tensors made from Python numbers.
-DEFAULT_FLOAT: ContextVar[DType] = ContextVar("backburn_default_float", default=float32)
+#: The dtype of new float tensors made from Python numbers; None for that of their backend.
+DEFAULT_FLOAT: ContextVar[Any] = ContextVar("backburn_default_float", default=None)
+
+
+def default_float(backend: Any) -> DType:
+    """The dtype of new float tensors of a backend: that of the innermost ``use_dtype``, else the backend's own."""
+    found: DType = DEFAULT_FLOAT.get() or backend.float_dtype
+    return found
 
 
 class scoped(AbstractContextManager[T, None]):  # noqa: N801 - used like a function

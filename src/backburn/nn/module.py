@@ -39,7 +39,7 @@ from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import Parts, flatten, leaves_with_paths, node_type, register_node, tree_map
 from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.defaults import as_backend
+from backburn.tensor.defaults import as_backend, default_dtype
 from backburn.tensor.dispatch import cast as cast_to
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
@@ -278,7 +278,7 @@ class Module:
 
         return self._copied(moved)
 
-    def astype(self, dtype: FloatDType | str) -> Self:
+    def astype(self, dtype: FloatDType | type[float] | str) -> Self:
         """A copy with all float parameters and buffers in a float dtype; ints and bools stay as they are.
 
         Its parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen, and tied ones
@@ -289,7 +289,7 @@ class Module:
             >>> model.weight.dtype, model.weight.is_require_grad
             (float64, True)
         """
-        target = as_dtype(dtype)
+        target = default_dtype() if dtype is float else as_dtype(dtype)
         if target.kind != "float":
             raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
 

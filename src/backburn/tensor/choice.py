@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.contexts import default_float
 from backburn.base.errors import DTypeError
 from backburn.tensor.dispatch import call, create, fit, kind_operand, operand, promoted, tensor_operand
 from backburn.tensor.messages import describe
@@ -42,7 +42,7 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
         first, second = (operand("where", x, (condition, x1, x2)) for x in (x1, x2))
         kinds = {type(first), type(second)}
         k = chosen.backend
-        dtype = DEFAULT_FLOAT.get() if float in kinds else k.int_dtype if int in kinds else chosen.dtype
+        dtype = default_float(k) if float in kinds else k.int_dtype if int in kinds else chosen.dtype
         x1 = create("full", k, shape=(), value=fit(first, dtype), dtype=dtype)
         x2 = fit(second, dtype)
     return call("where", chosen, *promoted("where", x1, x2))

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Never, SupportsIndex, overload
 
 from backburn.backend.contract import AnyBackend
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, bool_, float32, qint8
+from backburn.base.contexts import default_float
+from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, bool_, float32, qint8
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import Scalar, call, cast, create, fit, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.host import plain_dtype, to
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
-from backburn.tensor.options import dtype_or_default, integer, shape_of
+from backburn.tensor.options import dtype_of, dtype_or_default, integer, shape_of
 from backburn.tensor.quantized import fake_quantize, range_for, scheme_for
 from backburn.tensor.wrapping import is_tensor
 
@@ -95,15 +95,16 @@ def full(
         return call("broadcast_to", value if where is None else to(value, where), shape=shape_of("full", shape))
     k = as_backend(given_backend(backend, device))
     scalar = scalar_of(fill_value)
-    natural = {float: DEFAULT_FLOAT.get(), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
-    chosen = plain_dtype("full", dtype_or_default(dtype, natural))
+    natural = {float: default_float(k), int: k.int_dtype, bool: bool_}.get(type(scalar), float32)
+    chosen = plain_dtype("full", dtype_or_default(dtype, natural, k))
     return create("full", k, shape=shape_of("full", shape), value=fitted("full", fill_value, chosen), dtype=chosen)
 
 
 def _filled(name: str, shape: Any, dtype: Any, backend: BackendLike, device: BackendLike) -> Any:
     """The result of ``name`` (zeros, ones or empty)."""
-    chosen = plain_dtype(name, dtype_or_default(dtype, DEFAULT_FLOAT.get()))
-    return create(name, as_backend(given_backend(backend, device)), shape=shape_of(name, shape), dtype=chosen)
+    k = as_backend(given_backend(backend, device))
+    chosen = plain_dtype(name, dtype_or_default(dtype, default_float(k), k))
+    return create(name, k, shape=shape_of(name, shape), dtype=chosen)
 
 
 @overload
@@ -189,7 +190,8 @@ def _like(name: str, x: Any, dtype: Any, backend: BackendLike, device: BackendLi
     """A tensor, and the dtype and backend of one like it."""
     x = tensor_operand(name, x)
     where = given_backend(backend, device)
-    return x, plain_dtype(name, dtype_or_default(dtype, x.dtype)), x.backend if where is None else as_backend(where)
+    k = x.backend if where is None else as_backend(where)
+    return x, plain_dtype(name, dtype_or_default(dtype, x.dtype, k)), k
 
 
 @plain_signature
@@ -275,7 +277,7 @@ def arange(
     bounds = [_end(n) for n in ((0, start, step) if stop is None else (start, stop, step))]
     kinds = [type(scalar_of(n)) for n in bounds]
     k = as_backend(given_backend(backend, device))
-    chosen = dtype_or_default(dtype, DEFAULT_FLOAT.get() if float in kinds else k.int_dtype)
+    chosen = dtype_or_default(dtype, default_float(k) if float in kinds else k.int_dtype, k)
     chosen = plain_dtype("arange", chosen, ("float", "int"))
     if chosen.kind == "int" and float in kinds:
         raise DTypeError(f"arange: {chosen} takes integers, not {bounds}; astype(...) casts a float range")
@@ -307,10 +309,10 @@ def linspace(
         >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
         ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.25, 0.5, 0.75])
     """
-    chosen = plain_dtype("linspace", dtype_or_default(dtype, DEFAULT_FLOAT.get()), ("float",))
+    k = as_backend(given_backend(backend, device))
+    chosen = plain_dtype("linspace", dtype_or_default(dtype, default_float(k), k), ("float",))
     (count,) = shape_of("linspace", integer("linspace", "num", num))
     first, last = (fitted("linspace", _end(n), chosen) for n in (start, stop))
-    k = as_backend(given_backend(backend, device))
     return create("linspace", k, start=first, stop=last, num=count, endpoint=bool(endpoint), dtype=chosen)
 
 
@@ -335,8 +337,8 @@ def eye(
     if surplus or wrong:
         refuse(eye, surplus, wrong)
     n, m = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    chosen = plain_dtype("eye", dtype_or_default(dtype, DEFAULT_FLOAT.get()))
     place = as_backend(given_backend(backend, device))
+    chosen = plain_dtype("eye", dtype_or_default(dtype, default_float(place), place))
     return create("eye", place, n=n, m=m, offset=integer("eye", "k", k), dtype=chosen)
 
 
@@ -363,7 +365,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike =
         ([-1, 0, 2], [False, True])
     """
     y = kind_operand("astype", x, "FIB")
-    y = cast(y, plain_dtype("astype", as_dtype(dtype)))
+    y = cast(y, plain_dtype("astype", dtype_of(dtype, y.backend)))
     return y if device is None else to(y, device)
 
 
@@ -432,8 +434,8 @@ def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     y = tensor_operand("dequantize", x)
     if y.dtype.kind not in ("quantized", "float"):
         raise DTypeError(f"dequantize: takes quantized and float tensors, not {describe((x,))}")
-    own = y.dtype if y.dtype.kind == "float" else DEFAULT_FLOAT.get()
-    chosen = plain_dtype("dequantize", dtype_or_default(dtype, own), ("float",))
+    own = y.dtype if y.dtype.kind == "float" else default_float(y.backend)
+    chosen = plain_dtype("dequantize", dtype_or_default(dtype, own, y.backend), ("float",))
     if y.dtype.kind == "float":
         return cast(y, chosen)
     return call("dequantize", y, dtype=chosen)

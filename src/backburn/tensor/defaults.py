@@ -83,12 +83,12 @@ def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:
 
 
 def default_dtype() -> DType:
-    """The dtype of tensors made from Python floats; float32 unless :func:`use_dtype` says otherwise.
+    """The dtype of tensors made from Python floats: that of :func:`use_dtype`, else of the default backend, float32.
 
     >>> default_dtype()
     float32
     """
-    return DEFAULT_FLOAT.get()
+    return DEFAULT_FLOAT.get() or default_backend().float_dtype
 
 
 def use_dtype(dtype: Any) -> Block[DType]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.backend.contract import AnyBackend
 from backburn.backend.table import KINDS, OPERATIONS, Operation
-from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType, FloatDType, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, DeviceMemoryError, DTypeError
 from backburn.base.quiet import silence
@@ -77,10 +77,15 @@ def common_dtype(name: str, operands: Sequence[Any]) -> DType:
             result = promote(result, dtype)
         for x in operands:
             if not is_tensor(x):
-                result = promote_scalar(result, x, DEFAULT_FLOAT.get())
+                result = promote_scalar(result, x, _default_float(operands))
     except DTypeError as error:
         raise DTypeError(f"{name}: {error}. Operands: {describe(operands)}") from None
     return result
+
+
+def _default_float(operands: Sequence[Any]) -> DType:
+    """The default float of the first tensor's backend."""
+    return default_float(next(x._backend for x in operands if is_tensor(x)))
 
 
 def cast(x: Any, dtype: DType) -> Any:
@@ -89,7 +94,7 @@ def cast(x: Any, dtype: DType) -> Any:
         return x
     k = x._backend
     if x._dtype.kind == "quantized":  # the result of another operation, on a backend that propagates
-        chosen = dtype if dtype.kind == "float" else DEFAULT_FLOAT.get()
+        chosen = dtype if dtype.kind == "float" else default_float(k)
         return cast(CLASSES["float"](k.dequantize(x._primitive, chosen), k, chosen), dtype)
     try:
         try:
@@ -165,7 +170,7 @@ def accepted(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -> DT
     if dtype.kind in _kinds_of(kinds):
         return dtype
     if dtype.kind == "int" and "F" in kinds:
-        return DEFAULT_FLOAT.get()
+        return _default_float(operands)
     takes = " and ".join(KINDS[c] for c in kinds)
     advice = "dequantize it first" if dtype.kind == "quantized" else "cast it with astype(...)"
     raise DTypeError(f"{name}: takes {takes} tensors, not {dtype.kind}; {advice}. Operands: {describe(operands)}")
@@ -184,7 +189,8 @@ def is_quantized(x: Any) -> bool:
 
 def dequantized(x: Any, dtype: DType | None = None) -> Any:
     """A quantized operand as a float tensor, for an operation that takes floats only."""
-    k, chosen = x.backend, dtype or DEFAULT_FLOAT.get()
+    k = x.backend
+    chosen = dtype or default_float(k)
     if k.capabilities.propagates:
         from backburn.tensor.propagate import Dequantized
 
@@ -346,7 +352,7 @@ def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]
     """The error for a new tensor that does not fit into the memory of the device."""
     shape: tuple[int, ...] = entry.result_shape((), attributes) or ()
     (dtype,) = entry.dtypes({}, attributes)
-    size = math.prod(shape) * (dtype or DEFAULT_FLOAT.get()).itemsize
+    size = math.prod(shape) * (dtype or default_float(backend)).itemsize
     return DeviceMemoryError(
         f"{entry.name}: the memory of {backend.device} is exhausted: {dtype}[{','.join(map(str, shape))}] "
         f"({backend.spec}) takes {size:,} bytes ({size / 2**30:,.1f} GiB). Make less at a time, or a smaller dtype"

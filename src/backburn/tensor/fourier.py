@@ -300,7 +300,7 @@ def ifftn(
 
 def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
     target: AnyBackend = as_backend(backend)
-    wanted, d = float_dtype("fftfreq", dtype), number("fftfreq", "d", d)
+    wanted, d = float_dtype("fftfreq", dtype, target), number("fftfreq", "d", d)
     if d == 0:
         raise ArgumentError("fftfreq: d is the time between samples, and not 0")
     return create("arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=wanted)

@@ -11,13 +11,14 @@ from backburn.autodiff.anomaly import host_values
 from backburn.autodiff.transfer import transfer
 from backburn.backend.contract import AnyBackend
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.contexts import DEFAULT_FLOAT
+from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType, as_dtype, float64, promote, promote_scalar
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ExportError
 from backburn.tensor.defaults import BackendLike, as_backend, given_backend
 from backburn.tensor.dispatch import cast, kind_operand, tensor_operand
 from backburn.tensor.levels import inner_of, innermost, levels_between, lift
 from backburn.tensor.messages import describe, exhausted
+from backburn.tensor.options import dtype_of
 from backburn.tensor.wrapping import is_tensor, wrap
 
 if TYPE_CHECKING:
@@ -81,19 +82,20 @@ def asarray(
     """
     if surplus or wrong:
         refuse(asarray, surplus, wrong)
-    wanted = None if dtype is None else as_dtype(dtype)
     where = given_backend(backend, device)
     if is_tensor(obj):
         moved = obj if where is None else _on_level("asarray", obj, as_backend(where))
+        wanted = None if dtype is None else dtype_of(dtype, moved.backend)
         if wanted is None or moved.dtype is wanted:
             return moved
         return cast(kind_operand("asarray", moved, "FIB"), plain_dtype("asarray", wanted))
     target = as_backend(where)
+    wanted = None if dtype is None else dtype_of(dtype, target)
     if copy is False:
         raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
     if wanted is not None:
         plain_dtype("asarray", wanted)
-    tensor = wrap(target.from_numpy(host_array(obj, wanted)), target)
+    tensor = wrap(target.from_numpy(host_array(obj, wanted, default_float(target))), target)
     return tensor if wanted is None else cast(tensor, wanted)
 
 
@@ -107,19 +109,19 @@ def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
     return to(x, target)
 
 
-def host_array(obj: Any, dtype: DType | None = None) -> Any:
+def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
     """``obj`` as a NumPy array of a dtype that backburn has.
 
     Python numbers are converted to ``dtype`` if it can hold them. Without it, arrays, NumPy scalars and tensors keep
     their dtype, several are promoted, and Python numbers among them are weakly typed, as in operations. Python floats
-    alone have the default float dtype, integers int64 (uint64 beyond it).
+    alone have the dtype ``default``, integers int64 (uint64 beyond it).
     """
     natural: DType | None = None
     try:
         dtypes: set[Any] = set()
         numbers: set[type] = set()
         data = obj if obj.__class__ in _NUMBERS or obj.__class__ is np.ndarray else _gathered(obj, dtypes, numbers)
-        natural = _promoted(dtypes, numbers) if dtypes and dtype is None else None
+        natural = _promoted(dtypes, numbers, default) if dtypes and dtype is None else None
         array = np.asarray(data, natural and natural.dtype)
     except BackburnError:
         raise
@@ -149,7 +151,7 @@ def host_array(obj: Any, dtype: DType | None = None) -> Any:
         return array.astype(np.float64, copy=False)
     if array.dtype.kind == "f":  # an empty list too
         with np.errstate(over="ignore", under="ignore"):
-            return array.astype((dtype or (float64 if given else DEFAULT_FLOAT.get())).dtype)
+            return array.astype((dtype or (float64 if given else default)).dtype)
     if dtype is not None and dtype.kind == "int":
         fitted = array.astype(dtype.dtype)
         if (fitted != array).any():
@@ -192,7 +194,7 @@ def _gathered(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
     return obj
 
 
-def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
+def _promoted(dtypes: set[Any], numbers: set[type], default: DType) -> DType | None:
     """The dtype of arrays of these dtypes beside Python numbers of these types; None where one has no dtype here."""
     if any(d.kind not in "fiub" and d.name != "bfloat16" for d in dtypes):
         return None
@@ -203,7 +205,7 @@ def _promoted(dtypes: set[Any], numbers: set[type]) -> DType | None:
     except DTypeError as error:
         raise DTypeError(f"asarray: {error}") from None
     for number in numbers:
-        result = promote_scalar(result, number(), DEFAULT_FLOAT.get())
+        result = promote_scalar(result, number(), default)
     return result
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from backburn.autodiff.anomaly import unwatched
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import DType, as_dtype, float32, int64, promote
+from backburn.base.dtypes import DType, float32, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.dispatch import accepted, call, cast, fit, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.host import first_outside
 from backburn.tensor.inspection import iinfo
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, one_of
+from backburn.tensor.options import axis_of, dtype_of, one_of
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def one_hot(x: Tensor, /, classes: int | None = None, *, dtype: Any = int64) -> 
         classes = int(index.max().item()) + 1
     if classes.__class__ is not int or classes < 0:
         raise ArgumentError(f"one_hot: classes is a number of classes, not {classes!r}")
-    wanted = as_dtype(dtype)
+    wanted = dtype_of(dtype, index.backend)
     if wanted.kind == "quantized":
         raise DTypeError(f"one_hot: the dtype is that of floats, integers or truth values, not {wanted}")
     return call("one_hot", index, depth=classes, dtype=wanted)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.shapes import broadcast
-from backburn.base.contexts import DEFAULT_FLOAT
 from backburn.base.dtypes import DType, as_dtype, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.hints import add_hints
+from backburn.tensor.defaults import default_dtype
 from backburn.tensor.dispatch import scalar_of
 from backburn.tensor.options import shape_of
 from backburn.tensor.wrapping import is_tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _dtype(value: Any) -> DType:
     """The dtype of a tensor, or the one that an argument names."""
-    return value.dtype if is_tensor(value) else as_dtype(value)
+    return value.dtype if is_tensor(value) else default_dtype() if value is float else as_dtype(value)
 
 
 def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
@@ -44,14 +44,14 @@ def result_type(*arrays_and_dtypes: Tensor | DType | float | str) -> DType:
     if not dtypes:
         raise ArgumentError("result_type: at least one tensor or dtype is needed beside Python numbers")
     if any(d.kind == "quantized" for d in dtypes) and (scalars or len(set(dtypes)) > 1):
-        stands = next((d for d in dtypes if d.kind == "float"), DEFAULT_FLOAT.get())
+        stands = next((d for d in dtypes if d.kind == "float"), default_dtype())
         dtypes = [stands if d.kind == "quantized" else d for d in dtypes]
     try:
         result = dtypes[0]
         for dtype in dtypes[1:]:
             result = promote(result, dtype)
         for scalar in scalars:
-            result = promote_scalar(result, scalar, DEFAULT_FLOAT.get())
+            result = promote_scalar(result, scalar, default_dtype())
     except DTypeError as error:
         raise DTypeError(f"result_type: {error}") from None
     return result
@@ -81,11 +81,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         >>> bb.isdtype(bb.int8, "integral"), bb.isdtype(bb.int8, ("bool", "real floating")), bb.isdtype("int8", bb.int8)
         (True, False, True)
     """
-    found = as_dtype(dtype)
+    found = _dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(found, one) for one in kind)
     if not isinstance(kind, str):
-        return found is as_dtype(kind)
+        return found is _dtype(kind)
     integral = found.kind == "int"
     kinds = {
         "bool": found.kind == "bool",

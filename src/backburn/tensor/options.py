@@ -12,6 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from backburn.backend.shapes import check_axes, check_axis
+from backburn.base.contexts import default_float
 from backburn.base.dtypes import DType, as_dtype
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import scalar_of
@@ -19,6 +20,7 @@ from backburn.tensor.messages import describe
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
+    from backburn.backend.contract import AnyBackend
     from backburn.tensor.classes import Tensor
 
 
@@ -145,6 +147,11 @@ def axis_of(name: str, x: Tensor, axis: int) -> int:
         raise AxisError(f"{name}: {error}. Operand: {describe((x,))}") from None
 
 
-def dtype_or_default(dtype: Any, default: DType) -> DType:
+def dtype_of(dtype: Any, backend: AnyBackend) -> DType:
+    """The dtype that an argument names; ``float`` is the default float of the backend."""
+    return default_float(backend) if dtype is float else as_dtype(dtype)
+
+
+def dtype_or_default(dtype: Any, default: DType, backend: AnyBackend) -> DType:
     """The dtype that an argument names, or ``default`` for None."""
-    return default if dtype is None else as_dtype(dtype)
+    return default if dtype is None else dtype_of(dtype, backend)

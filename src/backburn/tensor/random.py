@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar
 from backburn.backend.contract import AnyBackend
 from backburn.backend.random import KEYS, WORDS, check_range, draws
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, Block, scoped
+from backburn.base.contexts import ACTIVE, Block, default_float, scoped
 from backburn.base.dtypes import DType, IntDType, as_dtype, float32, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, CaptureError, DTypeError, ShapeError
 from backburn.base.hints import missing_name
@@ -42,7 +42,7 @@ from backburn.tensor.dispatch import binary, call, cast, create, float_operand, 
 from backburn.tensor.inspection import finfo
 from backburn.tensor.levels import levels_between, lift
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, flags, integer, number, shape_of
+from backburn.tensor.options import axis_of, dtype_or_default, flags, integer, number, shape_of
 from backburn.tensor.sort import topk
 from backburn.tensor.wrapping import is_tensor, wrap
 
@@ -283,9 +283,10 @@ def _words(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
     return draws(name, (*examples, *shape), dtype)
 
 
-def _float(name: str, dtype: Any) -> DType:
+def _float(name: str, dtype: Any, backend: BackendLike) -> DType:
     """A float dtype, or the default one."""
-    found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
+    k = as_backend(backend)
+    found = dtype_or_default(dtype, default_float(k), k)
     if found.kind != "float":
         raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
     return found
@@ -315,8 +316,8 @@ def uniform(
     """
     if surplus or wrong:
         refuse(uniform, surplus, wrong)
-    found, lengths = _float("uniform", dtype), shape_of("uniform", shape)
     where = given_backend(backend, device)
+    found, lengths = _float("uniform", dtype, where), shape_of("uniform", shape)
     x = _draw("uniform", lengths, found, where, generator, shape=lengths, dtype=found)
     if is_tensor(low) or is_tensor(high):
         return binary("add", binary("mul", x, binary("sub", high, low)), low)
@@ -353,8 +354,8 @@ def normal(
     """
     if surplus or wrong:
         refuse(normal, surplus, wrong)
-    found, lengths = _float("normal", dtype), shape_of("normal", shape)
     where = given_backend(backend, device)
+    found, lengths = _float("normal", dtype, where), shape_of("normal", shape)
     centre, spread = (n if is_tensor(n) else _number("normal", n) for n in (mean, std))
     if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.contexts import DEFAULT_FLOAT
-from backburn.base.dtypes import as_dtype, int64, uint64
+from backburn.base.contexts import default_float
+from backburn.base.dtypes import int64, uint64
 from backburn.base.errors import ArgumentError
 from backburn.tensor.dispatch import accepted, call, cast, float_operand, kind_operand, scalar_of, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, axis_of, number
+from backburn.tensor.options import axes_of, axis_of, dtype_of, number
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import BoolTensor, FloatTensor, IntTensor, Tensor
@@ -32,7 +32,7 @@ def accumulated(name: str, value: Any, dtype: Any) -> Any:
     """
     x = kind_operand(name, value, "FIB")
     if dtype is not None:
-        return cast(x, accepted(name, as_dtype(dtype), "FI", (x,)))
+        return cast(x, accepted(name, dtype_of(dtype, x.backend), "FI", (x,)))
     if x._dtype.kind == "float":
         return x
     return cast(x, uint64 if x.dtype.name.startswith("u") else int64)
@@ -295,7 +295,7 @@ def mean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fals
     if surplus or wrong:
         refuse(mean, surplus, wrong)
     x = tensor_operand("mean", x)
-    y = float_operand("mean", x) if x._dtype.kind != "bool" else cast(x, DEFAULT_FLOAT.get())
+    y = float_operand("mean", x) if x._dtype.kind != "bool" else cast(x, default_float(x._backend))
     return call("mean", y, axis=axes_of("mean", x, axis), keepdims=keepdims)
 
 

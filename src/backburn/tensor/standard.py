@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from backburn.backend.contract import AnyBackend
+from backburn.base.contexts import default_float
 from backburn.base.dtypes import BoolDType, DType, FloatDType, IntDType
 from backburn.base.errors import ArgumentError
-from backburn.tensor.defaults import BackendLike, as_backend, default_backend, default_dtype
+from backburn.tensor.defaults import BackendLike, as_backend, default_backend
 
 #: The versions of the standard that the namespace follows, for real dtypes.
 VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12")
@@ -63,7 +64,7 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: BackendLike = None) -> dict[str, DType]:
         """The default dtypes."""
         backend = as_backend(device)
-        return {"real floating": default_dtype(), "integral": backend.int_dtype, "indexing": backend.int_dtype}
+        return {"real floating": default_float(backend), "integral": backend.int_dtype, "indexing": backend.int_dtype}
 
     def dtypes(
         self, *, device: BackendLike = None, kind: str | tuple[str, ...] | None = None

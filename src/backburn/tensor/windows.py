@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from backburn.base.contexts import default_float
 from backburn.base.dtypes import float32
 from backburn.base.errors import DTypeError
-from backburn.tensor.defaults import BackendLike, as_backend, default_dtype
+from backburn.tensor.defaults import BackendLike, as_backend
 from backburn.tensor.dispatch import call, cast, create
 from backburn.tensor.options import dtype_or_default, integer
 
 if TYPE_CHECKING:
+    from backburn.backend.contract import AnyBackend
     from backburn.base.dtypes import DType
     from backburn.tensor.classes import FloatTensor
 
@@ -21,9 +23,9 @@ def points(name: str, option: str, value: Any, default: int | None = None, least
     return default if value is None and default is not None else integer(name, option, value, least=least)
 
 
-def float_dtype(name: str, dtype: Any) -> DType:
+def float_dtype(name: str, dtype: Any, backend: AnyBackend) -> DType:
     """``dtype``, which must be a float dtype, or the default one."""
-    wanted = dtype_or_default(dtype, default_dtype())
+    wanted = dtype_or_default(dtype, default_float(backend), backend)
     if wanted.kind != "float":
         raise DTypeError(f"{name}: the dtype is a float dtype, not {wanted}")
     return wanted
@@ -32,7 +34,8 @@ def float_dtype(name: str, dtype: Any) -> DType:
 def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
     """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
     length = points(name, "the length", n, least=0)
-    wanted, target = float_dtype(name, dtype), as_backend(backend)
+    target = as_backend(backend)
+    wanted = float_dtype(name, dtype, target)
     if length < 2:
         return create("full", target, shape=(length,), value=1.0, dtype=wanted)
     wide = float32 if wanted.bits == 16 else wanted  # 16 bits do not hold every place

@@ -22,7 +22,7 @@ from backburn.autodiff.tape.values import (
     shown,
 )
 from backburn.backend.contract import AnyBackend
-from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.contexts import RECORDING, default_float, scoped
 from backburn.base.dtypes import as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
 from backburn.base.quiet import quietly
@@ -94,7 +94,7 @@ class Slots:
         Without ``dtype`` its dtype is that of those data, or of the slot that it is added to; the default one if it
         never gets any. With one, data of another float dtype are refused: nothing is cast by itself.
         """
-        found = DEFAULT_FLOAT.get() if dtype is None else as_dtype(dtype)
+        found = default_float(self.backend) if dtype is None or dtype is float else as_dtype(dtype)
         if found.kind != "float":
             raise DTypeError(f"alloc: gradients belong to floats, not to {found}")
         sizes = [index_of(n) for n in (shape if isinstance(shape, Iterable) else (shape,))]

@@ -13,7 +13,7 @@ from backburn.backend.contract import AnyBackend, is_autodiff, is_backend
 from backburn.backend.quantized import LARGEST
 from backburn.backend.registry import load_backend
 from backburn.backend.totals import all_of, axes_of
-from backburn.base.contexts import DEFAULT_BACKEND, DEFAULT_FLOAT
+from backburn.base.contexts import DEFAULT_BACKEND, default_float
 from backburn.base.dtypes import DType, int64
 from backburn.base.dtypes import bool_ as truth
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, SpecError
@@ -119,7 +119,7 @@ def from_numbers(k: Any, numbers: Any, where: str) -> Any:
         shape.append(sizes.pop())
         flat = [v for part in flat for v in part]
     kinds = {bool if isinstance(v, bool) else float if isinstance(v, float) else int for v in flat}
-    dtype = DEFAULT_FLOAT.get() if not kinds or float in kinds else truth if kinds == {bool} else int64
+    dtype = default_float(k) if not kinds or float in kinds else truth if kinds == {bool} else int64
     if dtype.kind == "float":
         top = LARGEST.get(dtype.name, math.inf)
         flat = [v if -top <= v <= top or v != v else v * math.inf for v in flat]
@@ -145,7 +145,7 @@ def as_primitive(k: Any, x: Any, where: str) -> Any:
         except BackburnError as error:
             raise type(error)(f"{where}: {error}") from error
     if isinstance(x, float):
-        return k.full((), x, DEFAULT_FLOAT.get())
+        return k.full((), x, default_float(k))
     if isinstance(x, int):
         raise DTypeError(f"{where}: gradients belong to floats, and {x!r} is none: write {float(x)}")
     return on_backend(k, x, where)
