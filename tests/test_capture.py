@@ -83,6 +83,35 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: 
     assert bb.random.get_state()["offset"] == 7 * 8 * 16 * bool(dropout)
 
 
+def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
+    found = []
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (TAPING, bb.capture)):
+        rate = optim.schedules.Plateau(0.5, 0.5, patience=0)
+        state, step = (model_on(backend), optim.Adam(rate)), wrap(train_step)
+        for i, (x, y) in enumerate(batches(7, backend)):
+            state, loss = step(state, x, y)
+            found.append(loss.item())
+            rate.observe(float(i))
+        assert rate.reductions == 6
+    assert found[:7] == found[7:]
+    assert step.reason == ""
+
+
+def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
+    rate = optim.schedules.Plateau(0.5)
+
+    def step(state: Any, x: Any, y: Any) -> Any:
+        state, loss = train_step(state, x, y)
+        rate.observe(loss)
+        return state, loss
+
+    captured, state = bb.capture(step, on_fallback="error"), (model_on(TAPING), optim.Adam(rate))
+    first, second = batches(2, TAPING)
+    state, _ = captured(state, *first)
+    with pytest.raises(CaptureError):
+        captured(state, *second)
+
+
 @pytest.mark.parametrize("name", ["lion", "radam", "amsgrad"])
 def test_steps_of_many_elements_are_replayed(name: str) -> None:
     """Which NumPy computes in one pass: what it does not tell the operations of has to be recorded, too."""

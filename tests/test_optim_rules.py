@@ -386,6 +386,12 @@ def test_bad_options() -> None:
         (lambda: schedules.OneCycle(0.1, 10, share=1.0), "OneCycle: share"),
         (lambda: schedules.OneCycle(0.1, 10, rise=0.0), "OneCycle: rise"),
         (lambda: schedules.Warmup(3, -1.0), "Warmup: after"),
+        (lambda: schedules.Plateau(-1.0), "Plateau: rate"),
+        (lambda: schedules.Plateau(0.1, 1.0), "Plateau: factor is a number of at least 0 and below 1, not 1.0"),
+        (lambda: schedules.Plateau(0.1, patience=-1), "Plateau: patience is an integer of at least 0, not -1"),
+        (lambda: schedules.Plateau(0.1, mode="best"), "Plateau: mode is one of 'min', 'max', not 'best'"),
+        (lambda: schedules.Plateau(0.1).observe("low"), "Plateau: a metric is a number, not 'low'"),
+        (lambda: schedules.Plateau(0.1).load_state_dict({"best": 1.0}), "load_state_dict: the state of a Plateau has"),
         (lambda: schedules.Polynomial(0.1, 10, power=-1.0), "Polynomial: power"),
         (lambda: schedules.Restarts(0.1, 10, growth=wrong), "Restarts: growth is an integer of at least 1, not 1.5"),
         (lambda: schedules.MultiStep(0.1, 0.5, wrong), "MultiStep: at are numbers of steps, such as .*, not 1.5"),
@@ -512,6 +518,50 @@ def test_schedules_are_those_of_pytorch() -> None:
             assert ours(step) == pytest.approx(optimizer.param_groups[0]["lr"]), (ours, step)
             optimizer.step()
             scheduler.step()
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
+@pytest.mark.parametrize(("patience", "cooldown", "end"), [(0, 0, 0.0), (0, 2, 0.01), (1, 0, 0.01), (3, 2, 0.0)])
+@pytest.mark.parametrize("threshold", [0.0, 0.1])
+def test_a_plateau_is_that_of_pytorch(
+    mode: str, threshold_mode: str, patience: int, cooldown: int, end: float, threshold: float
+) -> None:
+    """For metrics above 0: of negative ones PyTorch takes the threshold to the other side."""
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(0)
+    metrics = generator.uniform(1.0, 3.0, 60) / (1 + np.arange(60) / 10)
+    metrics[[7, 20]], metrics[33] = np.nan, np.inf
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode, 0.3, patience, threshold, threshold_mode, cooldown, end, eps=0.0
+    )
+    options: Any = 0.5, 0.3, patience, threshold, threshold_mode, cooldown, end, mode
+    ours, reductions = schedules.Plateau(*options), 0
+    for i, metric in enumerate(metrics):
+        scheduler.step(metric)
+        before = ours(i)
+        reduced = ours.observe(metric if i % 2 else bb.asarray(metric))
+        assert ours(i) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+        assert reduced or ours(i) == before
+        reductions += reduced
+        resumed = schedules.Plateau(*options)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(ours.state_dict())))
+        ours = resumed
+    assert reductions == ours.reductions > 2
+
+
+def test_a_plateau_of_negative_metrics_waits_for_less_and_lies_over_other_schedules() -> None:
+    rate = schedules.Plateau(schedules.Warmup(4, 1.0), 0.5, patience=0, threshold=0.1, end=0.5)
+    assert [rate.observe(x) for x in (-1.0, -1.05, -1.2)] == [False, True, False]
+    assert [rate(n) for n in (0, 1, 3, 9)] == [0.25, 0.5, 0.5, 0.5]
+    optimizer, model = SGD(rate), {"x": bb.asarray(1.0).require_grad()}
+    rate.observe(0.0)
+    optimizer.step(model, (model["x"] * 1.0).backward())
+    assert model["x"].item() == 0.75
+    with pytest.raises(ArgumentError, match="best is a number"):
+        rate.load_state_dict({**rate.state_dict(), "best": "low"})
+    assert rate.best == -1.2
 
 
 def test_one_cycle_rises_and_falls() -> None:

@@ -10,6 +10,7 @@ import backburn as bb
 from backburn.backend import AnyBackend, load_backend
 from backburn.base.errors import ConfigError, FileFormatError
 from backburn.io import load_model, save_model, save_state
+from backburn.optim.schedules import Plateau
 from backburn.train import outputs
 from backburn.train.config import Config, changed, config_of, read_config
 from backburn.train.model import build_model, build_optimizer
@@ -219,6 +220,25 @@ def test_cosine_falls_to_nothing() -> None:
     rate = build_optimizer(config.optimizer, 100).lr
     assert callable(rate)
     assert [rate(0), rate(50), rate(100), rate(101)] == pytest.approx([2.0, 1.0, 0.0, 0.0])
+
+
+def test_a_plateau_reduces_the_rate_and_is_resumed(tmp_path: Path) -> None:
+    options = {"name": "sgd", "learning_rate": 1e-9, "schedule": "plateau", "factor": 0.5, "patience": 0}
+    config = config_of({"model": {"hidden": [16]}, "optimizer": options})
+    whole, broken = (Trainer(changed(config, "train", epochs=3), backend()) for _ in range(2))
+    run(whole)  # with a rate of nothing the loss does not fall
+    rate = whole.optimizer.lr
+    assert isinstance(rate, Plateau)
+    assert rate(0) == pytest.approx(0.25e-9)
+    assert rate.best == whole.history[0].loss
+    broken.run_epoch()
+    broken.run_epoch()
+    outputs.save(tmp_path, broken.state(), bb.__version__, backend())
+    resumed = Trainer(broken.config, backend())
+    outputs.resume(resumed, tmp_path)
+    run(resumed)
+    assert resumed.history == whole.history
+    assert resumed.state()["rate"] == whole.state()["rate"]
 
 
 # ---- training ----

@@ -1,7 +1,7 @@
 """Learning-rate schedules: functions of the number of steps done, passed to an optimizer as ``lr``.
 
-A schedule has no state: it is called with a number of steps, which the optimizer counts and saves. Any function will
-do. ::
+A schedule but :class:`Plateau` has no state: it is called with a number of steps, which the optimizer counts and saves.
+Any function will do. ::
 
     optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
 """
@@ -9,16 +9,17 @@ do. ::
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from backburn.base.errors import ArgumentError
 from backburn.base.hints import missing_name
-from backburn.tensor.options import bounded, integer
+from backburn.tensor.options import bounded, integer, number, one_of
 
 __all__ = [
     "Schedule", "Linear", "Polynomial", "Cosine", "Restarts", "Exponential", "Step", "MultiStep", "OneCycle", "Warmup",
+    "Plateau",
 ]  # fmt: skip
 
 
@@ -241,3 +242,111 @@ class Warmup(Schedule):
         """The rate after so many steps."""
         after = self.after(max(step - self.steps, 0)) if callable(self.after) else self.after
         return after * min((step + 1) / self.steps, 1.0)
+
+
+class Plateau(Schedule):
+    """``rate``, times ``factor`` each time a metric has stopped improving for more than ``patience`` observations.
+
+    ``rate`` is a number or another schedule. :meth:`observe` is called with the metric, such as the loss of an epoch:
+    with ``mode="min"`` it improves when it is below the best one so far by more than ``threshold``, with ``"max"`` when
+    it is above it by more than that; the threshold is a share of the best one's size (``threshold_mode="rel"``) or a
+    difference (``"abs"``). After a reduction the next ``cooldown`` observations do not count as failures. The rate does
+    not fall below ``end``. NaN is no improvement.
+
+    Unlike the other schedules, it has state. :meth:`state_dict` is not part of the optimizer's, of which several may
+    have one plateau; save both. A captured step asks for the rate at each replay: call :meth:`observe` outside of it.
+
+    Raises :class:`ArgumentError` for options out of range.
+
+    >>> import backburn as bb
+    >>> rate = Plateau(0.5, factor=0.5, patience=1)
+    >>> optimizer = bb.optim.Adam(rate)
+    >>> for loss in (3.0, 2.0, 2.5, 2.25, 1.0):
+    ...     reduced = rate.observe(loss)
+    ...     print(loss, rate(optimizer.steps), reduced)
+    3.0 0.5 False
+    2.0 0.5 False
+    2.5 0.5 False
+    2.25 0.25 True
+    1.0 0.25 False
+    """
+
+    def __init__(
+        self,
+        rate: float | Callable[[int], float],
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        end: float = 0.0,
+        mode: str = "min",
+    ) -> None:
+        self.rate = rate if callable(rate) else bounded("Plateau", "rate", rate, least=0, below=math.inf)
+        self.factor = bounded("Plateau", "factor", factor, least=0, below=1)
+        self.patience = integer("Plateau", "patience", patience, least=0)
+        self.threshold = bounded("Plateau", "threshold", threshold, least=0, below=math.inf)
+        self.threshold_mode = one_of("Plateau", "threshold_mode", threshold_mode, ("rel", "abs"))
+        self.cooldown = integer("Plateau", "cooldown", cooldown, least=0)
+        self.end = bounded("Plateau", "end", end, least=0, below=math.inf)
+        self.mode = one_of("Plateau", "mode", mode, ("min", "max"))
+        #: The best metric so far, or None; the observations since it that count; those left that do not; reductions.
+        self.best: float | None = None
+        self.failures = 0
+        self.waits = 0
+        self.reductions = 0
+
+    def __repr__(self) -> str:
+        return f"Plateau({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __call__(self, step: int) -> float:
+        """The rate after so many steps."""
+        rate = self.rate(step) if callable(self.rate) else self.rate
+        return max(rate * self.factor**self.reductions, min(rate, self.end))
+
+    def observe(self, metric: Any) -> bool:
+        """Take another value of the metric, a number or a 0-d tensor; returns whether the rate is reduced by it.
+
+        Raises :class:`ArgumentError` for anything else.
+        """
+        value = float(number("Plateau", "a metric", metric.item() if hasattr(metric, "item") else metric))
+        if self._improves(value):
+            self.best, self.failures = value, 0
+        else:
+            self.failures += 1
+        if self.waits:
+            self.waits, self.failures = self.waits - 1, 0
+        if self.failures <= self.patience:
+            return False
+        self.reductions, self.waits, self.failures = self.reductions + 1, self.cooldown, 0
+        return True
+
+    def _improves(self, value: float) -> bool:
+        """Whether ``value`` is better than the best so far by more than the threshold."""
+        sign = 1.0 if self.mode == "min" else -1.0
+        if self.best is None or math.isinf(self.best):  # of infinity no share can be taken
+            return sign * value < (math.inf if self.best is None else sign * self.best)
+        margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
+        return sign * value < sign * self.best - margin
+
+    def state_dict(self) -> dict[str, float | int | None]:
+        """The state for saving, without the options: ``best``, ``failures``, ``waits`` and ``reductions``.
+
+        >>> Plateau(0.1).state_dict()
+        {'best': None, 'failures': 0, 'waits': 0, 'reductions': 0}
+        """
+        return {name: getattr(self, name) for name in _STATE}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved :meth:`state_dict`. Raises :class:`ArgumentError` for anything else, and changes nothing."""
+        given: object = state
+        if not isinstance(given, Mapping) or given.keys() != set(_STATE):
+            names = ", ".join(_STATE)
+            raise ArgumentError(f"load_state_dict: the state of a Plateau has {names}, and this is {given!r}")
+        counts = {name: integer("load_state_dict", name, state[name], least=0) for name in _STATE[1:]}
+        best = None if state["best"] is None else float(number("load_state_dict", "best", state["best"]))
+        vars(self).update(best=best, **counts)
+
+
+#: What :class:`Plateau` saves.
+_STATE = ("best", "failures", "waits", "reductions")

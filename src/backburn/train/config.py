@@ -62,14 +62,17 @@ class ModelConfig(Section):
 class OptimizerConfig(Section):
     """``[optimizer]``: the optimizer and its options; ``momentum`` is for SGD.
 
-    ``schedule = "cosine"`` lets the learning rate fall to 0 over the whole run.
+    ``schedule = "cosine"`` lets the learning rate fall to 0 over the whole run; with ``"plateau"`` it is multiplied by
+    ``factor`` when the training loss has not fallen for more than ``patience`` epochs.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     weight_decay: Amount = 0.0
     momentum: Share = 0.0
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    factor: Share = 0.1
+    patience: Annotated[int, Field(ge=0)] = 10
 
     @field_validator("momentum")
     @classmethod

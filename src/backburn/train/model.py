@@ -7,7 +7,8 @@ from collections.abc import Callable
 from backburn.backend import AnyBackend
 from backburn.nn import GELU, Dropout, Linear, Module, ReLU, Sequential, Sigmoid, SiLU, Tanh
 from backburn.optim import SGD, Adam, AdamW, Optimizer
-from backburn.optim.schedules import Cosine
+from backburn.optim.optimizer import Rate
+from backburn.optim.schedules import Cosine, Plateau
 from backburn.tensor.defaults import use_backend
 from backburn.train.config import ModelConfig, OptimizerConfig
 
@@ -49,9 +50,13 @@ def build_optimizer(config: OptimizerConfig, steps: int) -> Optimizer:
         >>> [round(optimizer.lr(step), 4) for step in (0, 50, 100)]
         [0.5, 0.25, 0.0]
 
-    The learning rate is a number, or a :class:`backburn.optim.schedules.Cosine`.
+    The learning rate is a number, or a :class:`backburn.optim.schedules.Cosine` or ``Plateau``.
     """
-    lr = Cosine(config.learning_rate, steps) if config.schedule == "cosine" else config.learning_rate
+    lr: Rate = config.learning_rate
+    if config.schedule == "cosine":
+        lr = Cosine(config.learning_rate, steps)
+    elif config.schedule == "plateau":
+        lr = Plateau(config.learning_rate, config.factor, config.patience)
     if config.name == "sgd":
         return SGD(lr, momentum=config.momentum, weight_decay=config.weight_decay)
     kind = AdamW if config.name == "adamw" else Adam

@@ -13,6 +13,7 @@ from backburn.data import CLASSES, Distortion, batches, distort, hold_out, load_
 from backburn.data.loader import generator
 from backburn.nn import Module
 from backburn.nn.functional import cross_entropy
+from backburn.optim.schedules import Plateau
 from backburn.tensor.defaults import no_grad
 from backburn.tensor.host import asarray
 from backburn.tensor.random import Generator, fork
@@ -96,6 +97,8 @@ class Trainer:
         unseen = accuracy(self.model, *self.unseen)
         epoch = Epoch(number, loss_sum / len(images), correct / len(images), unseen)
         self.history.append(epoch)
+        if isinstance(self.optimizer.lr, Plateau):
+            self.optimizer.lr.observe(epoch.loss)
         return epoch
 
     def _diverged(self, how: str) -> NumericalInstabilityError:
@@ -111,12 +114,14 @@ class Trainer:
 
         The output folder is left out, so that equal runs write equal files.
         """
+        rate = self.optimizer.lr
         return {
             "config": self.config.model_dump(exclude={"output"}),
             "history": [asdict(epoch) for epoch in self.history],
             "model": dict(self.model.state_dict()),
             "optimizer": dict(self.optimizer.state_dict()),
             "random": self.random.state(),
+            **({"rate": rate.state_dict()} if isinstance(rate, Plateau) else {}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -130,6 +135,8 @@ class Trainer:
         remembered = state["optimizer"].items()
         tensors = {name: asarray(x, backend=self.backend) if hasattr(x, "shape") else x for name, x in remembered}
         self.optimizer.load_state_dict(tensors)
+        if isinstance(self.optimizer.lr, Plateau):
+            self.optimizer.lr.load_state_dict(state["rate"])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         self.random.set_state(state["random"])
 

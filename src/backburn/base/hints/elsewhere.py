@@ -159,7 +159,7 @@ FUNCTIONS = {
     "ParameterList": "a list of parameters as an attribute",
     "PixelShuffle": "x.reshape((n, c, r, r, h, w)).permute_dims((0, 1, 4, 2, 5, 3)).reshape((n, c, h * r, w * r))",
     "PixelUnshuffle": "x.reshape((n, c, h, r, w, r)).permute_dims((0, 1, 3, 5, 2, 4)).reshape((n, c * r * r, h, w))",
-    "ReduceLROnPlateau": "optimizer.lr = 0.5 * optimizer.lr",
+    "ReduceLROnPlateau": "bb.optim.SGD(rate), with rate = bb.optim.schedules.Plateau(0.1), and rate.observe(loss)",
     "PolynomialLR": "bb.optim.SGD(bb.optim.schedules.Polynomial(0.1, 1000))",
     "RotaryEncoding": "bb.nn.RotaryEmbedding()",
     "SequentialLR": "bb.optim.SGD(lambda steps: first(steps) if steps < 100 else second(steps - 100))",
