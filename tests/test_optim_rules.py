@@ -12,17 +12,19 @@ import pytest
 
 import backburn as bb
 from backburn import nn, optim
-from backburn.base.errors import ArgumentError, GraphError
+from backburn.base.errors import ArgumentError, GraphError, ShapeError
 from backburn.optim import (
     LBFGS,
     SGD,
     Adadelta,
+    Adafactor,
     Adagrad,
     Adam,
     Adamax,
     AdamW,
     Groups,
     Lion,
+    Muon,
     NAdam,
     RAdam,
     RMSprop,
@@ -132,6 +134,11 @@ MAKERS: list[Any] = [
         lambda: Adadelta(0.5, 0.8, 1e-3, 0.1), "Adadelta",
         {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1}, id="adadelta-options",
     ),
+    pytest.param(lambda: Adafactor(eps=(1e-7, 1e-3)), "Adafactor", {"eps": (1e-7, 1e-3)}, id="adafactor"),
+    pytest.param(
+        lambda: Adafactor(0.3, -0.5, (1e-3, 2.0), 1.5, 0.1), "Adafactor",
+        {"lr": 0.3, "beta2_decay": -0.5, "eps": (1e-3, 2.0), "d": 1.5, "weight_decay": 0.1}, id="adafactor-options",
+    ),
     pytest.param(lambda: Adamax(), "Adamax", {}, id="adamax"),
     pytest.param(
         lambda: Adamax(0.1, (0.5, 0.6), 1e-2, 0.1), "Adamax",
@@ -208,6 +215,78 @@ def test_steps_of_many_elements_are_those_of_pytorch(
     assert str(model["x"].dtype) == dtype
     error = abs(model["x"].numpy().astype("float64") - theirs.detach().numpy())
     assert error.max() <= tolerance * abs(theirs.detach().numpy()).max()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4), (5, 3, 4), (2, 1, 3, 3)])
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
+def test_adafactor_is_that_of_pytorch_for_any_number_of_axes(torch: Any, shape: Any, scale: float) -> None:
+    """With the epsilon of the dtype, also where squares of gradients are below it."""
+    generator = np.random.default_rng(4)
+    first = generator.normal(size=shape)
+    theirs, model = torch.tensor(first, requires_grad=True), {"x": bb.asarray(first).require_grad()}
+    optimizer, ours = torch.optim.Adafactor([theirs], 0.2), Adafactor(0.2)
+    for _ in range(6):
+        slope = scale * generator.normal(size=shape)
+        theirs.grad = torch.tensor(slope)
+        optimizer.step()
+        ours.step(model, {"x": bb.asarray(slope)})
+        np.testing.assert_allclose(model["x"].numpy(), theirs.detach().numpy(), rtol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (1, 6), (70, 90)])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.5, "nesterov": False, "ns_steps": 3, "eps": 10.0},
+     {"adjust_lr_fn": "match_rms_adamw", "ns_coefficients": (2.0, -1.5, 0.5)}],
+)  # fmt: skip
+def test_muon_is_that_of_pytorch(
+    torch: Any, shape: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose matrices are (outputs, inputs), and which would round them to bfloat16."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())
+    generator = np.random.default_rng(4)
+    first = generator.normal(size=shape)
+    theirs, model = torch.tensor(first.T.copy(), requires_grad=True), {"x": bb.asarray(first).require_grad()}
+    optimizer, ours = torch.optim.Muon([theirs], **options), Muon(**options)
+    for _ in range(6):
+        slope = generator.normal(size=shape)
+        theirs.grad = torch.tensor(slope.T.copy())
+        optimizer.step()
+        ours.step(model, {"x": bb.asarray(slope)})
+        np.testing.assert_allclose(model["x"].numpy(), theirs.detach().numpy().T, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("float16", 5e-3)])
+def test_muon_moves_along_all_singular_vectors_alike(dtype: str, tolerance: float) -> None:
+    """Of the gradient's singular values, from 1 to 200, little is left."""
+    u, _, v = np.linalg.svd(np.random.default_rng(4).normal(size=(20, 8)), full_matrices=False)
+    slope = ((u * np.geomspace(200.0, 1.0, 8)) @ v).astype(dtype)
+    model = {"x": bb.zeros((20, 8), dtype=dtype).require_grad()}
+    Muon(1.0, 0.0, 0.0).step(model, {"x": bb.asarray(slope)})
+    assert str(model["x"].dtype) == dtype
+    parts = -(u.T @ model["x"].numpy().astype("float64") @ v.T)
+    assert np.diag(parts).min() > 0.3
+    assert np.diag(parts).max() < 1.3
+    np.testing.assert_allclose(parts - np.diag(np.diag(parts)), 0.0, atol=tolerance)
+
+
+def test_muon_is_for_matrices() -> None:
+    model: Any = nn.Linear(3, 2)
+    before = model.bias, model.weight
+    slopes = model(bb.ones((1, 3))).sum().backward()
+    optimizer = Muon()
+    with pytest.raises(ShapeError, match=r"step: Muon is for matrices, and 'bias' has shape \[2\]: .* Groups\("):
+        optimizer.step(model, slopes)
+    assert (model.bias, model.weight) == before
+    assert optimizer.steps == 0
+    groups = Groups({"weight": Muon(), "*": Adafactor()})
+    groups.step(model, slopes)
+    assert set(groups.state_dict()) == {"0.steps", "0.weight.step", "0.weight.m", "1.steps", "1.bias.step",
+                                        "1.bias.rows", "1.bias.columns"}  # fmt: skip
+    empty = {"x": bb.zeros((0, 3)).require_grad()}
+    for kind in (Muon, Adafactor):
+        kind().step(empty, {"x": bb.zeros((0, 3))})
+    assert empty["x"].shape == (0, 3)
 
 
 @pytest.mark.parametrize("name", ["Adadelta", "Adamax", "NAdam", "RAdam"])
@@ -376,6 +455,14 @@ def test_bad_options() -> None:
         (lambda: RAdam(decoupled_weight_decay=wrong), "RAdam: decoupled_weight_decay"),
         (lambda: Lion(betas=wrong), "Lion: betas are two numbers, not 1.5"),
         (lambda: Lion(weight_decay=-1.0), "Lion: weight_decay"),
+        (lambda: Adafactor(beta2_decay=0.5), "Adafactor: beta2_decay"),
+        (lambda: Adafactor(d=0.5), "Adafactor: d is a finite number of at least 1, not 0.5"),
+        (lambda: Adafactor(eps=wrong), "Adafactor: eps are two numbers, of which the first may be None, not 1.5"),
+        (lambda: Adafactor(eps=(None, -1.0)), r"Adafactor: eps\[1\] is a finite number of at least 0, not -1.0"),
+        (lambda: Muon(momentum=1.0), "Muon: momentum"),
+        (lambda: Muon(ns_steps=wrong), "Muon: ns_steps is an integer of at least 0, not 1.5"),
+        (lambda: Muon(ns_coefficients=wrong), "Muon: ns_coefficients are three numbers, not 1.5"),
+        (lambda: Muon(adjust_lr_fn="none"), "Muon: adjust_lr_fn is one of 'original', 'match_rms_adamw', not 'none'"),
         (lambda: LBFGS(history=0), "LBFGS: history is an integer of at least 1, not 0"),
         (lambda: LBFGS(history=wrong), "LBFGS: history is an integer"),
         (lambda: Groups(wrong), r"Groups: takes optimizers by pattern"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from math import prod
 from typing import Any
 
 from backburn.base.replay import REPLAY
@@ -46,3 +47,16 @@ def mean(k: Any, before: Any, x: Any, beta: float) -> Any:
 def mean_square(k: Any, before: Any, x: Any, beta: float) -> Any:
     """The same of squares."""
     return mean(k, before, k.square(x), beta)
+
+
+# ---- sums ----
+
+
+def total(k: Any, x: Any) -> Any:
+    """The sum of all elements, in one order: in whatever way they lie in memory, a run that is resumed rounds alike."""
+    return k.sum(k.reshape(x, (prod(x.shape),)), (0,), False)
+
+
+def length(k: Any, x: Any) -> Any:
+    """The norm of all elements, in one order too."""
+    return k.norm(k.reshape(x, (prod(x.shape),)), (0,))

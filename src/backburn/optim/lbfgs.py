@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.optim.formulas import total
 from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate
 from backburn.tensor.classes import FloatTensor
@@ -153,7 +155,7 @@ def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list
     for s, y, weight in zip(moves, changes, weights, strict=True):
         shares.append(k.mul(weight, _dot(k, s, r)))
         r = _moved(k, r, k.neg(shares[-1]), y)
-    length = _total(k, [_sum(k, k.abs(g)) for g in grads])
+    length = reduce(k.add, [total(k, k.abs(g)) for g in grads])
     # Without a pair, the first step of gradient descent is no longer than 1.
     first = k.div(1.0, k.maximum(length, 1.0))
     scale = k.where(usable[0], k.div(safe[0], k.where(usable[0], _dot(k, changes[0], changes[0]), 1.0)), first)
@@ -174,16 +176,4 @@ def _moved(k: Any, xs: list[Any], factor: Any, ys: list[Any]) -> list[Any]:
 
 def _dot(k: Any, xs: list[Any], ys: list[Any]) -> Any:
     """The inner product of two vectors in parts, a 0-d primitive."""
-    return _total(k, [_sum(k, k.mul(x, y)) for x, y in zip(xs, ys, strict=True)])
-
-
-def _sum(k: Any, x: Any) -> Any:
-    """Of all elements, in one order: in whatever way they lie in memory, a run that is resumed rounds alike."""
-    return k.sum(k.reshape(x, (math.prod(x.shape),)), (0,), False)
-
-
-def _total(k: Any, parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = k.add(total, part)
-    return total
+    return reduce(k.add, [total(k, k.mul(x, y)) for x, y in zip(xs, ys, strict=True)])

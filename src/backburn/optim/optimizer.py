@@ -331,20 +331,24 @@ class Optimizer(Settled):
         entry = self._states.get(leaf.path)
         x = leaf.value
         if entry is None:
-            values = [k.full(x.shape, 0.0, _kept_as(x.dtype)) for _ in self.remembers]
+            values = [k.full(shape, 0.0, _kept_as(x.dtype)) for shape in self._shapes(leaf)]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
             there = entry.backend
             entry.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in entry.values]
             entry.backend, entry.owned = k, False
-        for value in entry.values:
-            if tuple(value.shape) != x.shape:
+        for value, shape in zip(entry.values, self._shapes(leaf), strict=True):
+            if tuple(value.shape) != shape:
                 raise ShapeError(
                     f"step: what is remembered of {leaf.path} has shape {list(value.shape)}, and the parameter is "
                     f"{describe((x,))}: an optimizer belongs to one model"
                 )
         return entry
+
+    def _shapes(self, leaf: Leaf) -> list[tuple[int, ...]]:
+        """The shapes of the tensors that are remembered for a parameter."""
+        return [leaf.value.shape] * len(self.remembers)
 
     # ---- state ----
 
