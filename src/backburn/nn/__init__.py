@@ -72,6 +72,7 @@ from backburn.nn.pool import (
 from backburn.nn.quantized import FakeQuantizedConv, FakeQuantizedLinear, LoRALinear, QuantizedConv, QuantizedLinear
 from backburn.nn.quantized_models import add_adapters, fake_quantize_model, quantize_like, quantize_model
 from backburn.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from backburn.nn.reparametrized import SpectralNorm, WeightNorm
 from backburn.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "LogSigmoid", "Softplus", "Softsign", "Hardsigmoid", "Hardswish", "Hardtanh", "Hardshrink", "Softshrink",
     "Tanhshrink", "Threshold", "Softmax", "LogSoftmax", "Softmin",
     "LayerNorm", "RMSNorm", "BatchNorm", "GroupNorm", "InstanceNorm", "LocalResponseNorm",
+    "WeightNorm", "SpectralNorm",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
     "LPPool1d", "LPPool2d", "LPPool3d",

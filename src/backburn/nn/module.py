@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
+M = TypeVar("M", bound="Module")
 
 
 class _Forward(Protocol[P, R_co]):
@@ -341,6 +342,13 @@ def parameter(x: Tensor) -> FloatTensor:
     False
     """
     return x.require_grad() if is_autodiff(x.backend) else cast(FloatTensor, x)
+
+
+def holding(module: M, **attributes: Any) -> M:
+    """A shallow copy of a module with other attributes, to which nothing is assigned."""
+    made = copy.copy(module)
+    vars(made).update(attributes)
+    return made
 
 
 #: The module in which an error arose and the note that tells its path, while the error passes through modules around.

@@ -13,7 +13,7 @@ from backburn.batching import levels_of_vmap
 from backburn.nn import functional, init
 from backburn.nn.conv import Convolution
 from backburn.nn.linear import Linear, sizes
-from backburn.nn.module import Module, parameter
+from backburn.nn.module import Module, holding, parameter
 from backburn.tensor.classes import FloatTensor, QuantizedTensor, Tensor
 from backburn.tensor.create import zeros
 from backburn.tensor.defaults import use_backend
@@ -166,20 +166,13 @@ class QuantizedConv(QuantizedInputs):
             weight.reshape(weight.shape[0], -1), as_scheme("QuantizedConv", scheme), weights
         )
         bias = None if layer.bias is None else layer.bias.detach()
-        self.layer = _holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, None, bias)
+        self.layer = holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, weight=None, bias=bias)
         self._quantize_inputs(self.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
         """What the layer computes with the weight's rounded values."""
         weight = self.weight.dequantize(dtype=x.dtype if x.dtype.kind == "float" else None)
-        return _holding(self.layer, weight.reshape(*self.weight_shape), self.layer.bias)(self._rounded(x))
-
-
-def _holding(layer: Convolution, weight: FloatTensor | None, bias: FloatTensor | None) -> Convolution:
-    """A copy of a layer with another weight, or without one, and another bias."""
-    made = copy.copy(layer)
-    vars(made).update(weight=weight, bias=bias)
-    return made
+        return holding(self.layer, weight=weight.reshape(*self.weight_shape)).forward(self._rounded(x))
 
 
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
@@ -254,7 +247,7 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
         inputs: InputRange | None = None,
     ) -> None:
         self.weight, self.bias = layer.weight, layer.bias
-        self.layer = _holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, None, None)
+        self.layer = holding(layer.layer if isinstance(layer, FakeQuantizedConv) else layer, weight=None, bias=None)
         self.scheme = as_scheme("FakeQuantizedConv", scheme)
         self._quantize_inputs(layer.weight, activations, inputs)
 
@@ -262,7 +255,7 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
         """What the layer computes with rounded values."""
         rows = self.weight.reshape(self.weight.shape[0], -1)
         weight = fake_quantize(rows, dtype=self.scheme).reshape(*self.weight.shape)
-        return _holding(self.layer, weight, self.bias)(self._rounded(x))
+        return holding(self.layer, weight=weight, bias=self.bias).forward(self._rounded(x))
 
 
 class LoRALinear(Module):

@@ -188,9 +188,9 @@ def quantizable_layers(
     if isinstance(model, kinds):
         raise ArgumentError(f"{name}: the model is a layer itself; put it into Sequential(...)")
     modules = list(model.named_modules())
-    holders = (QuantizedConv, FakeQuantizedConv)
-    done = {id(module.layer) for _, module in modules if isinstance(module, holders)}  # without a weight
-    layers = [(path, module) for path, module in modules if isinstance(module, kinds) and id(module) not in done]
+    layers = [  # those without a weight are parts of others, which compute it
+        (path, module) for path, module in modules if isinstance(module, kinds) and vars(module)["weight"] is not None
+    ]
     wanted, without = ((p,) if isinstance(p, str) else tuple(p) for p in (pattern, skip))
     all_kinds = (Linear, Convolution, QuantizedLinear, QuantizedConv)
     for p in without:

@@ -273,6 +273,7 @@ FUNCTIONS = {
     "numel": "x.size",
     "outer": "bb.linalg.outer(x, y)",
     "parameters_to_vector": "bb.trees.ravel(model)",
+    "parametrizations": "bb.nn.WeightNorm(layer), bb.nn.SpectralNorm(layer)",
     "percentile": "bb.quantile(x, percent / 100)",
     "permute": "bb.permute_dims(x, axes)",
     "pinverse": "bb.linalg.pinv(x)",
@@ -304,6 +305,7 @@ FUNCTIONS = {
     "sgn": "bb.sign(x)",
     "softplus": "bb.nn.functional.softplus(x)",
     "solve_triangular": "bb.linalg.triangular_solve(x, y, upper=True)",
+    "spectral_norm": "bb.nn.SpectralNorm(layer)",
     "split_with_sizes": "bb.split(x, lengths)",
     "std_mean": "bb.std(x), bb.mean(x)",
     "sub": "bb.subtract(x, y)",
@@ -324,6 +326,7 @@ FUNCTIONS = {
     "vdot": "bb.vecdot(x, y)",
     "vector_to_parameters": "unravel(vector), with vector, unravel = bb.trees.ravel(model)",
     "vectorize": "bb.vmap(f)",
+    "weight_norm": "bb.nn.WeightNorm(layer)",
 }
 
 #: Names of the functions of trees in JAX.

@@ -1,0 +1,200 @@
+"""Layers with a weight that is computed from other parameters: weight and spectral normalization."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from backburn.base.errors import ArgumentError, GraphError, hint_for
+from backburn.nn import functional, init
+from backburn.nn.conv import Convolution
+from backburn.nn.linear import Bilinear, Embedding, EmbeddingBag, Linear
+from backburn.nn.module import Module, holding, parameter
+from backburn.nn.normalization import lowered
+from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.linalg import matmul, vecdot
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axis_of, bounded, integer
+from backburn.tensor.reduce import vector_norm
+from backburn.tensor.shape import moveaxis
+from backburn.tensor.wrapping import is_tensor
+
+#: The power iterations with which a spectral norm is found at first.
+FIRST = 15
+
+
+class Reparametrized(Module):
+    """The base class of modules around a layer, one of whose parameters they compute.
+
+    ``layer`` is that layer without its parameter ``name``.
+    """
+
+    layer: Module
+
+    def _take(self, layer: Module, name: str) -> FloatTensor:
+        """Take the parameter ``name`` out of a layer, of which :attr:`layer` is a copy."""
+        kind = type(self).__name__
+        if not isinstance(layer, Module):
+            raise ArgumentError(f"{kind}: takes a layer, such as {kind}(Linear(3, 2)), not {type(layer).__name__}")
+        weight: Any = vars(layer).get(name)
+        if not is_tensor(weight) or weight.dtype.kind != "float":
+            known = [path for path, _ in layer.named_parameters() if "." not in path]
+            raise ArgumentError(f"{kind}: {type(layer).__name__} has no parameter {name!r}. {hint_for(name, known)}")
+        self.name = name
+        self.layer = holding(layer, **{name: None})
+        return weight
+
+    def _axis(self, layer: Module, weight: FloatTensor, axis: Any) -> int | None:
+        """The axis, from 0 on, of which each index is normalized on its own."""
+        kind = type(self).__name__
+        if axis == "outputs":
+            if isinstance(layer, (Linear, Bilinear)):
+                return weight.ndim - 1
+            if isinstance(layer, Convolution):
+                return int(layer.TRANSPOSED)
+            if isinstance(layer, (Embedding, EmbeddingBag)):
+                return 0
+            raise ArgumentError(
+                f"{kind}: which axis of {self.name!r} has the outputs of a {type(layer).__name__} is not known: "
+                f"{kind}(layer, axis=0). Parameter: {describe((weight,))}"
+            )
+        return None if axis is None else axis_of(kind, weight, axis)
+
+    @property
+    def weight(self) -> FloatTensor:
+        """The parameter that the layer is given, computed from those of this module."""
+        raise NotImplementedError
+
+    def plain(self) -> Module:
+        """The layer with the present :attr:`weight` as its own parameter."""
+        value = self.weight.detach()
+        return holding(self.layer, **{self.name: parameter(value) if self.weight.is_tracked else value})
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """What the layer computes."""
+        return holding(self.layer, **{self.name: self.weight}).forward(*inputs, **options)
+
+
+class WeightNorm(Reparametrized):
+    """A layer whose weight is ``magnitude * direction / norm(direction)`` (Salimans and Kingma, 2016).
+
+    The two are parameters; at first they give the layer's weight. Norms are taken for each index of ``axis``, by
+    default for each output of a :class:`Linear` layer or a convolution and for each row of an :class:`Embedding`, or of
+    the whole with ``axis=None``. ``magnitude`` has the weight's shape, with length 1 along all other axes. ``name`` is
+    the layer's attribute.
+
+    :attr:`weight` is what it gives now, and ``plain()`` a layer with it. The layer itself is left as it is. Raises
+    :class:`ArgumentError` for a layer without such a parameter and for one of another kind without ``axis``, and
+    :class:`AxisError` for an axis that there is not.
+
+        >>> import backburn as bb
+        >>> layer = WeightNorm(bb.nn.Linear(3, 2))
+        >>> [(path, x.shape) for path, x in layer.named_parameters()]
+        [('layer.bias', (2,)), ('magnitude', (1, 2)), ('direction', (3, 2))]
+        >>> layer(bb.ones((5, 3))).shape, layer.plain().weight.shape
+        ((5, 2), (3, 2))
+    """
+
+    magnitude: FloatTensor
+    direction: FloatTensor
+
+    def __init__(self, layer: Module, name: str = "weight", axis: int | str | None = "outputs") -> None:
+        weight = self._take(layer, name)
+        kept = self._axis(layer, weight, axis)
+        self._over = tuple(a for a in range(weight.ndim) if a != kept)
+        size = vector_norm(weight.detach(), axis=self._over, keepdims=True)
+        self.magnitude = size.require_grad() if weight.is_require_grad else size
+        self.direction = weight
+
+    @property
+    def weight(self) -> FloatTensor:
+        """``magnitude * direction / norm(direction)``; 0 where the direction is."""
+        return functional.normalize(self.direction, axis=self._over) * self.magnitude
+
+
+class SpectralNorm(Reparametrized):
+    """A layer whose weight is divided by its largest singular value (Miyato et al., "Spectral normalization", 2018).
+
+    Of a weight with more than two axes, the singular values are those of the matrix with a row for each index of
+    ``axis`` (see :class:`WeightNorm`; a choice matters only there); one with a single axis is divided by its norm. They
+    are found by power iteration (algorithm 1): ``n_power_iterations`` in each call in training mode, which go on from
+    the singular vectors before, the buffers ``u`` and ``v``. No gradient flows through these, and other modes leave
+    them as they are.
+
+    ``original`` is the parameter, :attr:`weight` what is made of it, and ``plain()`` a layer with that. The layer
+    itself is left as it is. Raises as :class:`WeightNorm` does, and :class:`GraphError` in training mode inside
+    ``vmap`` over the weight, where each example would have vectors of its own.
+
+        >>> import backburn as bb
+        >>> layer = SpectralNorm(bb.nn.Linear(3, 2))
+        >>> for _ in range(20):
+        ...     y = layer(bb.ones((5, 3)))
+        >>> round(bb.linalg.svdvals(layer.weight)[0].item(), 4)
+        1.0
+    """
+
+    original: FloatTensor
+    u: FloatTensor  # None where the weight has one axis, which is rare
+    v: FloatTensor
+
+    def __init__(
+        self,
+        layer: Module,
+        name: str = "weight",
+        axis: int | str = "outputs",
+        n_power_iterations: int = 1,
+        eps: float = 1e-12,
+    ) -> None:
+        weight = self._take(layer, name)
+        if axis is None:
+            raise ArgumentError("SpectralNorm: axis is a number or 'outputs', not None: rows are needed")
+        self.axis = self._axis(layer, weight, axis) or 0 if weight.ndim > 1 else 0
+        self.n_power_iterations = integer("SpectralNorm", "n_power_iterations", n_power_iterations, least=1)
+        self.eps = bounded("SpectralNorm", "eps", eps, least=0)
+        self.original = weight
+        u = v = None
+        if weight.ndim > 1:
+            rows, columns = self._matrix(weight).shape
+            like = partial(init.normal, dtype=weight.dtype, backend=weight.backend)
+            u, v = (functional.normalize(like((n,)), eps=self.eps) for n in (rows, columns))
+        self.register_buffer("u", u)
+        self.register_buffer("v", v)
+        if weight.ndim > 1:
+            self._iterate(FIRST)
+
+    @property
+    def _iterates(self) -> bool:
+        found: FloatTensor | None = self.u
+        return found is not None
+
+    def _matrix(self, weight: Tensor) -> Tensor:
+        rows = moveaxis(weight, self.axis, 0)
+        return rows.reshape((rows.shape[0], -1))
+
+    def _iterate(self, times: int) -> None:
+        """Go on with the power iteration, without gradients."""
+        try:
+            matrix = self._matrix(lowered(self.original, self.u.backend))
+            u, v = self.u, self.v
+            for _ in range(times):
+                u = functional.normalize(matmul(matrix, v), eps=self.eps)
+                v = functional.normalize(matmul(u, matrix), eps=self.eps)
+            self.u, self.v = u, v
+        except GraphError as error:
+            raise GraphError(
+                "SpectralNorm: in training mode, the singular vectors differ between the examples of vmap over the "
+                "weight, and the model keeps one pair. model.eval() uses those that it keeps"
+            ) from error
+
+    @property
+    def weight(self) -> FloatTensor:
+        """The parameter divided by the singular value that belongs to ``u`` and ``v``."""
+        if not self._iterates:
+            return functional.normalize(self.original, axis=None, eps=self.eps)
+        return self.original / vecdot(self.u, matmul(self._matrix(self.original), self.v))
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """What the layer computes; in training mode, with more exact singular vectors from now on."""
+        if self.training and self._iterates:
+            self._iterate(self.n_power_iterations)
+        return super().forward(*inputs, **options)
