@@ -10,6 +10,7 @@ import pytest
 
 import backburn as bb
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NumericalInstabilityError, ShapeError
+from backburn_numpy import fft
 
 Array = Any
 GENERATOR = np.random.default_rng(3)
@@ -42,10 +43,23 @@ def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> N
     close(bb.fourier.fft(*parts(z), **options), np.fft.fft(z, **options))
     close(bb.fourier.ifft(*parts(z), **options), np.fft.ifft(z, **options))
     close(bb.fourier.irfft(*parts(z), **options), np.fft.irfft(z, **options))
-    assert bb.fourier.rfft(tensor(SIGNAL, "float32"), **options).real.dtype is bb.float32
+    single = bb.fourier.rfft(tensor(SIGNAL, "float32"), **options)
+    assert single.real.dtype is bb.float32
+    close(single, np.fft.rfft(SIGNAL, **options), 2e-6)
     half = bb.fourier.rfft(tensor(SIGNAL, "float16"), **options)
     assert half.real.dtype is bb.float16
     close(half, np.fft.rfft(SIGNAL, **options), 3e-2)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 10])
+def test_transforms_of_float32_without_the_ufuncs_of_numpy(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = GENERATOR.normal(size=(2, n, 3)).astype(np.float32)
+    found = fft.rfft(x, 1)
+    monkeypatch.setattr(fft, "_RFFT", None)
+    for mine, other in zip(found, fft.rfft(x, 1), strict=True):
+        assert mine.dtype == other.dtype == np.float32
+        assert mine.shape == other.shape
+        np.testing.assert_allclose(mine, other, rtol=2e-6, atol=2e-6)
 
 
 SEVERAL: list[tuple[Any, Any]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,30 @@ from backburn_numpy.ufuncs import quietly
 Array = Any
 
 
+def _ufuncs() -> tuple[Any, Any] | None:
+    """The ufuncs behind ``np.fft.rfft`` for an even and an odd length; None if NumPy has others by now."""
+    try:
+        module = import_module("numpy.fft._pocketfft_umath")
+        return module.rfft_n_even, module.rfft_n_odd
+    except (ImportError, AttributeError):
+        return None
+
+
+_RFFT = _ufuncs()
+
+
 @quietly
 def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
-    result = np.fft.rfft(widened(x), axis=axis)
+    result = _spectrum(widened(x), axis)
     return narrowed(result.real, x), narrowed(result.imag, x)
+
+
+def _spectrum(x: Array, axis: int) -> Array:
+    """``np.fft.rfft``, which passes an int for a factor of 1, so that all of float32 is computed in 64 bits."""
+    if _RFFT is None or x.dtype != np.float32 or not (length := x.shape[axis]):
+        return np.fft.rfft(x, axis=axis)
+    out = np.empty((*x.shape[:axis], length // 2 + 1, *x.shape[axis + 1 :]), np.complex64)
+    return _RFFT[length % 2](x, np.float32(1), out=out, axes=[(axis,), (), (axis,)])
 
 
 @quietly
