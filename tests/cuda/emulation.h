@@ -215,6 +215,7 @@ template <class V> V atomicCAS(V* place, V expected, V value) {
 
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (unsigned __int128)a * b >> 64; }
 
+inline float near_inverse(float x) { return 1 / x; }
 inline float infinity(float) { return std::numeric_limits<float>::infinity(); }
 inline double infinity(double) { return std::numeric_limits<double>::infinity(); }
 inline void write_whole(void* p, uint4 value) { *static_cast<uint4*>(p) = value; }

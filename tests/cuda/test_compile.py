@@ -77,6 +77,28 @@ def test_16_bytes_are_read_and_written_at_once(family: str, dtype: str) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.parametrize(("family", "kernel"), [("activate", "gelu_tanh<{}>"), ("softmax", "softmax<{}, 0, 16>")])
+def test_16_bit_results_take_no_more_than_approximations(family: str, kernel: str) -> None:
+    """Of exponentials and quotients; computed as precisely as for float32, they would take longer than memory does."""
+    counts = []
+    for c_type in ("bfloat16", "float"):
+        options = (*OPTIONS, *CUPYS, "-arch=compute_90")
+        code, _, _ = nvrtc.compiled(source(family), options, [kernel.format(c_type)])
+        elements = 16 if c_type == "bfloat16" or family == "softmax" else 8  # of a thread, by whatever way it goes
+        counts.append(len(re.findall(rb"(fma|div)\.r[nm]\.ftz\.f32", code)) / elements)
+    assert counts[0] <= counts[1] - 3
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kernel", ["softmax", "log_softmax", "label_cross_entropy"])
+def test_the_sums_of_a_long_row_take_one_pass(kernel: str) -> None:
+    options = (*OPTIONS, *CUPYS, "-arch=compute_90")
+    family = "loss" if "cross" in kernel else "softmax"
+    code, _, _ = nvrtc.compiled(source(family), options, [f"{kernel}<bfloat16, 0, 0>"])
+    assert len(re.findall(rb"ld\.global\.(nc\.)?v4\.", code)) == (1 if "cross" in kernel else 2)
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ["compute_80", "compute_90"])
 def test_attention_is_made_by_tensor_cores_from_tiles_copied_ahead(arch: str) -> None:
     for kernel in KERNELS["attention"]:

@@ -103,7 +103,7 @@ def _attention(on: ExecutedRunner, length: int) -> None:
 @pytest.mark.parametrize(
     ("call", "length", "right", "wrong", "complaint"),
     [
-        (_softmax, 45, "v = power;", "v = power + 1;", "Not equal to tolerance"),
+        (_softmax, 45, "sum += v =", "sum += v = 1 +", "Not equal to tolerance"),
         (_softmax, 45, "write(out, start, length, results)", "write(out, start, length + 1, results)", "outside"),
         (_softmax, 45, "&& is_aligned(line + start)", "", "not aligned"),
         (_softmax, 45, "top = largest<LANES>(top);", "if (group.lane < 3) top = largest<LANES>(top);", "never come"),

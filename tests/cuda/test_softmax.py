@@ -72,6 +72,17 @@ def test_softmax_of_nan_and_infinity(on: EmulatedRunner, dtype: str, length: int
     x[5, 4], x[5, 5] = np.inf, np.nan
     check(softmax.softmax(on, x, 1), NUMPY.softmax(x, 1))
     check(softmax.log_softmax(on, x, 1), NUMPY.log_softmax(x, 1), 4)
+    labels = np.zeros(6, np.int64)
+    check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1), 4)
+
+
+def test_rows_that_rise_and_fall(on: EmulatedRunner, dtype: str) -> None:
+    """Where a thread's largest element so far changes at each step, or never."""
+    for length in (9000, 17001):
+        rising = np.linspace(-90, 90, length)
+        x = np.stack([rising, -rising, np.where(np.arange(length) == 4000, 60, -60)]).astype(operand((1,), dtype).dtype)
+        check(softmax.softmax(on, x, 1), NUMPY.softmax(x, 1), 4)
+        check(softmax.log_softmax(on, x, 1), NUMPY.log_softmax(x, 1), 4)
 
 
 def test_shapes_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:

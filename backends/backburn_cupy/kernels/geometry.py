@@ -63,12 +63,13 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    # Eight 16-bit elements are one access, too few to have in flight: longer rows use two per thread.
-    for lanes, items in ROW_VARIANTS[4 if itemsize == 2 and span >= 2048 else 3 : 5]:
+    # Of longer rows a thread has 16 elements: eight of 16 bits are one access, too few to have in flight, and of 32 bits
+    # a multiprocessor, whose registers are soon taken, has more in flight by fewer threads.
+    for lanes, items in ROW_VARIANTS[4 if itemsize <= 4 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
         if block <= most_threads(itemsize):
             return Rows(lanes, items, min(count, MOST_BLOCKS), block)
-    return Rows(0, 0, min(count, MOST_BLOCKS), most_threads(itemsize))
+    return Rows(0, 0, min(count, MOST_BLOCKS), 512)  # some blocks compute sums while others read
 
 
 def most_threads(itemsize: int) -> int:

@@ -251,6 +251,7 @@ inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   t["ex2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::exp2(a); }>};
   t["lg2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::log2(a); }>};
   t["max.ftz.f32"] = {binary_ftz<largest<S>>}, t["min.ftz.f32"] = {binary_ftz<smallest<S>>};
+  t["max.NaN.f32"] = {binary<S, F(S a, S b) { return a != a || b != b ? NAN : largest<S>(a, b); }>};
   t["add.rz.ftz.f32"] = {binary_ftz<sum_towards_zero>};
   t["cvt.rmi.ftz.f32.f32"] = {unary_ftz<F(S a) { return std::floor(a); }>};
   t["abs.ftz.f32"] = {unary_ftz<F(S a) { return std::fabs(a); }>};

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(256) gelu_backward(const T* grad, const T* x, 
   map<T>({grad, x}, out, count, [](const C* at) {
     C g = at[0], v = at[1];
     v = v > C(ZERO) ? C(ZERO) : v < -C(ZERO) ? -C(ZERO) : v;
-    return g * (erfc(-v * C(ROOT_HALF)) * C(0.5) + v * (exp(v * v * C(-0.5)) * C(DENSITY)));
+    return g * (erfc(-v * C(ROOT_HALF)) * C(0.5) + v * (exponential<T>(v * v * C(-0.5)) * C(DENSITY)));
   });
 }
 
@@ -29,7 +29,7 @@ template <class T> __global__ void __launch_bounds__(256) gelu_tanh(const T* x, 
   typedef compute<T> C;
   map<T>({x}, out, count, [](const C* at) {
     const C v = at[0];
-    return v / (C(1) + exp(-v * (v * v * C(CUBIC) + C(LINEAR))));
+    return quotient<T>(v, C(1) + exponential<T>(-v * (v * v * C(CUBIC) + C(LINEAR))));
   });
 }
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T
   map<T>({grad, x}, out, count, [](const C* at) {
     C g = at[0], v = at[1];
     v = v > C(FLAT) ? C(FLAT) : v < -C(FLAT) ? -C(FLAT) : v;  // beyond, exp overflows, and infinity times 0 is NaN
-    C gate = C(1) / (C(1) + exp(-v * (v * v * C(CUBIC) + C(LINEAR))));
+    C gate = quotient<T>(C(1), C(1) + exponential<T>(-v * (v * v * C(CUBIC) + C(LINEAR))));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });
 }
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(256) tanh_backward(const T* grad, const T* y, 
 
 template <class T> __global__ void __launch_bounds__(256) silu(const T* x, T* out, index_t count) {
   typedef compute<T> C;
-  map<T>({x}, out, count, [](const C* at) { return at[0] / (C(1) + exp(-at[0])); });
+  map<T>({x}, out, count, [](const C* at) { return quotient<T>(at[0], C(1) + exponential<T>(-at[0])); });
 }
 
 template <class T>
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(256) silu_backward(const T* grad, const T* x, 
   typedef compute<T> C;
   map<T>({grad, x}, out, count, [](const C* at) {
     const C g = at[0], v = at[1];
-    C gate = C(1) / (C(1) + exp(-v));
+    C gate = quotient<T>(C(1), C(1) + exponential<T>(-v));
     return g * (gate * (C(1) + v * (C(1) - gate)));
   });
 }

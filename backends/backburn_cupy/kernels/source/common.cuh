@@ -27,6 +27,11 @@ __device__ inline void narrow(float x, bfloat16& y) {
   y.bits = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 #endif
 }
+__device__ inline float near_inverse(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
@@ -39,6 +44,23 @@ __device__ inline float widen(float x) { return x; }
 __device__ inline double widen(double x) { return x; }
 __device__ inline void narrow(float x, float& y) { y = x; }
 __device__ inline void narrow(double x, double& y) { y = x; }
+
+// ---- functions whose results become elements of type T: if these have 16 bits, by one or two instructions, which lose
+// a few bits of a float; else the whole function takes as long as memory ----
+
+constexpr float LOG2E = 1.4426950408889634f;
+template <class T> __device__ inline compute<T> exponential(compute<T> x) {
+  if constexpr (sizeof(T) == 2)
+    return exp2f(x * LOG2E);
+  else
+    return exp(x);
+}
+template <class T> __device__ inline compute<T> quotient(compute<T> x, compute<T> y) {
+  if constexpr (sizeof(T) == 2)
+    return x * near_inverse(y);
+  else
+    return x / y;
+}
 
 // ---- packs: elements of 16 bytes, accessed at once if aligned ----
 
@@ -79,9 +101,18 @@ template <class T> __device__ inline void write(T* line, index_t start, index_t 
 
 // ---- reductions over a group: LANES neighbours of a warp, or the block if LANES is 0 ----
 
-struct Sum { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
 // Propagates NaN, like numpy.maximum.
-struct Max { template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; } };
+template <class C> __device__ inline C larger(C a, C b) { return a > b || a != a ? a : b; }
+#if __CUDA_ARCH__ >= 800  // one instruction rather than three
+__device__ inline float larger(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#endif
+
+struct Sum { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
+struct Max { template <class C> __device__ C operator()(C a, C b) const { return larger(a, b); } };
 
 template <int LANES, class C, class F> __device__ inline C combined(C value, F combine, C none) {
   constexpr int width = LANES ? LANES : 32;

@@ -1,15 +1,6 @@
 // Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax.
-#include "common.cuh"
 #include "fault.cuh"
-
-// The row's maximum, and the sum of exponentials shifted by it.
-template <class C, int LANES, class L> __device__ inline void powers(L& line, C& top, C& sum) {
-  top = -infinity(C(0)), sum = 0;
-  line.each([&](C v, C, index_t) { top = Max()(top, v); });
-  top = largest<LANES>(top);
-  line.each([&](C v, C, index_t) { sum += exp(v - top); });
-  sum = total<LANES>(sum);
-}
+#include "powers.cuh"
 
 template <class T, int LANES, int ITEMS>
 __global__ void __launch_bounds__(THREADS<T, LANES>)
@@ -19,7 +10,7 @@ label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, ind
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
     C top, sum;
-    powers<C, LANES>(line, top, sum);
+    powers<T, LANES>(line, top, sum);
     if (row < rows && group.lane == 0) {
       index_t label = labels[row];
       bool known = label >= 0 && label < length;
@@ -40,12 +31,12 @@ label_cross_entropy_backward(const T* grad, const T* x, const index_t* labels, T
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
     C top, sum;
-    powers<C, LANES>(line, top, sum);
+    powers<T, LANES>(line, top, sum);
     index_t label = row < rows ? labels[row] : 0;
     C g = row < rows ? widen(grad[row]) : C(0), inverse = C(1) / sum;
     if (row < rows && group.lane == 0 && (label < 0 || label >= length)) report(fault, label, length);
     line.store(out + row * length, [&](C v, C, index_t element) {
-      return (exp(v - top) * inverse - (element == label ? C(1) : C(0))) * g;
+      return (exponential<T>(v - top) * inverse - (element == label ? C(1) : C(0))) * g;
     });
   }
 }
@@ -58,7 +49,7 @@ softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 2> line(group, row, rows, length, true, x, targets);
     C top, sum, loss = 0;
-    powers<C, LANES>(line, top, sum);
+    powers<T, LANES>(line, top, sum);
     C logarithm = log(sum);
     line.each([&](C v, C target, index_t) { loss += target == C(0) ? C(0) : target * (v - top - logarithm); });
     loss = total<LANES>(loss);
@@ -74,9 +65,9 @@ softmax_cross_entropy_backward(const T* grad, const T* x, const T* targets, T* o
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 2> line(group, row, rows, length, true, x, targets);
     C top, sum, weight = 0;
-    powers<C, LANES>(line, top, sum);
+    powers<T, LANES>(line, top, sum);
     line.each([&](C, C target, index_t) { weight += target; });
     C share = total<LANES>(weight) / sum, g = row < rows ? widen(grad[row]) : C(0);
-    line.store(out + row * length, [&](C v, C target, index_t) { return (exp(v - top) * share - target) * g; });
+    line.store(out + row * length, [&](C v, C target, index_t) { return (exponential<T>(v - top) * share - target) * g; });
   }
 }

@@ -14,18 +14,21 @@ norm(const T* x, const T* scale, const T* bias, T* out, index_t rows, index_t le
       line.each([&](C v, C, index_t) { mean += v; });
       mean = total<LANES>(mean) / length;
     }
-    line.each([&](C v, C, index_t) { square += (v - mean) * (v - mean); });
+    line.each([&](C& v, C, index_t) {
+      C centred = v - mean;
+      if (line.HELD) v = centred;
+      square += centred * centred;
+    });
     C inverse = C(1) / sqrt(total<LANES>(square) / length + C(eps));
     line.packs([&](C (&v)[1][PACK<T>], index_t start, int) {
       C factor[PACK<T>], shift[PACK<T>], y[PACK<T>];
+#pragma unroll
+      for (int j = 0; j < PACK<T>; ++j) factor[j] = 1, shift[j] = 0;
       if (scale) read(scale, start, line.length, factor);
       if (bias) read(bias, start, line.length, shift);
 #pragma unroll
-      for (int j = 0; j < PACK<T>; ++j) {
-        y[j] = (v[0][j] - mean) * inverse;
-        if (scale) y[j] *= factor[j];
-        if (bias) y[j] += shift[j];
-      }
+      for (int j = 0; j < PACK<T>; ++j)
+        y[j] = (line.HELD ? v[0][j] : v[0][j] - mean) * (inverse * factor[j]) + shift[j];
       write(out + row * length, start, line.length, y);
     });
   }

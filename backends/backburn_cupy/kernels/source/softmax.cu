@@ -1,6 +1,6 @@
 // Softmax, log-softmax and their gradients over the rows of a matrix: one read and one write of each element if a row
 // fits in its group's registers.
-#include "common.cuh"
+#include "powers.cuh"
 
 template <class T, int LANES, int ITEMS>
 __global__ void __launch_bounds__(THREADS<T, LANES>) softmax(const T* x, T* out, index_t rows, index_t length) {
@@ -9,15 +9,16 @@ __global__ void __launch_bounds__(THREADS<T, LANES>) softmax(const T* x, T* out,
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
     C top = -infinity(C(0)), sum = 0;
-    line.each([&](C v, C, index_t) { top = Max()(top, v); });
-    top = largest<LANES>(top);
-    line.each([&](C& v, C, index_t) {
-      C power = exp(v - top);
-      if (line.HELD) v = power;
-      sum += power;
-    });
-    C inverse = C(1) / total<LANES>(sum);
-    line.store(out + row * length, [&](C v, C, index_t) { return (line.HELD ? v : exp(v - top)) * inverse; });
+    if constexpr (ITEMS > 0) {
+      line.each([&](C v, C, index_t) { top = Max()(top, v); });
+      top = largest<LANES>(top);
+      line.each([&](C& v, C, index_t) { sum += v = exponential<T>(v - top); });
+      sum = total<LANES>(sum);
+    } else {
+      powers<T, LANES>(line, top, sum);
+    }
+    C inverse = C(1) / sum;
+    line.store(out + row * length, [&](C v, C, index_t) { return (ITEMS ? v : exponential<T>(v - top)) * inverse; });
   }
 }
 
@@ -41,11 +42,9 @@ __global__ void __launch_bounds__(THREADS<T, LANES>) log_softmax(const T* x, T* 
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
     Row<T, LANES, ITEMS, 1> line(group, row, rows, length, true, x);
-    C top = -infinity(C(0)), sum = 0;
-    line.each([&](C v, C, index_t) { top = Max()(top, v); });
-    top = largest<LANES>(top);
-    line.each([&](C v, C, index_t) { sum += exp(v - top); });
-    C logarithm = log(total<LANES>(sum));
+    C top, sum;
+    powers<T, LANES>(line, top, sum);
+    C logarithm = log(sum);
     line.store(out + row * length, [&](C v, C, index_t) { return v - top - logarithm; });
   }
 }
@@ -60,6 +59,6 @@ log_softmax_backward(const T* grad, const T* y, T* out, index_t rows, index_t le
     C sum = 0;
     line.each([&](C g, C, index_t) { sum += g; });
     sum = total<LANES>(sum);
-    line.store(out + row * length, [&](C g, C v, index_t) { return g - exp(v) * sum; });
+    line.store(out + row * length, [&](C g, C v, index_t) { return g - exponential<T>(v) * sum; });
   }
 }
