@@ -183,6 +183,18 @@ def test_addmul_takes_numbers_arrays_and_gradients() -> None:
     np.testing.assert_array_equal(cell.value, [10.0, 15.0])
 
 
+def test_a_numpy_scalar_stands_for_as_many_as_there_are_elements() -> None:
+    cell = Gradients().mut_gradient(np.ones(2, np.float32))
+    for number in (np.float64(0.5), np.float32(0.5), np.int64(2), 2):
+        cell.set(number)
+        cell.add(number)
+        cell.addmul(number, np.ones(2, np.float32))
+        assert cell.value.dtype == np.float32
+        assert cell.value.tolist() == [3 * number] * 2
+    with pytest.raises(ShapeError):
+        cell.set(np.array(0.5, np.float32))
+
+
 def test_a_cell_refuses_what_does_not_fit() -> None:
     cell = Gradients().mut_gradient(np.zeros((2, 3)))
     for wrong in (np.zeros(3), np.zeros((2, 1)), np.zeros((1, 2, 3))):
@@ -338,6 +350,18 @@ def test_calls_that_cannot_be_recorded(use: Any, error: type[Exception], match: 
     with pytest.raises(error, match=match):
         use(tape, np.ones(2))
     assert len(tape) == 0
+
+
+def test_recorded_integers_take_the_dtype_of_the_floats_or_are_refused() -> None:
+    x = np.array([1.0, 2.0], np.float32)
+    tape = GradientTape()
+    y = tape.record("mul", x, [3, 4])
+    tape.add_backward_op(lambda gradients: gradients.mut_gradient(y).set(1.0))
+    assert y.dtype == tape.execute().get(x).dtype == np.float32
+    for wrong in (np.array([3, 4]), np.array([True, False]), [True, False]):
+        with pytest.raises(DTypeError, match=r"record: mul: .* Operands: float32.2., (int64|bool)"):
+            GradientTape().record("mul", x, wrong)
+    assert GradientTape().record("take", x, [1, 0], axis=0).tolist() == [2.0, 1.0]
 
 
 def test_options_of_recorded_operations_in_any_spelling() -> None:

@@ -673,6 +673,29 @@ def test_options_follow_the_operands_in_the_declared_order() -> None:
     assert "2.0 for 2" in (tape.record_pow.__doc__ or "")
 
 
+@pytest.mark.parametrize("constant", [[1, 2, 3], np.arange(1, 4), np.arange(1, 4, dtype=np.int8)])
+def test_constant_integers_are_cast_to_the_dtype_of_the_slots(constant: Any) -> None:
+    tape = GradientTape()
+    x = tape.input(np.array([2.0, 3.0, 4.0], np.float32))
+    for name in ("mul", "pow", "maximum"):
+        slot = tape.record(name, x, constant)
+        assert tape.value(slot).dtype == tape.backward(np.ones(3))[x].dtype == np.float32
+    assert tape.value(tape.record_ssm_scan(x, constant, constant)).dtype == np.float32
+    assert tape.value(tape.record_take(x, [2, 0], axis=0)).tolist() == [4.0, 2.0]
+    with pytest.raises(DTypeError, match="record_add: the operands differ in dtype"):
+        tape.record("add", x, np.array([True, False, True]))
+
+
+def test_a_slot_without_a_value_is_told_what_gives_it_one() -> None:
+    tape = GradientTape()
+    a = tape.alloc(2)
+    for use in (tape.record_exp, tape.record_layer_norm, tape.value):
+        with pytest.raises(ArgumentError, match="pass its data to record_mul or record_matmul or record_silu"):
+            use(a)
+    with pytest.raises(ArgumentError, match=r"make it with input\(x\), or pass its data to record_silu$"):
+        tape.record_silu(a)
+
+
 def test_a_scan_needs_its_coefficients() -> None:
     tape = GradientTape()
     tape.input(np.ones(3))

@@ -57,12 +57,19 @@ def bound(
     return operands, {name: found[name] for name in entry.attributes if name in found}
 
 
-def each_operand(entry: Operation, operands: Sequence[Any], function: Callable[[Any], Any]) -> list[Any]:
-    """The function's results for all operands; lists of them for operands that are lists."""
-    return [
-        [*map(function, x)] if name in entry.lists else function(x)
-        for name, x in zip(entry.operands, operands, strict=True)
-    ]
+def each_operand(
+    entry: Operation, operands: Sequence[Any], function: Callable[[Any], Any], alike: Callable[[Any], Any] | None = None
+) -> list[Any]:
+    """The function's results for all operands; lists of them for operands that are lists.
+
+    ``alike`` is the function for those whose dtypes are the same: not for indices, labels, conditions.
+    """
+    same = entry.like or entry.operands
+    result = []
+    for name, x in zip(entry.operands, operands, strict=True):
+        of = alike if alike and name in same else function
+        result.append([*map(of, x)] if name in entry.lists else of(x))
+    return result
 
 
 def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +130,14 @@ def call(
         options = canonical(entry, operands, attributes)
     except BackburnError as error:
         raise type(error)(f"{where}: {error}. {what()}") from error
-    floats = [x for o in operands for x in (o if isinstance(o, list) else (o,)) if x.__class__ is Tracked]
-    if len({level.dtype(x) for x in floats}) > 1:
+    found = set()
+
+    def note(x: Any, floats: bool = True) -> None:
+        if x.__class__ is Tracked or (hasattr(x, "shape") and not floats):
+            found.add(level.dtype(x))
+
+    each_operand(entry, operands, note, lambda x: note(x, floats=False))
+    if len(found) > 1:
         raise DTypeError(f"{where}: the operands differ in dtype, and nothing is cast by itself. {what()}")
     try:
         return getattr(level, entry.name)(*operands, **options)

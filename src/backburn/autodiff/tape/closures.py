@@ -20,6 +20,7 @@ been appended to one another.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NoReturn, Self
 
 from backburn.autodiff.decorator import Autodiff
@@ -108,7 +109,7 @@ class Cell(Gradient):
         """``x`` as a Python float or a primitive of the cell's dtype."""
         if isinstance(x, Gradient):
             x = x._value
-        if x.__class__ in (int, float):
+        if x.__class__ is not bool and isinstance(x, Real):  # NumPy's scalars too
             return float(x)
         made = as_float(self._backend, x, name)
         if is_numbers(x):  # which have no dtype of their own
@@ -322,20 +323,23 @@ class GradientTape:
             tensors.append((x, tracked))
             return tracked
 
-        def constant(x: Any) -> Any:
+        def constant(x: Any, alike: bool = False) -> Any:
             if not is_numbers(x):
                 return x
             k = self.backend
             made, like = as_primitive(k, x, "record"), level.dtype(tensors[0][1])
-            return level.from_inner(quietly(k, k.cast, made, like)) if k.dtype(made).kind == "float" else made
+            if k.dtype(made).kind not in (("float", "int") if alike else ("float",)):
+                return made
+            return level.from_inner(quietly(k, k.cast, made, like))
 
         given = each_operand(entry, found, leaf)
         if not tensors:
             raise ArgumentError(f"{where}: no operand is a float tensor, so there is nothing to differentiate")
-        given = each_operand(entry, given, constant)
+        given = each_operand(entry, given, constant, lambda x: constant(x, alike=True))
 
         def what() -> str:
-            return f"Operands: {', '.join(shown(self.backend, tracked.value) for _, tracked in tensors)}"
+            arrays = [x for o in given for x in (o if isinstance(o, list) else [o]) if hasattr(x, "shape")]
+            return f"Operands: {', '.join(shown(level, x) for x in arrays)}"
 
         with scoped(RECORDING, True):
             out = call(level, where, entry, given, options, what)

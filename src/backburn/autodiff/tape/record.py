@@ -68,10 +68,11 @@ class GradientTape(Slots):
             raise ArgumentError(f"{where}: no operand is a slot, so there is nothing to record. input(x) makes a slot")
         like = self._operand(where, flat[0])
 
-        def primitive(x: Any) -> Any:
-            return self._slot_or_constant(where, x, like)
+        def primitive(x: Any, alike: bool = False) -> Any:
+            return self._slot_or_constant(where, x, like, alike)
 
-        out = self._run(operation, each_operand(entry, given, primitive), slots, attributes)
+        primitives = each_operand(entry, given, primitive, lambda x: primitive(x, alike=True))
+        out = self._run(operation, primitives, slots, attributes)
         if len(entry.results) == 1:
             if out.__class__ is not Tracked:
                 kind = self.backend.dtype(out)

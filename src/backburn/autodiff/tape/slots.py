@@ -27,6 +27,9 @@ from backburn.base.dtypes import as_dtype
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
 from backburn.base.quiet import quietly
 
+#: The operations that are given data for slots.
+_WITH_DATA = ("record_mul", "record_matmul", "record_silu")
+
 
 class Slots:
     """The slots of a :class:`~backburn.autodiff.tape.GradientTape`."""
@@ -155,9 +158,8 @@ class Slots:
 
     def _needs_value(self, where: str, slot: int) -> None:
         if slot in self._unknown:
-            raise ArgumentError(
-                f"{where}: slot {slot} has no value: pass its data to {where}, or make the slot with input(x)"
-            )
+            to = where if where in _WITH_DATA else " or ".join(_WITH_DATA)
+            raise ArgumentError(f"{where}: slot {slot} has no value: make it with input(x), or pass its data to {to}")
 
     def _operand(self, where: str, slot: Any, data: Any = None) -> Tracked[Any]:
         """The primitive of a slot, after comparing it with ``data`` or, where it has no value, giving it that."""
@@ -286,22 +288,25 @@ class Slots:
                 self._undecided.add(slot)
         return slot
 
-    def _constant(self, where: str, x: Any, like: Tracked[Any] | None) -> Any:
-        """Something other than a slot as an operand: floats, None and ints' primitives pass, floats are cast."""
+    def _constant(self, where: str, x: Any, like: Tracked[Any], alike: bool) -> Any:
+        """Something other than a slot as an operand: Python floats and None pass, arrays are cast to the slot's dtype.
+
+        Integers and booleans only pass, unless they are ``alike``, integers of an operand that is to have that dtype.
+        """
         if x is None or x.__class__ is float:
             return x
         k = self.backend
         made = as_primitive(k, x, where)
-        if k.dtype(made).kind != "float":
+        if k.dtype(made).kind not in (("float", "int") if alike else ("float",)):
             return made
-        return self._level.from_inner(made if like is None else quietly(k, k.cast, made, k.dtype(like.value)))
+        return self._level.from_inner(quietly(k, k.cast, made, k.dtype(like.value)))
 
-    def _slot_or_constant(self, where: str, x: Any, like: Tracked[Any]) -> Any:
-        return self._constant(where, x, like) if index_of(x) is None else self._operand(where, x)
+    def _slot_or_constant(self, where: str, x: Any, like: Tracked[Any], alike: bool) -> Any:
+        return self._constant(where, x, like, alike) if index_of(x) is None else self._operand(where, x)
 
     def _slot_or_array(self, where: str, x: Any, like: Tracked[Any]) -> Any:
         """As above, where an operation needs a tensor: a number becomes a 0-d one."""
-        made = self._slot_or_constant(where, x, like)
+        made = self._slot_or_constant(where, x, like, alike=True)
         k = self.backend
         return self._level.from_inner(k.full((), made, k.dtype(like.value))) if made.__class__ is float else made
 
