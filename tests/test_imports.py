@@ -60,3 +60,17 @@ def test_version_is_the_one_of_the_distribution() -> None:
     import backburn
 
     assert backburn.__version__ == version("backburn")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [("fourier", "fftfreq(2)"), ("linalg", "det(bb.eye(2))"), ("random", "normal((2,))")]
+)
+def test_namespaces_of_functions_can_be_imported(name: str, call: str) -> None:
+    """First of all that is imported, and as the very object that the attribute is."""
+    program = f"""
+from backburn.{name} import *
+import backburn.{name} as first, backburn as bb
+{call}
+assert first is bb.{name}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -28,6 +28,7 @@ LAYERS = (
     ("quantization", "data", "io"),
     ("train",),
     ("_namespace", "errors", "trees"),
+    ("fourier", "linalg", "random"),
     ("__init__",),
     ("cli",),
     ("__main__",),

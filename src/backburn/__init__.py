@@ -30,7 +30,7 @@ __array_api_version__ = "2024.12"
 #: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
-        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "quantization", "random", "tape",
+        "autodiff", "backend", "conformance", "data", "interop", "io", "nn", "optim", "quantization", "tape",
         "errors", "train", "transforms", "trees",
     }
 )  # fmt: skip
