@@ -679,6 +679,29 @@ def sum_of_numpy(x: Array, /, axis: Any, keepdims: bool = False) -> Any:
     return exact if exact.ndim else exact[()]
 
 
+#: Right but for the digits of small results, or for the range of large operands.
+NAIVE: dict[str, Callable[..., Array]] = {
+    "log1p": lambda x, /: np.where(x == 0, x, np.log(1 + x)).astype(x.dtype),
+    "expm1": lambda x, /: np.where(x == 0, x, np.exp(x) - 1).astype(x.dtype),
+    "erfc": lambda x, /: K.sub(1.0, K.erf(x)),
+    "softmax": lambda x, /, axis: K.div(K.exp(x), K.sum(K.exp(x), (axis,), True)),
+    "log_softmax": lambda x, /, axis: K.log(K.div(K.exp(x), K.sum(K.exp(x), (axis,), True))),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", NAIVE)
+def test_a_formula_that_loses_digits_or_overflows_is_caught(name: str, dtype: str) -> None:
+    naive = NAIVE[name]
+
+    def quiet(*operands: Any, **attributes: Any) -> Array:
+        with np.errstate(all="ignore"):
+            return naive(*operands, **attributes)
+
+    report = check_backend(backend(**{name: quiet})(), ops=[name], dtypes=[dtype], kinds=["value"])
+    assert report.failures
+
+
 def test_what_fails_for_the_fault_of_another_operation_is_put_down_to_that() -> None:
     report = check_backend(backend(sum=sum_of_numpy)(), ops=["sum", "tanh", "norm", "det"])
     assert {parts_of(r.id)[0] for r in report.failures if not r.cause} == {"sum"}

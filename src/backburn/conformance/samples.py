@@ -49,7 +49,8 @@ class Sample:
     or lists of arrays;
     ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for
     comparison with central differences (0: none; the first derivative by convention is then given in ``gradients``,
-    one array or None for each operand, for a cotangent of ones).
+    one array or None for each operand, for a cotangent of ones). ``relative`` is for small results that keep all their
+    digits: they are compared without the absolute tolerance.
     """
 
     operands: tuple[Any, ...]
@@ -57,6 +58,7 @@ class Sample:
     smooth: int = 3
     gradients: tuple[Any, ...] | None = None
     note: str = ""
+    relative: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,15 @@ def samples(name: str, reference: Callable[..., Any], *cases: Sample, **particul
 
 
 def case(
-    *operands: Any, smooth: int = 3, gradients: tuple[Any, ...] | None = None, note: str = "", **attributes: Any
+    *operands: Any,
+    smooth: int = 3,
+    gradients: tuple[Any, ...] | None = None,
+    note: str = "",
+    relative: bool = False,
+    **attributes: Any,
 ) -> Sample:
     """A :class:`Sample`: the operands in order, the operation's attributes by name."""
-    return Sample(operands, attributes, smooth, gradients, note)
+    return Sample(operands, attributes, smooth, gradients, note, relative)
 
 
 def _random(tag: str, shape: tuple[int, ...]) -> np.random.Generator:

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from backburn.conformance import references
-from backburn.conformance.samples import Array, case, integers, positive, real, samples, unit
+from backburn.conformance.samples import Array, Sample, case, integers, positive, real, samples, unit
 
 INF, NAN = math.inf, math.nan
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, -2.5, INF, -INF, NAN])
 
 
-def of_one(name: str, reference: Callable[..., Array], values: Callable[..., Array] = real, **particulars: Any) -> None:
+def of_one(
+    name: str, reference: Callable[..., Array], values: Callable[..., Array] = real, *more: Sample, **particulars: Any
+) -> None:
     """Samples of a function of one number, smooth at what ``values`` gives."""
     samples(
         name,
@@ -24,8 +26,13 @@ def of_one(name: str, reference: Callable[..., Array], values: Callable[..., Arr
         case(values()),
         case(values(0, 2)),
         case(EDGES, smooth=0, note="zeros, infinities and NaN"),
+        *more,
         **particulars,
     )
+
+
+#: Where ``exp(x) - 1`` and ``log(1 + x)``, computed in this way, lose most of their digits.
+DIGITS = case(np.array([1e-2, -1e-3, 1e-4, -1e-6]), smooth=0, note="near 0", relative=True)
 
 
 def broadcasts(x: Callable[..., Array] = real) -> tuple[Any, ...]:
@@ -95,7 +102,7 @@ samples(
 of_one("exp", np.exp)
 WHOLE = np.arange(-9.0, 10.0)
 samples("exp2", np.exp2, case(real(2, 3)), case(real()), case(real(0, 2)), case(EDGES, smooth=0), case(WHOLE))
-of_one("expm1", np.expm1)
+of_one("expm1", np.expm1, real, DIGITS)
 of_one("log", np.log, positive)
 samples(
     "log2",
@@ -115,7 +122,7 @@ samples(
     case(EDGES, smooth=0),
     case(10.0 ** np.arange(-3.0, 5.0), smooth=0),
 )
-of_one("log1p", np.log1p, unit)
+of_one("log1p", np.log1p, unit, DIGITS)
 samples(
     "logaddexp",
     np.logaddexp,
@@ -157,7 +164,7 @@ of_one("atanh", np.arctanh, unit)
 # ---- special functions ----
 
 of_one("erf", references.erf)
-of_one("erfc", references.erfc)
+of_one("erfc", references.erfc, real, case(np.array([3.0, 5.0, 8.0]), smooth=0, note="small", relative=True))
 of_one("erfinv", references.erfinv, unit)
 
 

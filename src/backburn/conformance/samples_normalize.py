@@ -35,7 +35,7 @@ LINES = (
     case(real(2, 1), axis=1),
     case(real(0, 3), axis=1),
     case(real(3, 0), axis=1),
-    case(real(3, low=-400.0, high=400.0), axis=0, note="exponentials overflow"),
+    case(real(3, low=-1200.0, high=1200.0), axis=0, note="exponentials overflow"),
     case(np.array([[1.0, -np.inf, 2.0]]), axis=1, smooth=0, note="a masked element"),
 )
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 #: Relative and absolute tolerance of values, by dtype.
 VALUE = {"float64": (1e-13, 1e-14), "float32": (4e-6, 1e-6), "float16": (4e-3, 2e-3), "bfloat16": (3e-2, 2e-2)}
 
+#: What takes the place of the absolute tolerance for results that keep all their digits: the smallest normal number.
+NORMAL = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
+
 #: Tolerance of first derivatives, relative to the size of what is differentiated, by dtype.
 GRADIENT = {"float64": 1e-6, "float32": 2e-4, "float16": 4e-2, "bfloat16": 3e-1}
 #: Tolerance of second derivatives, which are differences of first ones in float64.
@@ -26,10 +29,13 @@ def widened(backend: Any, operation: str, dtype: str) -> float:
     return max(1.0, *(float(declared.get(key, 1.0)) for key in (operation, dtype, f"{operation}-{dtype}")))
 
 
-def compare(got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float = 1.0) -> float:
+def compare(
+    got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float = 1.0, keeps_digits: bool = False
+) -> float:
     """The worst error in units of tolerance; raises AssertionError on shapes that differ or errors above 1.
 
-    Shapes are compared before values, which would broadcast. NaN equals NaN, infinities equal themselves.
+    Shapes are compared before values, which would broadcast. NaN equals NaN, infinities equal themselves. Results that
+    ``keeps_digits`` have no absolute tolerance.
     """
     if got.shape != expected.shape:
         raise AssertionError(f"shape {got.shape}, expected {expected.shape}")
@@ -39,6 +45,8 @@ def compare(got: NDArray[Any], expected: NDArray[Any], dtype: str, factor: float
         return 0.0
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     relative, absolute = VALUE[dtype]
+    if keeps_digits:
+        absolute = NORMAL[dtype]
     with np.errstate(all="ignore"):
         allowed = factor * (absolute + relative * np.abs(expected))
         error = np.abs(got - expected) / allowed

@@ -100,8 +100,9 @@ def check_value(check: Check) -> float:
             tolerance = str(as_dtype(got.dtype).name)
         if promised is not None and promised.kind == "int":
             reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
-        worst = max(worst, compare(got, reference, tolerance if is_float_name(tolerance) else "", factor))
-        if check.kind == "special" and is_float_name(tolerance) and _keeps_zeros(operation):
+        tolerance = tolerance if is_float_name(tolerance) else ""
+        worst = max(worst, compare(got, reference, tolerance, factor, sample.relative))
+        if check.kind == "special" and tolerance and _keeps_zeros(operation):
             _compare_zeros(wide(got), wide(reference))
     return worst
 
