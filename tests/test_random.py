@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 
 from backburn.autodiff import Autodiff
+from backburn.backend import random as formulas
 from backburn.backend.random import draws
 from backburn.backend.registry import load_backend
+from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import bfloat16, float16, float32, float64, int8, int64, uint8, uint64
 from backburn.base.errors import ArgumentError
+from backburn.conformance import samples_random as references
 from backburn.conformance.samples_random import pair, philox, word
 
 K: Any = load_backend("numpy")
@@ -87,8 +91,6 @@ def test_a_draw_reads_its_own_words_and_no_others(
     name: str, options: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every word that `draws` counts is read, and none beyond: seen on the contract's own formula."""
-    from backburn.backend.table import OPERATIONS
-
     read: set[int] = set()
     bits = type(K).random_bits
 
@@ -116,8 +118,8 @@ def test_consecutive_draws_do_not_overlap() -> None:
 
 
 def test_draws_of_an_unknown_kind_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="'gamma'"):
-        draws("gamma", (3,))
+    with pytest.raises(ArgumentError, match="'zeta'"):
+        draws("zeta", (3,))
     assert draws("permutation", (5,)) == 10
     assert draws("categorical", (5, 3)) == 15
     assert draws("categorical", (5, 3), float64) == 30
@@ -262,3 +264,70 @@ def test_autodiff_draws_the_same_untracked() -> None:
 def test_keys_and_offsets_out_of_range_are_refused(key: int, offset: int) -> None:
     with pytest.raises(ArgumentError, match=rf"{key}, {offset}$"):
         K.random_bits(key, offset, (3,))
+
+
+# ---- gamma and Poisson numbers ----
+
+SHAPES = np.concatenate([np.geomspace(1e-3, 1e6, 40_000), [0.0, -1.0, np.nan, np.inf]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "options"), [("gamma", {}), ("gamma", {"log": True}), ("poisson", {})], ids=["gamma", "log", "poisson"]
+)
+def test_what_looks_at_rejected_candidates_alone_gives_the_same(name: str, options: dict[str, Any], dtype: str) -> None:
+    x = SHAPES.clip(None, 6e4 if dtype == "float16" else np.inf).astype(dtype)
+    near = partial(np.testing.assert_allclose, rtol=0.0 if name == "poisson" else 1e-6, strict=True)
+    expected = OPERATIONS[name].body(K, x, key=9, offset=5, **options)
+    got = getattr(K, name)(x, key=9, offset=5, **options)
+    near(got, expected)
+    turned = getattr(K, name)(x.reshape(4, -1).T, key=9, offset=5, **options)
+    near(turned[0], getattr(K, name)(x[::10_001], key=9, offset=5, **options))
+    near(getattr(K, name)(x[:777], key=9, offset=5, **options), expected[:777])
+    assert draws(name, x.shape, K.dtype(x)) == x.size * {"poisson": 32}.get(name, 34 if dtype == "float64" else 17)
+
+
+def test_gamma_numbers_of_float64_have_two_words_for_each() -> None:
+    alpha = np.array([0.05, 0.3, 0.9, 1.0, 1.7, 40.0, 1e5])
+    for log in (False, True):
+        expected = references.gamma(alpha, 3, 11, log, float64)
+        np.testing.assert_allclose(K.gamma(alpha, key=3, offset=11, log=log), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0, 2.5, 60.0, 1e6])
+def test_gamma_numbers_have_their_distribution(alpha: float, dtype: str) -> None:
+    """The largest distance from the distribution function, times sqrt(n): above 1.95 for one key in a thousand."""
+    torch = pytest.importorskip("torch")
+    n = 100_000
+    low = K.gamma(np.full(n, alpha, dtype), key=21, offset=0, log=True).astype("float64")
+    chances = torch.special.gammainc(torch.tensor(alpha, dtype=torch.float64), torch.tensor(np.exp(low))).numpy()
+    distance = abs(np.sort(chances) - (np.arange(n) + 0.5) / n).max()
+    assert distance * math.sqrt(n) < 1.95
+
+
+@pytest.mark.parametrize("rate", [0.05, 1.0, 9.99, 10.0, 35.0, 1e4, 1e9])
+def test_poisson_numbers_have_their_distribution(rate: float) -> None:
+    torch = pytest.importorskip("torch")
+    n = 100_000
+    found = np.sort(K.poisson(np.full(n, rate), key=21, offset=0))
+    values = np.unique(found)
+    upto = torch.special.gammaincc(torch.tensor(values + 1.0), torch.tensor(rate, dtype=torch.float64)).numpy()
+    distance = abs(np.searchsorted(found, values, "right") / n - upto).max()
+    assert distance * math.sqrt(n) < 1.95
+
+
+def test_where_no_candidate_is_accepted_there_is_a_number_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(original: Any) -> Any:
+        def candidate(*args: Any) -> Any:
+            found, accepted = original(*args)
+            return found, np.zeros_like(accepted)
+
+        return candidate
+
+    for name in ("gamma_candidate", "poisson_candidate"):
+        monkeypatch.setattr(formulas, name, never(getattr(formulas, name)))
+    for gamma, poisson in ((K.gamma, K.poisson), (partial(OPERATIONS["gamma"].body, K),
+                                                   partial(OPERATIONS["poisson"].body, K))):  # fmt: skip
+        assert gamma(np.array([4.0]), key=1, offset=0)[0] == pytest.approx(4.0 - 1 / 3)
+        assert poisson(np.array([12.75]), key=1, offset=0)[0] == 12.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.taping import TapingBackend
 
 import backburn as bb
 from backburn.backend.random import draws
@@ -38,6 +39,12 @@ DRAWS: list[tuple[Any, int]] = [
     (lambda **o: random.choice(3, (2,), p=bb.asarray([0.5, 0.25, 0.25]), **o), 6),
     (lambda **o: random.choice(3, (2,), p=bb.asarray([0.5, 0.25, 0.25]), replace=False, **o), 3),
     (lambda **o: random.categorical(bb.zeros(3), (4,), **o), 12),
+    (lambda **o: random.gamma((3,), 2.0, 0.5, **o), 51),
+    (lambda **o: random.gamma(alpha=bb.asarray([0.5, 3.0], dtype="float64"), **o), 68),
+    (lambda **o: random.beta((2,), 0.5, bb.asarray(3.0), **o), 68),
+    (lambda **o: random.dirichlet(bb.ones((2, 3)), **o), 102),
+    (lambda **o: random.student_t((3,), 4.0, **o), 55),
+    (lambda **o: random.poisson((2, 1), 4.0, **o), 64),
 ]
 
 
@@ -296,3 +303,122 @@ def test_a_draw_beyond_the_stream_is_refused_and_costs_nothing() -> None:
         bb.random.uniform((10**15, 10**15), generator=generator)
     assert generator.offset == 0
     assert bb.random.uniform((2,), generator=generator).shape == (2,)
+
+
+# ---- gamma, beta, Dirichlet, Student's t and Poisson ----
+
+WRONG: Any = "a"
+
+
+def test_distributions_have_their_moments() -> None:
+    n = 200_000
+    with random.fork(5):
+        cases: list[tuple[Any, float, float]] = [
+            (random.gamma((n,), 2.5, 3.0), 7.5, 22.5),
+            (random.gamma((n,), 0.25), 0.25, 0.25),
+            (random.beta((n,), 0.5, 2.0), 0.2, 1.0 / 6.25 / 3.5),
+            (random.student_t((n,), 6.0), 0.0, 1.5),
+            (random.poisson((n,), 3.5), 3.5, 3.5),
+            (random.poisson((n,), 350.0), 350.0, 350.0),
+        ]
+        for x, mean, variance in cases:
+            assert x.shape == (n,)
+            assert x.dtype is bb.float32
+            assert x.mean().item() == pytest.approx(mean, abs=4.5 * math.sqrt(variance / n))
+            assert x.var().item() == pytest.approx(variance, rel=0.04)
+        parts = random.dirichlet(bb.asarray([0.1, 2.0, 5.9]), (n,)).numpy().astype("float64")
+    np.testing.assert_allclose(parts.sum(1), 1.0, rtol=1e-5)
+    p = np.array([0.1, 2.0, 5.9]) / 8.0
+    np.testing.assert_allclose(parts.mean(0), p, atol=0.002)
+    np.testing.assert_allclose(np.cov(parts.T), (np.diag(p) - np.outer(p, p)) / 9.0, atol=0.001)
+
+
+def test_numbers_near_0_and_1_are_those_of_logarithms() -> None:
+    """Gamma numbers of such shapes are 0; their shares are not NaN."""
+    with random.fork(5):
+        parts = random.dirichlet(bb.full((1000, 4), 1e-3))
+        assert bb.all(bb.abs(bb.sum(parts, axis=1) - 1.0) < 1e-6).item()
+        share = random.beta((1000,), 1e-3, 1e-3)
+        assert bb.all((share >= 0.0) & (share <= 1.0)).item()
+        assert 0.4 < share.mean().item() < 0.6
+
+
+def test_parameters_broadcast_and_decide_dtype_and_backend() -> None:
+    a, b = bb.ones((3, 1), dtype="float64", backend="numpy"), bb.ones((2,), dtype="float64", backend="numpy")
+    for x, shape in (
+        (random.gamma(None, a, b), (3, 2)),
+        (random.gamma((4, 1, 1), a, 2.0), (4, 3, 1)),
+        (random.gamma((2,), 1.0, bb.ones((3, 1), dtype="float64", backend="numpy"), dtype="float64",
+                      backend="numpy"), (3, 2)),
+        (random.beta(None, a, b), (3, 2)),
+        (random.dirichlet(b, (5,)), (5, 2)),
+        (random.student_t(2, a), (3, 2)),
+        (random.poisson(2, a), (3, 2)),
+    ):  # fmt: skip
+        assert x.shape == shape
+        assert x.dtype is bb.float64
+        assert x.backend is K
+        assert np.unique(x.numpy()).size > 2 or x.numpy().max() < 9.0
+    assert random.gamma(3, 2.0, dtype="float16").dtype is bb.float16
+    assert random.gamma().shape == ()
+    with bb.use_dtype("float64"):
+        assert random.poisson((2,), 3.0).dtype is bb.float64
+    rows = random.gamma(None, bb.asarray([2.0, 2.0, 2.0])).tolist()
+    assert len(set(rows)) == 3, "each element has a number of its own"
+
+
+def test_of_the_parameters_only_a_scale_has_a_gradient() -> None:
+    alpha, scale = bb.asarray([2.0, 3.0]).require_grad(), bb.asarray([0.5, 2.0]).require_grad()
+    with random.fork(1):
+        x = random.gamma(None, alpha, scale)
+    with random.fork(1):
+        unit = random.gamma(None, alpha.detach())
+    gradients = x.sum().backward()
+    np.testing.assert_allclose(bb.asarray(scale.grad(gradients)).numpy(), unit.numpy())
+    assert alpha.grad(gradients) is None
+    for draw in (random.beta, random.gamma, random.poisson, random.student_t):
+        assert not draw(None, alpha).is_tracked
+        second = bb.grad(bb.grad(lambda a, draw=draw: (draw(None, a) * 1.0).sum()))
+        assert second(bb.asarray(2.0)).item() == 0.0
+    assert not random.dirichlet(alpha).is_tracked
+
+
+def test_distributions_inside_vmap_and_captured_steps() -> None:
+    alphas = bb.asarray([[0.5, 3.0], [20.0, 0.1], [1.0, 1.0]])
+    for draw in (random.gamma, random.poisson):
+        with random.fork(2) as generator:
+            each = bb.vmap(lambda a, draw=draw: draw(None, a), randomness="different")(alphas)
+            taken = generator.offset
+        with random.fork(2) as generator:
+            np.testing.assert_array_equal(each.numpy(), draw(None, alphas).numpy())
+            assert generator.offset == taken
+        with random.fork(2):
+            same = bb.vmap(lambda a, draw=draw: draw(None, a), randomness="same")(bb.ones((3, 2)) * 7.0)
+        assert bb.all(same == same[0]).item()
+    found = []
+    for backend, wrap in (("autodiff(numpy)", lambda f: f), (f"autodiff({TapingBackend().spec})", bb.capture)):
+        random.seed(4)
+        state, step = bb.zeros((3,), backend=backend), wrap(lambda s, a: (s + random.gamma(None, a), None))
+        for _ in range(4):
+            state, _ = step(state, bb.asarray([0.5, 2.0, 9.0], backend=backend))
+        found.append(state.tolist())
+    assert found[0] == found[1]
+    assert step.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: random.gamma((2,), -1.0), ArgumentError, "gamma: alpha is a number of at least 0, not -1.0"),
+        (lambda: random.gamma((2,), 1.0, -1.0), ArgumentError, "gamma: scale is a number of at least 0, not -1.0"),
+        (lambda: random.beta((2,), 1.0, float("nan")), ArgumentError, "beta: b is a number of at least 0, not nan"),
+        (lambda: random.poisson((2,), -0.5), ArgumentError, "poisson: rate is a number of at least 0, not -0.5"),
+        (lambda: random.poisson((2,), 1.0, dtype="int64"), DTypeError, "poisson: draws floats, not int64"),
+        (lambda: random.gamma((2,), bb.ones(3)), ShapeError, "gamma"),
+        (lambda: random.gamma((2,), WRONG), DTypeError, "gamma: takes tensors and Python numbers, not str"),
+        (lambda: random.dirichlet(bb.asarray(1.0)), ShapeError, "dirichlet: there is nothing to divide 1 among"),
+    ],
+)
+def test_bad_parameters(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()

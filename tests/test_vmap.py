@@ -468,6 +468,8 @@ def test_the_same_and_different_random_numbers() -> None:
         lambda: bb.random.integers((6,), 100),
         lambda: bb.random.bernoulli((20,)),
         lambda: bb.random.categorical(bb.zeros((5, 4))),
+        lambda: bb.random.gamma((4,), 0.5),
+        lambda: bb.random.poisson((9,), 12.0),
     ],
 )
 def test_draws_of_one_example_repeat_with_the_seed(draw: Function) -> None:

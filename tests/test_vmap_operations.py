@@ -26,7 +26,7 @@ BY_LOOP: set[str] = set()
 REFUSED = {"masked_select", "nonzero", "unique_all", "quantize", "quantize_between", "to_numpy", "to_numpy_many"}
 # What has no operand that could differ between examples.
 MADE = {"arange", "empty", "eye", "from_numpy", "full", "linspace", "ones", "zeros", "permutation", "categorical"}
-MADE |= {"random_bits", "uniform", "integers", "bernoulli", "normal", "dropout"}
+MADE |= {"random_bits", "uniform", "integers", "bernoulli", "normal", "dropout", "gamma", "poisson"}
 # What is quantized is the same for all examples.
 QUANTIZED = {"dequantize", "q_matmul"}
 

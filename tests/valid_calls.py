@@ -111,6 +111,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "fourier.istft": {"real": bb.ones((3, 5)), "imag": bb.ones((3, 5))},
     "fourier.stft": {"x": bb.ones((20,)), "size": 8, "window": bb.ones((8,))},
     "random.categorical": {"logits": V, "shape": (2,)},
+    "random.dirichlet": {"alpha": V, "shape": (2,)},
     "random.bernoulli": {"p": 0.5},
     "random.choice": {"x": 5, "shape": (2,)},
     "random.integers": {"low": 0, "high": 5, "dtype": None},

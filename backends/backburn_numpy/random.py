@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.backend.random import DIGITS, WORDS, check_range, check_stream, threshold
+from backburn.backend import random as formulas
+from backburn.backend.random import DIGITS, GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold
 from backburn.base.dtypes import DType, float32
 from backburn_numpy import compiled
 from backburn_numpy.memory import empty
@@ -198,3 +199,91 @@ def permutation(key: int, offset: int, n: int) -> Array:
         found = order[among]
         order[among] = found[np.lexsort((found, keys[found]))]
     return order
+
+
+# Of rejected candidates alone others are looked at, block by block.
+
+
+def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
+    k, each = _backend(), 2 if alpha.dtype == np.float64 else 1
+
+    def make(alpha: Array, bits: Array) -> Array:
+        alpha = alpha.astype(np.float64 if each == 2 else np.float32, copy=False)
+        d, c = formulas.gamma_scale(k, alpha)
+        t, left = np.zeros_like(d), np.arange(d.size)
+        for i in range(0, GAMMAS, 2):
+            some = _columns(bits, left, 2 * each * i, 4 * each)
+            pair = formulas.normal_pair(k, some[: 2 * each])
+            waits = np.ones(left.size, np.bool_)
+            for z, u in zip(pair, (some[2 * each : 3 * each], some[3 * each :]), strict=True):
+                uniform = formulas.open_uniform(k, u, k.dtype(alpha))
+                found, accepted = formulas.gamma_candidate(k, d[left], c[left], z, uniform)
+                accepted &= waits
+                t[left[accepted]] = found[accepted]
+                waits &= ~accepted
+            left = left[waits]
+            if not left.size:
+                break
+        last = _columns(bits, slice(None), 2 * GAMMAS * each, each)
+        return np.asarray(formulas.gamma_result(k, alpha, d, t, last, log))
+
+    return _by_blocks(alpha, key, offset, (2 * GAMMAS + 1) * each, make)
+
+
+def poisson(rate: Array, /, key: int, offset: int) -> Array:
+    k = _backend()
+
+    def make(rate: Array, bits: Array) -> Array:
+        rate = rate.astype(np.float64)
+        few, many = np.zeros_like(rate), np.floor(rate)
+        left = np.flatnonzero(rate < MANY)
+        u, p = formulas.open_uniform(k, _columns(bits, left, 0, 1)), np.exp(-rate[left])
+        total, mean = p.copy(), rate[left]
+        for n in range(1, TERMS + 1):
+            waits = u > total
+            few[left[waits]] += 1.0
+            if not waits.any() or n == TERMS:
+                break
+            left, u, mean = left[waits], u[waits], mean[waits]
+            p = p[waits] * (mean * (1.0 / n))
+            total = total[waits] + p
+        left = np.flatnonzero(rate >= MANY)
+        for i in range(POISSONS):
+            if not left.size:
+                break
+            first, second = (formulas.open_uniform(k, [x]) for x in _columns(bits, left, 2 * i, 2))
+            found, accepted = formulas.poisson_candidate(k, np.minimum(rate[left], 2.0**1000), first, second)
+            many[left[accepted]] = found[accepted]
+            left = left[~accepted]
+        return np.asarray(formulas.poisson_result(k, rate, few, many))
+
+    return _by_blocks(rate, key, offset, 2 * POISSONS, make)
+
+
+def _by_blocks(
+    x: Array, key: int, offset: int, count: int, make: Callable[[Array, Array], Array]
+) -> Array:  # fmt: skip
+    """``make(elements, words)`` of each block of ``x``, with ``count`` words in the row of each element."""
+    check_stream(key, offset)
+    flat, result = x.reshape(-1), empty((x.size,), x.dtype)
+
+    def work(first: int, last: int) -> None:
+        for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
+            some = flat[start : start + BLOCK]
+            bits = words(key, offset + start * count, some.size * count + some.size * count % 2)[: some.size * count]
+            with np.errstate(all="ignore"):
+                result[start : start + some.size] = make(some, bits.reshape(-1, count))
+
+    for_parts(work, -(-result.size // BLOCK), WORTH_A_THREAD)
+    return result.reshape(x.shape)
+
+
+def _columns(words: Array, rows: Any, first: int, count: int) -> list[Array]:
+    """So many of the words of some elements, as the formulas take them."""
+    return [words[rows, first + i].astype(np.int64) for i in range(count)]
+
+
+def _backend() -> Any:
+    from backburn_numpy.backend import NumpyBackend
+
+    return NumpyBackend()

@@ -2,7 +2,8 @@
 
 Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (from 0 to ``2**64 - 1``) in the
 key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits,
-uniform numbers, integers, booleans and permutations to the last bit, normal numbers to the last few.
+uniform numbers, integers, booleans and permutations to the last bit, normal and gamma numbers to the last few. (Where a
+choice between candidates depends on rounded numbers, as in a ten millionth of float32 gamma numbers, it may differ.)
 
 The stream is that of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011). Word ``w`` belongs to block ``w // 8``, which is the function of the counter ``(w // 8 + 1, 0, 0, 0)`` under
@@ -32,6 +33,11 @@ Shape = tuple[int, ...]
 
 #: The numbers of keys and of words in the stream of each.
 KEYS, WORDS = 2**128, 2**64
+#: How many candidates there are for a gamma number and for a Poisson number: one of them is accepted but for a
+#: probability of 3e-11 and 2e-10.
+GAMMAS, POISSONS = 8, 16
+#: From this rate on, Poisson numbers are found by rejection; below, by a sum of so many probabilities.
+MANY, TERMS = 10.0, 42
 #: Significant bits of a uniform number, by dtype: as many as the dtype can hold.
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
@@ -55,6 +61,10 @@ def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
         return words * size
     if kind == "normal":
         return 2 * words * ((size + 1) // 2)
+    if kind == "gamma":
+        return (2 * GAMMAS + 1) * words * size
+    if kind == "poisson":
+        return 2 * POISSONS * size
     raise ArgumentError(f"draws: {kind!r} is no random operation")
 
 
@@ -137,16 +147,8 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         highest 53 bits of the others times ``2**-21`` are ``v``. Magnitudes reach 6.7 (8.6 in float64).
         """
         pairs = ((math.prod(shape) + 1) // 2,)
-        if dtype is float64:
-            first, second, third, fourth = words(self, key, offset, pairs, 4)
-            u = self.mul(self.cast(self.add(highest_bits(self, first, second), 1), float64), 2.0**-53)
-            v = self.mul(self.cast(highest_bits(self, third, fourth), float64), 2.0**-21)
-        else:
-            first, second = words(self, key, offset, pairs, 2)
-            u = self.mul(self.cast(self.add(first, 1), float32), 2.0**-32)
-            v = self.cast(second, float32)
-        radius, angle = self.sqrt(self.mul(self.log(u), -2.0)), self.mul(v, 2.0 * math.pi / 2.0**32)
-        both = self.stack([self.mul(radius, self.cos(angle)), self.mul(radius, self.sin(angle))], 1)
+        found = words(self, key, offset, pairs, 4 if dtype is float64 else 2)
+        both = self.stack(normal_pair(self, found), 1)
         flat = self.slice(self.reshape(both, (2 * pairs[0],)), (slice(0, math.prod(shape), 1),))
         return self.cast(self.reshape(flat, shape), dtype)
 
@@ -180,6 +182,155 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         u = self.minimum(u, 1.0 - 2.0 ** -DIGITS[dtype.name])
         noise = self.neg(self.log(self.neg(self.log1p(self.neg(u)))))
         return self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
+
+
+    @operation(kinds="F", shape=lambda alpha, **_: alpha, result="same")
+    def gamma(self: Any, alpha: F, /, key: int, offset: int, log: bool = False) -> F:
+        """Gamma numbers of shape ``alpha`` and scale 1, or their logarithms; NaN for a negative ``alpha``.
+
+        The method is Marsaglia and Tsang's ("A simple method for generating gamma variables", 2000). With ``a`` the
+        shape, or for those below 1 one more, ``d = a - 1 / 3`` and ``c = 1 / sqrt(9 * d)``, a normal number ``z`` gives
+        the candidate ``d * (1 + c * z)**3``, which is accepted if that is above 0 and ``log(u) < z**2 / 2 + d - d * v +
+        d * log(v)`` for ``v = (1 + c * z)**3``. Of eight candidates the first accepted one counts, ``d`` if there is
+        none. For shapes below 1 it is multiplied by ``w ** (1 / alpha)``.
+
+        Element ``i`` has 17 words from ``offset + 17 * i`` on: the first two of each four make two normal numbers as in
+        :meth:`normal`, the others ``u = (word + 0.5) * 2**-32`` of each; the last word makes ``w`` in this way. In
+        float64 there are two words, of which the 53 highest bits count, in the place of each: 34 words. 16-bit dtypes
+        are rounded from float32.
+        """
+        dtype = self.dtype(alpha)
+        wide = self.cast(alpha, float64 if dtype is float64 else float32)
+        a, each = self.reshape(wide, (math.prod(shape_of(alpha)),)), 2 if dtype is float64 else 1
+        bits = words(self, key, offset, a.shape, (2 * GAMMAS + 1) * each)
+        d, c = gamma_scale(self, a)
+        t = self.full(a.shape, 0.0, self.dtype(a))
+        for i in reversed(range(GAMMAS)):
+            found, accepted = gamma_candidate(self, d, c, *gamma_numbers(self, bits, i, each))
+            t = self.where(accepted, found, t)
+        return self.cast(self.reshape(gamma_result(self, a, d, t, bits[-each:], log), shape_of(alpha)), dtype)
+
+    @operation(kinds="F", shape=lambda rate, **_: rate, result="same")
+    def poisson(self: Any, rate: F, /, key: int, offset: int) -> F:
+        """Poisson numbers of mean ``rate``, as floats of its dtype; NaN for a negative rate, infinite for infinity.
+
+        Below a rate of 10 it is the number of ``n`` for which ``u`` is above the probability of up to ``n``. From 10 on
+        it is the transformed rejection of Hoermann ("The transformed rejection method for generating Poisson random
+        variables", 1993, algorithm PTRS), with numbers ``u`` and ``v``: the first of 16 candidates that is accepted, or
+        the rate rounded down if none is. All is computed in float64.
+
+        Element ``i`` has 32 words from ``offset + 32 * i`` on, of which candidate ``j`` takes ``2 * j`` and ``2 * j +
+        1``, and the sum the first: ``(word + 0.5) * 2**-32``.
+        """
+        mean = self.reshape(self.cast(rate, float64), (math.prod(shape_of(rate)),))
+        bits = words(self, key, offset, mean.shape, 2 * POISSONS)
+        few, many = poisson_few(self, self.minimum(mean, MANY), open_uniform(self, bits[:1])), self.floor(mean)
+        wide = self.minimum(self.maximum(mean, MANY), 2.0**1000)
+        for i in reversed(range(POISSONS)):
+            u, v = (open_uniform(self, [bits[j]]) for j in (2 * i, 2 * i + 1))
+            found, accepted = poisson_candidate(self, wide, u, v)
+            many = self.where(accepted, found, many)
+        return self.cast(self.reshape(poisson_result(self, mean, few, many), shape_of(rate)), self.dtype(rate))
+
+
+# ---- parts of the formulas ----
+
+
+def normal_pair(k: Any, words: list[Any]) -> list[Any]:
+    """Two normal numbers of two words in float32, or of four in float64."""
+    if len(words) == 4:
+        u = k.mul(k.cast(k.add(highest_bits(k, words[0], words[1]), 1), float64), 2.0**-53)
+        v = k.mul(k.cast(highest_bits(k, words[2], words[3]), float64), 2.0**-21)
+    else:
+        u = k.mul(k.cast(k.add(words[0], 1), float32), 2.0**-32)
+        v = k.cast(words[1], float32)
+    radius, angle = k.sqrt(k.mul(k.log(u), -2.0)), k.mul(v, 2.0 * math.pi / 2.0**32)
+    return [k.mul(radius, k.cos(angle)), k.mul(radius, k.sin(angle))]
+
+
+def open_uniform(k: Any, words: list[Any], dtype: DType = float64) -> Any:
+    """A number between 0 and 1, of one word, or in float64 the 53 highest bits of two; rounding may reach 1."""
+    bits, digits = (words[0], 32) if len(words) == 1 else (highest_bits(k, *words), 53)
+    return k.mul(k.add(k.cast(bits, dtype), 0.5), 2.0**-digits)
+
+
+def gamma_numbers(k: Any, words: list[Any], i: int, each: int) -> tuple[Any, Any]:
+    """The normal and the uniform number of candidate ``i``."""
+    first, second = i // 2 * 4 * each, i % 2
+    u = words[first + (2 + second) * each :][:each]
+    return normal_pair(k, words[first : first + 2 * each])[second], open_uniform(k, u, _float_of(each))
+
+
+def _float_of(each: int) -> DType:
+    return float64 if each == 2 else float32
+
+
+def gamma_scale(k: Any, alpha: Any) -> tuple[Any, Any]:
+    """``d`` and ``c``."""
+    d = k.sub(k.add(alpha, k.cast(k.less(alpha, 1.0), k.dtype(alpha))), 1.0 / 3.0)
+    return d, k.div(1.0, k.sqrt(k.mul(k.abs(d), 9.0)))
+
+
+def gamma_candidate(k: Any, d: Any, c: Any, z: Any, u: Any) -> tuple[Any, Any]:
+    """``t = c * z``, so that ``d * (1 + t)**3`` is the candidate, and whether it is accepted.
+
+    Written with ``log1p(t) - t``, of which ``t**2 / 2`` is left, so that a large ``d`` leaves digits.
+    """
+    t = k.mul(c, z)
+    inside = k.greater(t, -1.0)
+    t = k.where(inside, t, 0.0)
+    powers = k.mul(t, k.add(k.mul(k.add(k.mul(t, 1.0 / 3.0), 1.0), t), 1.0))  # t + t**2 + t**3 / 3
+    bound = k.add(k.mul(k.square(z), 0.5), k.mul(k.mul(d, 3.0), k.sub(k.log1p(t), powers)))
+    return t, k.logical_and(inside, k.less(k.log(u), bound))
+
+
+def gamma_result(k: Any, alpha: Any, d: Any, t: Any, words: list[Any], log: bool) -> Any:
+    """The numbers, or their logarithms, of the candidates that were accepted."""
+    small = k.less(alpha, 1.0)
+    w = open_uniform(k, words, k.dtype(alpha))
+    share = k.where(small, k.div(k.log(w), k.where(small, k.abs(alpha), 1.0)), 0.0)
+    if log:
+        found = k.add(k.add(k.log(k.abs(d)), k.mul(k.log1p(t), 3.0)), share)
+    else:
+        found = k.mul(k.mul(d, k.mul(k.square(k.add(t, 1.0)), k.add(t, 1.0))), k.exp(share))
+    return k.where(k.less(alpha, 0.0), math.nan, found)
+
+
+def poisson_few(k: Any, rate: Any, u: Any) -> Any:
+    """How many probabilities of up to ``n`` are below ``u``."""
+    p = total = k.exp(k.neg(rate))
+    count = k.cast(k.greater(u, total), float64)
+    for n in range(1, TERMS):
+        p = k.mul(p, k.mul(rate, 1.0 / n))
+        total = k.add(total, p)
+        count = k.add(count, k.cast(k.greater(u, total), float64))
+    return count
+
+
+def poisson_candidate(k: Any, rate: Any, u: Any, v: Any) -> tuple[Any, Any]:
+    """A candidate by two uniform numbers, and whether it is accepted. The constants are those of PTRS."""
+    b = k.add(k.mul(k.sqrt(rate), 2.53), 0.931)
+    a = k.sub(k.mul(b, 0.02483), 0.059)
+    inverse = k.add(k.div(1.1328, k.sub(b, 3.4)), 1.1239)
+    limit = k.sub(0.9277, k.div(3.6224, k.sub(b, 2.0)))
+    u = k.sub(u, 0.5)
+    near = k.sub(0.5, k.abs(u))
+    found = k.floor(k.add(k.add(k.mul(k.add(k.div(k.mul(a, 2.0), near), b), u), rate), 0.43))
+    at_once = k.logical_and(k.greater_equal(near, 0.07), k.less_equal(v, limit))
+    out = k.logical_or(k.less(found, 0.0), k.logical_and(k.less(near, 0.013), k.greater(v, near)))
+    found = k.maximum(found, 0.0)
+    left = k.log(k.div(k.mul(v, inverse), k.add(k.div(a, k.square(near)), b)))
+    right = k.sub(k.sub(k.mul(found, k.log(rate)), rate), k.lgamma(k.add(found, 1.0)))
+    return found, k.logical_or(at_once, k.logical_and(k.logical_not(out), k.less_equal(left, right)))
+
+
+def poisson_result(k: Any, rate: Any, few: Any, many: Any) -> Any:
+    """The numbers for small and for large rates, and what there is for others."""
+    found = k.where(k.less(rate, MANY), few, k.where(k.isinf(rate), math.inf, many))
+    return k.where(k.greater_equal(rate, 0.0), found, math.nan)
+
+
+# ---- words ----
 
 
 def words(k: Any, key: int, offset: int, shape: Shape, count: int) -> list[Any]:

@@ -98,6 +98,63 @@ def categorical(logits: Array, key: int, offset: int) -> Array:
     return np.asarray(np.argmax(logits - np.log(-np.log1p(-u)), axis=-1))
 
 
+def gamma(alpha: Array, key: int, offset: int, log: bool = False, dtype: DType = float32) -> Array:
+    """The first of eight candidates that Marsaglia and Tsang's condition accepts, for one shape after another."""
+    each = 2 if dtype is float64 else 1
+    found = [_gamma(float(a), key, offset + 17 * each * i, each) for i, a in enumerate(alpha.ravel())]
+    values = np.array([low if log else math.exp(low) for low in found]).reshape(alpha.shape)
+    return np.where(alpha < 0, np.nan, values)
+
+
+def _gamma(alpha: float, key: int, offset: int, each: int) -> float:
+    """The logarithm of one."""
+
+    def u(number: int) -> float:
+        at = offset + number * each
+        return (word(key, at) + 0.5) * 2.0**-32 if each == 1 else ((pair(key, at) >> 11) + 0.5) * 2.0**-53
+
+    d = max(alpha, 0.0) + (alpha < 1.0) - 1 / 3
+    best = math.log(d)
+    for i in range(8):
+        block = offset + i // 2 * 4 * each
+        z = float(normal(key, block, (2,), float64 if each == 2 else float32)[i % 2])
+        v = (1 + z / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(u(i // 2 * 4 + 2 + i % 2)) < z * z / 2 + d - d * v + d * math.log(v):
+            best = math.log(d * v)
+            break
+    if alpha < 1.0:
+        best += math.log(u(16)) / alpha if alpha else -math.inf
+    return best
+
+
+def poisson(rate: Array, key: int, offset: int) -> Array:
+    """A sum of probabilities, or the first of 16 candidates that are accepted, for one rate after another."""
+    values = [_poisson(float(r), key, offset + 32 * i) for i, r in enumerate(rate.ravel())]
+    return np.array(values).reshape(rate.shape)
+
+
+def _poisson(rate: float, key: int, offset: int) -> float:
+    if not 0 <= rate < math.inf:
+        return rate if rate > 0 else math.nan
+    u = [(word(key, offset + i) + 0.5) * 2.0**-32 for i in range(32)]
+    if rate < 10:
+        chances = [math.exp(-rate) * rate**n / math.factorial(n) for n in range(42)]
+        return float(sum(u[0] > math.fsum(chances[: n + 1]) for n in range(42)))
+    b = 0.931 + 2.53 * math.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    for i in range(16):
+        across, v = u[2 * i] - 0.5, u[2 * i + 1]
+        near = 0.5 - abs(across)
+        k = math.floor((2 * a / near + b) * across + rate + 0.43)
+        if near >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2):
+            return float(k)
+        if k >= 0 and (near >= 0.013 or v <= near):
+            inverse = 1.1239 + 1.1328 / (b - 3.4)
+            if math.log(v * inverse / (a / near**2 + b)) <= k * math.log(rate) - rate - math.lgamma(k + 1):
+                return float(k)
+    return float(math.floor(rate))
+
+
 KEY = 2**100 + 12345
 
 samples(
@@ -169,4 +226,24 @@ samples(
     case(np.array([[-np.inf, 0.0, -np.inf], [1.0, -np.inf, -np.inf]]), key=1, offset=2),
     case(real(0, 3), key=1, offset=0),
     dtypes=("float32", "float16"),
+)
+samples(
+    "gamma",
+    gamma,
+    case(np.array([[0.5, 1.0, 2.5], [0.25, 10.0, 100.0]]), key=KEY, offset=3),
+    case(np.array([[0.5, 1.0, 2.5], [0.0, 10.0, 100.0]]), key=KEY, offset=3, log=True),
+    case(np.linspace(0.3, 3.0, 30), key=7, offset=0),
+    case(np.array(4.0), key=1, offset=2),
+    case(np.array([np.nan, -1.0, 0.0]), key=1, offset=2),
+    case(np.zeros((0, 3)), key=1, offset=0),
+    dtypes=("float32", "float16"),
+)
+samples(
+    "poisson",
+    poisson,
+    case(np.array([[0.5, 1.0, 2.5], [0.0, 10.0, 100.0]]), key=KEY, offset=3),
+    case(np.linspace(9.0, 30.0, 30), key=7, offset=0),
+    case(np.array(4.0), key=1, offset=2),
+    case(np.array([np.nan, -1.0, np.inf, 0.0]), key=1, offset=2),
+    case(np.zeros((0, 3)), key=1, offset=0),
 )

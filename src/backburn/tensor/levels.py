@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from backburn.backend.contract import AnyBackend
+from backburn.autodiff import Forward
+from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError
+from backburn.batching import Batched
 from backburn.tensor.messages import describe
+from backburn.tensor.wrapping import wrap
 
 
 def inner_of(backend: AnyBackend) -> AnyBackend | None:
@@ -61,6 +64,19 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
     for level in levels:
         primitive = getattr(level, FROM_INNER[kind])(primitive)
     return primitive
+
+
+def constant(x: Any) -> Any:
+    """A float tensor without what any level knows of its history."""
+    return wrap(_constant(x._backend, x._primitive), x._backend)
+
+
+def _constant(k: Any, primitive: Any) -> Any:
+    if isinstance(k, Batched):
+        return k.over(primitive, lambda value: _constant(k.inner_backend, value))
+    if not (is_autodiff(k) or isinstance(k, Forward)):
+        return primitive
+    return k.from_inner(_constant(k.inner_backend, k.inner(primitive)))
 
 
 def _has_name(backend: AnyBackend) -> bool:

@@ -15,10 +15,10 @@ from backburn.base.trees import flatten, joined, node_type, paths, unflatten
 from backburn.batching import Batched, front, is_mapped, moved
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
-from backburn.tensor.levels import common_backend, levels_between, lift
+from backburn.tensor.levels import common_backend, constant, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.tensor.options import integer, one_of
-from backburn.transforms.levels import check_function, constant, level_below, lowered, put_back, taken_down
+from backburn.transforms.levels import check_function, level_below, lowered, put_back, taken_down
 
 Function = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.replay import BROUGHT, REPLAY, Brought, Carrier, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, same, unflatten
-from backburn.tensor import random
+from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
 from backburn.tensor.copying import copied
 from backburn.tensor.levels import FROM_INNER, INNER, innermost
@@ -162,7 +162,7 @@ class Captured:
 
         key = slots.key()
         try:
-            with scoped(REPLAY, recording), random.fork(plan.generator):
+            with scoped(REPLAY, recording), generators.fork(plan.generator):
                 plan.program = base.capture(program, [_primitive(x) for x in before], inputs.primitives)
             if recording.unbound:
                 raise CaptureError(
@@ -196,7 +196,7 @@ class _Plan:
 
     def __init__(self, recording: Recording, inputs: _Inputs) -> None:
         self.recording = recording
-        self.generator = random.Current(random.default_generator())
+        self.generator = generators.Current(generators.default_generator())
         self.program: Replay | None = None
         self.out: list[Any] = []
         self.structure: Structure | None = None
@@ -210,7 +210,7 @@ class _Plan:
 
     def holds(self) -> bool:
         """Whether all assumptions still hold, also for the current generator."""
-        self.generator.target = random.default_generator()
+        self.generator.target = generators.default_generator()
         return self.recording.holds
 
     def enter(self, slots: _Slots) -> None:

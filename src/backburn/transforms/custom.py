@@ -17,10 +17,10 @@ from backburn.base.errors import ArgumentError, BackendMismatchError, GraphError
 from backburn.base.trees import Structure, flatten, joined, node_type, paths, tree_map, unflatten
 from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.levels import common_backend, inner_of, levels_between, lift
+from backburn.tensor.levels import common_backend, constant, inner_of, levels_between, lift
 from backburn.tensor.messages import describe
 from backburn.transforms.batching import vmap
-from backburn.transforms.levels import check_function, constant, put_back, running, taken_down
+from backburn.transforms.levels import check_function, put_back, running, taken_down
 
 
 def stop_gradient(tree: Any) -> Any:

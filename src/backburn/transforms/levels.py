@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from operator import is_
 from typing import Any, cast
 
-from backburn.autodiff import Autodiff, Forward
+from backburn.autodiff import Autodiff
 from backburn.autodiff.graph import Node
-from backburn.backend.contract import AnyBackend, is_autodiff
+from backburn.backend.contract import AnyBackend
 from backburn.base.contexts import ACTIVE, RECORDING, scoped
 from backburn.base.errors import ArgumentError, DTypeError, GraphError, NotDifferentiableError
 from backburn.base.mutable_trees import MutableTree, TreeNode
@@ -24,7 +24,7 @@ from backburn.batching import Batched, is_mapped
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import default_backend
 from backburn.tensor.host import asarray
-from backburn.tensor.levels import as_constant, common_backend, inner_of, levels_between, lift
+from backburn.tensor.levels import as_constant, common_backend, constant, inner_of, levels_between, lift
 from backburn.tensor.messages import describe
 
 
@@ -89,19 +89,6 @@ def running(outer: AnyBackend) -> Iterator[None]:
 def as_recorded(x: Any) -> Any:
     """What a transform returns: a constant inside ``no_grad``."""
     return x if RECORDING.get() or not isinstance(x, FloatTensor) else constant(x)
-
-
-def constant(x: FloatTensor) -> FloatTensor:
-    """``x`` without what any level knows of its history."""
-    return FloatTensor(_constant(x.backend, x.primitive), x.backend, x.dtype)
-
-
-def _constant(k: Any, primitive: Any) -> Any:
-    if isinstance(k, Batched):
-        return k.over(primitive, lambda value: _constant(k.inner_backend, value))
-    if not (is_autodiff(k) or isinstance(k, Forward)):
-        return primitive
-    return k.from_inner(_constant(k.inner_backend, k.inner(primitive)))
 
 
 def raised(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:

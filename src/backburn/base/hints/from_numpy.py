@@ -83,6 +83,7 @@ LINES = {
     "apply_along_axis": "bb.vmap(f)(x)",
     "asanyarray": "bb.asarray(data)",
     "ascontiguousarray": "nothing: how elements lie in memory is the backend's matter",
+    "chisquare": "bb.random.gamma(shape, df / 2, 2.0)",
     "copy": "nothing: tensors are never changed",
     "copyto": "bb.where(mask, y, x)",
     "default_rng": "bb.random.Generator(seed)",
@@ -106,7 +107,10 @@ LINES = {
     "ravel_pytree": "bb.trees.ravel(tree)",
     "scan": "a loop of Python, and bb.stack(outputs)",
     "shuffle": "bb.random.permutation(x)",
+    "standard_cauchy": "bb.random.student_t(shape, 1.0)",
+    "standard_gamma": "bb.random.gamma(shape, alpha)",
     "standard_normal": "bb.random.normal(shape)",
+    "standard_t": "bb.random.student_t(shape, df)",
     "truncated_normal": "bb.nn.init.trunc_normal(shape)",
     "while_loop": "while condition, a loop of Python",
 }

@@ -1,0 +1,188 @@
+"""Random numbers by rejection, and what is made of them: gamma, beta, Dirichlet, Student's t and Poisson numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backburn.backend.shapes import broadcast
+from backburn.base.errors import ArgumentError, ShapeError
+from backburn.tensor import create
+from backburn.tensor.defaults import BackendLike, given_backend
+from backburn.tensor.dispatch import binary, call, cast, float_operand
+from backburn.tensor.generators import Generator, draw, drawn_from, float_dtype, plain_number
+from backburn.tensor.levels import constant
+from backburn.tensor.messages import describe
+from backburn.tensor.options import shape_of
+from backburn.tensor.wrapping import is_tensor
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor, Tensor
+
+Shape = int | tuple[int, ...]
+
+
+def gamma(
+    shape: Shape | None = None,
+    alpha: Tensor | float = 1.0,
+    scale: Tensor | float = 1.0,
+    *,
+    dtype: Any = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Numbers with the gamma distribution of shape ``alpha``, times ``scale``: their mean is ``alpha * scale``.
+
+    The parameters are numbers, or float tensors that broadcast with ``shape``; without ``shape`` the result has theirs,
+    and it has the dtype of ``alpha`` if that is a tensor. Where a number is too small for the dtype, as most are for a
+    small ``alpha``, it is 0. Where a tensor has a negative ``alpha``, it is NaN. Gradients flow to ``scale``, none to
+    ``alpha``. See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000).
+
+    Raises :class:`ArgumentError` for numbers below 0.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> x = bb.random.gamma((10_000,), 3.0, 2.0)
+        >>> round(x.mean().item(), 1), bb.random.gamma(alpha=bb.asarray([0.5, 9.0])).shape
+        (6.0, (2,))
+    """
+    (a,) = _parameters("gamma", shape, given_backend(backend, device), dtype, (scale,), alpha=alpha)
+    return _scaled("gamma", drawn_from("gamma", a, generator), scale)
+
+
+def beta(
+    shape: Shape | None = None,
+    a: Tensor | float = 1.0,
+    b: Tensor | float = 1.0,
+    *,
+    dtype: Any = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Numbers from 0 to 1 with the beta distribution, whose mean is ``a / (a + b)``.
+
+    They are ``x / (x + y)`` of two :func:`gamma` numbers, computed by their logarithms. Parameters and errors are those
+    of :func:`gamma`; no gradient flows to them.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> round(bb.random.beta((10_000,), 1.0, 3.0).mean().item(), 2)
+        0.25
+    """
+    both = _parameters("beta", shape, given_backend(backend, device), dtype, (), a=a, b=b)
+    x, y = (drawn_from("gamma", z, generator, log=True) for z in both)
+    return call("sigmoid", binary("sub", x, y))
+
+
+def dirichlet(
+    alpha: Tensor,
+    shape: Shape = (),
+    *,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Vectors of numbers with the sum 1 along the last axis, with the Dirichlet distribution of ``alpha``.
+
+    The result has the shape ``(*shape, *alpha.shape)``; their mean is ``alpha / sum(alpha)``. They are :func:`gamma`
+    numbers over their sum, computed by their logarithms; no gradient flows to ``alpha``. Raises :class:`ShapeError` if
+    the last axis is empty.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> x = bb.random.dirichlet(bb.asarray([1.0, 2.0, 5.0]), (10_000,))
+        >>> x.shape, [round(mean, 2) for mean in x.mean(axis=0).tolist()]
+        ((10000, 3), [0.13, 0.25, 0.62])
+    """
+    x = float_operand("dirichlet", alpha)
+    if not x.ndim or not x.shape[-1]:
+        raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
+    x = call("broadcast_to", x, shape=(*shape_of("dirichlet", shape), *x.shape))
+    return call("softmax", drawn_from("gamma", x, generator, log=True), axis=x.ndim - 1)
+
+
+def student_t(
+    shape: Shape | None = None,
+    df: Tensor | float = 1.0,
+    *,
+    dtype: Any = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Numbers with Student's t distribution of ``df`` degrees of freedom.
+
+    They are normal numbers over ``sqrt(2 * x / df)``, of a :func:`gamma` number ``x`` of shape ``df / 2``. Parameters
+    and errors are those of :func:`gamma`; no gradient flows to ``df``.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> round((bb.random.student_t((10_000,), 5.0) ** 2.0).mean().item(), 1)
+        1.7
+    """
+    (freedom,) = _parameters("student_t", shape, given_backend(backend, device), dtype, (), df=df)
+    half = binary("mul", freedom, 0.5)
+    z = draw("normal", half.shape, half.dtype, half.backend, generator, shape=half.shape, dtype=half.dtype)
+    x = drawn_from("gamma", half, generator)
+    return binary("mul", z, call("sqrt", binary("div", half, x)))
+
+
+def poisson(
+    shape: Shape | None = None,
+    rate: Tensor | float = 1.0,
+    *,
+    dtype: Any = None,
+    backend: BackendLike = None,
+    device: BackendLike = None,
+    generator: Generator | None = None,
+) -> FloatTensor:
+    """Numbers of events, of which there are ``rate`` on the average: the Poisson distribution.
+
+    They are floats; ``astype("int64")`` makes them integers. ``rate`` is a number, or a float tensor that broadcasts
+    with ``shape``; without ``shape`` the result has that of ``rate``. Where a tensor is negative, it is NaN. No
+    gradient flows to ``rate``. See :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
+
+    Raises :class:`ArgumentError` for a number below 0.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> x = bb.random.poisson((10_000,), 4.0)
+        >>> round(x.mean().item(), 1), bb.random.poisson(rate=bb.asarray([0.0, 1e6])).shape
+        (4.0, (2,))
+    """
+    (mean,) = _parameters("poisson", shape, given_backend(backend, device), dtype, (), rate=rate)
+    return drawn_from("poisson", mean, generator)
+
+
+def _parameters(
+    name: str, shape: Any, place: Any, dtype: Any, others: tuple[Any, ...], **given: Any
+) -> list[FloatTensor]:
+    """The parameters of a distribution, of the shape of the result: that of the tensors among them with ``shape``."""
+    tensors = {option: float_operand(name, x) for option, x in given.items() if is_tensor(x)}
+    shapes = [x.shape for x in (*tensors.values(), *(x for x in others if is_tensor(x)))]
+    if shape is not None:
+        shapes.append(shape_of(name, shape))
+    whole = broadcast(*shapes)
+    if place is None and tensors:
+        place = next(iter(tensors.values())).backend
+    found = float_dtype(name, dtype if dtype is not None or not tensors else next(iter(tensors.values())).dtype, place)
+    made: list[Any] = []
+    for option, x in given.items():
+        if option in tensors:
+            made.append(call("broadcast_to", cast(constant(tensors[option]), found), shape=whole))
+            continue
+        value = plain_number(name, x)
+        if not value >= 0.0:
+            raise ArgumentError(f"{name}: {option} is a number of at least 0, not {x!r}")
+        made.append(create.full(whole, value, dtype=found, backend=place))
+    return made
+
+
+def _scaled(name: str, x: FloatTensor, scale: Any) -> FloatTensor:
+    if not is_tensor(scale):
+        value = plain_number(name, scale)
+        if not value >= 0.0:
+            raise ArgumentError(f"{name}: scale is a number of at least 0, not {scale!r}")
+        if value == 1.0:
+            return x
+        scale = value
+    return binary("mul", x, scale)

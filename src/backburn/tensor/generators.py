@@ -1,0 +1,280 @@
+"""The state of random draws: generators, the current one, and how many words a draw takes from which."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextvars import ContextVar
+from hashlib import blake2b
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from backburn.backend.contract import AnyBackend
+from backburn.backend.random import KEYS, WORDS, draws
+from backburn.base.contexts import ACTIVE, Block, default_float, scoped
+from backburn.base.dtypes import DType
+from backburn.base.errors import ArgumentError, CaptureError, DTypeError
+from backburn.base.replay import REPLAY, Recording
+from backburn.batching import levels_of_vmap
+from backburn.tensor.defaults import BackendLike, as_backend
+from backburn.tensor.dispatch import call, create, scalar_of
+from backburn.tensor.levels import levels_between, lift
+from backburn.tensor.options import dtype_or_default, number
+from backburn.tensor.wrapping import wrap
+
+if TYPE_CHECKING:
+    from backburn.tensor.classes import FloatTensor
+
+
+class Generator:
+    """A key, and the offset of the next random word in its stream.
+
+    ``seed`` is the key, an integer from 0 to ``2**128 - 1``; by default it comes from the operating system. Several
+    threads may draw from one generator: no word is used twice, but their order is unspecified.
+
+        >>> import backburn as bb
+        >>> g = bb.random.Generator(7)
+        >>> bb.random.uniform((2, 3), generator=g).shape, g
+        ((2, 3), Generator(7, offset=6))
+    """
+
+    __slots__ = ("_lock", "key", "offset")
+    key: int
+    offset: int
+
+    def __init__(self, seed: int | None = None, offset: int = 0) -> None:
+        """A generator at the beginning of the stream of ``seed``, or at ``offset`` in it."""
+        self._lock = threading.Lock()
+        self.key = self.offset = 0
+        if seed is None and (recording := REPLAY.get()) is not None:
+            raise recording.refuse(CaptureError("a Generator without a seed, whose key would stay as it is"))
+        self.seed(int.from_bytes(os.urandom(16), "little") if seed is None else seed, offset)
+
+    def seed(self, seed: int, offset: int = 0) -> None:
+        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for an invalid key."""
+        key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
+        recording = REPLAY.get()
+        if recording is None:
+            self._put(key, first)
+            return
+        before = self.key, self.offset
+        recording.host(lambda: self._put(key, getattr(offset, "now", first)), lambda: self._put(*before))
+        recording.known.append(self)
+
+    def _put(self, key: int, offset: int) -> None:
+        with self._lock:
+            self.key, self.offset = key, offset
+
+    def _assumed_by(self, recording: Recording) -> None:
+        """A recording that has not set the key assumes that it stays as it is."""
+        if not any(x is self for x in recording.known):
+            key = self.key
+            recording.assume(lambda: self.key == key)
+            recording.known.append(self)
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Reserve the next ``count`` words: the key and the offset of the first. The state advances past them.
+
+        Raises :class:`ArgumentError`, and keeps the state, if the stream has fewer words left.
+        """
+        recording = REPLAY.get()
+        if recording is None:
+            return self.key, self._advance(count)
+        self._assumed_by(recording)
+        return self.key, recording.number(lambda: self._advance(count), lambda: self._advance(-count))
+
+    def _advance(self, count: int) -> int:
+        with self._lock:
+            first = self.offset
+            if first + count >= WORDS:
+                raise ArgumentError(f"random: {count} random words are more than the stream of a key has after {first}")
+            self.offset = first + count
+            return first
+
+    def spawn(self, count: int) -> list[Generator]:
+        """``count`` generators with distinct keys, for workers or parts of a program.
+
+        The keys follow from this generator's state, which advances, so that the next ones are different.
+
+            >>> [child.offset for child in Generator(7).spawn(2)]
+            [0, 0]
+        """
+        key, offset = self.take(8)
+        digests = (blake2b(f"{key}:{offset}:{i}".encode(), digest_size=16).digest() for i in range(count))
+        return [Generator(int.from_bytes(digest, "little")) for digest in digests]
+
+    def state(self) -> dict[str, int]:
+        """The state as a tree of two integers, for saving."""
+        recording = REPLAY.get()
+        if recording is None:
+            with self._lock:
+                return {"key": self.key, "offset": self.offset}
+        self._assumed_by(recording)
+        offset = _RecordedOffset(self.offset)
+        recording.host(lambda: setattr(offset, "now", self.offset), lambda: None)
+        return {"key": self.key, "offset": offset}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        """Restore a saved state. Raises :class:`ArgumentError` for an invalid one."""
+        given: Any = state
+        if not isinstance(given, Mapping) or set(given) != {"key", "offset"}:
+            found = list(given) if isinstance(given, Mapping) else given
+            raise ArgumentError(f"random: a state has a 'key' and an 'offset', not {found!r}")
+        self.seed(state["key"], state["offset"])
+
+    def __repr__(self) -> str:
+        return f"Generator({self.key}, offset={self.offset})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Generator, (self.key, self.offset))
+
+
+class Current(Generator):
+    """The current generator of a step while it is recorded: at a replay it stands for the one that is current then."""
+
+    __slots__ = ("target",)
+    target: Generator
+
+    def __init__(self, target: Generator) -> None:
+        """``target`` is what it stands for now."""
+        self.target = target
+
+    if not TYPE_CHECKING:  # which are attributes of others
+        _lock = property(lambda self: self.target._lock)
+        key = property(lambda self: self.target.key, lambda self, key: setattr(self.target, "key", key))
+        offset = property(lambda self: self.target.offset, lambda self, n: setattr(self.target, "offset", n))
+
+
+class _RecordedOffset(int):
+    """An offset that was asked for while a step is recorded; ``now`` is what it is at the latest replay."""
+
+    now: int
+
+
+def _below(end: int, name: str, number: Any) -> int:
+    """``number`` as an integer from 0 to ``end - 1``."""
+    try:
+        found = index(number)
+    except TypeError:
+        found = -1
+    if not 0 <= found < end:
+        raise ArgumentError(f"random: the {name} is an integer from 0 to 2**{end.bit_length() - 1} - 1, not {number!r}")
+    return found
+
+
+_PROCESS = Generator()
+_CURRENT: ContextVar[Generator] = ContextVar("backburn_random", default=_PROCESS)
+
+
+def default_generator() -> Generator:
+    """The generator that functions draw from unless they are given one."""
+    return _CURRENT.get()
+
+
+def seed(seed: int) -> None:
+    """Reset the current generator: the same seed gives the same numbers.
+
+    Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
+    """
+    default_generator().seed(seed)
+
+
+def get_state() -> dict[str, int]:
+    """The state of the current generator, a tree of integers."""
+    return default_generator().state()
+
+
+def set_state(state: Mapping[str, int]) -> None:
+    """Restore a state from :func:`get_state`. Raises :class:`ArgumentError` for an invalid one."""
+    default_generator().set_state(state)
+
+
+def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Generator]:
+    """Draw from another generator in a ``with`` block or decorated function; the state outside stays as it is.
+
+    It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
+    (None) at the current state, so that the code after the block draws the same numbers again. Only this thread or task
+    is affected.
+
+        >>> import backburn as bb
+        >>> with bb.random.fork(3):
+        ...     x = bb.random.uniform(4)
+        >>> with bb.random.fork(3):
+        ...     (x == bb.random.uniform(4)).all().item()
+        True
+    """
+    if not (start is None or isinstance(start, Generator | Mapping | int)):
+        raise ArgumentError(f"fork: begins at a generator, a saved state, a seed or None, not {start!r}")
+    return Block("fork", lambda: scoped(_CURRENT, _forked(start)))
+
+
+def _forked(start: Generator | Mapping[str, int] | int | None) -> Generator:
+    """The generator for a block that is being entered."""
+    if isinstance(start, Generator):
+        return start
+    if isinstance(start, int):
+        return Generator(start)
+    generator = Generator(0)
+    generator.set_state(get_state() if start is None else start)
+    return generator
+
+
+# ---- draws from it ----
+
+
+def generator_of(name: str, generator: Generator | None) -> Generator:
+    """The generator that was given, or the current one."""
+    source = default_generator() if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"{name}: the generator is a bb.random.Generator, not {type(source).__name__}")
+    return source
+
+
+def draw(
+    name: str, size: Any, dtype: DType, backend: BackendLike, generator: Generator | None, /, **attributes: Any
+) -> Any:
+    """Draw numbers of shape ``size`` from the next words of a generator."""
+    k = where_drawn(as_backend(backend))
+    key, offset = generator_of(name, generator).take(words_of(name, k, size, dtype))
+    return create(name, k, key=key, offset=offset, **attributes)
+
+
+def where_drawn(backend: AnyBackend) -> AnyBackend:
+    """``backend``; inside ``vmap``, where draws may differ between examples, the level of the running transform."""
+    running: AnyBackend | None = ACTIVE.get()
+    if running is not None and levels_of_vmap(running) and levels_between(backend, running) is not None:
+        return running
+    return backend
+
+
+def words_of(name: str, backend: AnyBackend, shape: Any, dtype: DType) -> int:
+    """The number of words that a draw on ``backend`` reads; inside ``vmap``, for all examples that draw separately."""
+    examples = [level.size for level in levels_of_vmap(backend) if level.randomness == "different"]
+    return draws(name, (*examples, *shape), dtype)
+
+
+def drawn_from(name: str, x: FloatTensor, generator: Generator | None, **attributes: Any) -> Any:
+    """The results of a draw for each element of ``x``, or for each of its rows."""
+    k = where_drawn(x.backend)
+    key, offset = generator_of(name, generator).take(words_of(name, k, x.shape, x.dtype))
+    return call(name, x if x.backend is k else wrap(lift(x, k), k), key=key, offset=offset, **attributes)
+
+
+def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
+    """A float dtype, or the default one."""
+    k = as_backend(backend)
+    found = dtype_or_default(dtype, default_float(k), k)
+    if found.kind != "float":
+        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
+    return found
+
+
+def plain_number(name: str, value: Any) -> float:
+    """``value`` as a Python float."""
+    if value.__class__ is float:
+        return value
+    scalar = scalar_of(value)
+    if scalar is None:
+        raise DTypeError(f"{name}: takes tensors and Python numbers, not {type(value).__name__}")
+    return float(number(name, "each parameter", scalar))
