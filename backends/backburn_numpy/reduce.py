@@ -67,6 +67,8 @@ def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if x.dtype.kind == "u":
         return largest
     smallest = np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
+    if x.dtype.kind == "i":  # there is no absolute value of the smallest integer
+        np.maximum(smallest, -np.iinfo(x.dtype).max, out=smallest)
     return np.maximum(np.abs(largest, out=largest), np.abs(smallest, out=smallest), out=largest)
 
 

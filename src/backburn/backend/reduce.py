@@ -162,9 +162,14 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def max_abs(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest absolute value over ``axis``; NaN if one is NaN. Elements that tie share the gradient.
 
-        Raises ValueError where there is no element to choose from.
+        Where it is that of the smallest integer, which the dtype does not hold, it is the largest one. Raises
+        ValueError where there is no element to choose from.
         """
-        return self.max(self.abs(x), axis, keepdims)
+        dtype = self.dtype(x)
+        if dtype.kind == "float" or not dtype.signed:
+            return self.max(self.abs(x), axis, keepdims)
+        below = self.minimum(self.bitwise_invert(self.min(x, axis, keepdims)), 2 ** (dtype.bits - 1) - 2)
+        return self.maximum(self.max(x, axis, keepdims), self.add(below, 1))
 
     @overload
     def argmax(self, x: F, /, axis: int, keepdims: bool = False) -> I: ...

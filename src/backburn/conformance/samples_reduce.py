@@ -96,11 +96,20 @@ samples(
     case(np.full((2, 3), 7.0), axis=(0, 1), keepdims=True, smooth=0, gradients=(np.full((2, 3), 1 / 6),)),
     case(WIDE, axis=(0,)),
 )
+def max_abs(x: Array, axis: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The reference of ``max_abs``, by the next larger integers."""
+    if x.dtype.kind != "i":
+        return np.asarray(np.max(np.abs(x), axis=axis, keepdims=keepdims))
+    largest = np.max(np.abs(x.astype(object)), axis=axis, keepdims=keepdims)
+    return np.asarray(np.minimum(largest, np.iinfo(x.dtype).max)).astype(x.dtype)
+
+
 samples(
     "max_abs",
-    lambda x, axis, keepdims=False: np.max(np.abs(x), axis=axis, keepdims=keepdims),
+    max_abs,
     *AXES,
     *INTS,
+    *(case(np.array([[np.iinfo(d).min, 1], [-3, 2]], d), axis=(1,)) for d in (np.int8, np.int32, np.int64)),
     case(SPECIAL, axis=(1,), smooth=0),
     case(
         np.array([[1.0, -3.0, 3.0], [0.0, 0.0, 0.0]]),
