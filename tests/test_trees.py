@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,6 +116,33 @@ def test_is_leaf_stops_the_walk() -> None:
     assert flatten([(1, 2), [3]], is_leaf=lambda x: isinstance(x, tuple))[0] == [(1, 2), 3]
     pair: dict[str, Any] = {"a": (1, 2)}
     assert tree_map(len, pair, is_leaf=lambda x: isinstance(x, tuple)) == {"a": 2}
+
+
+@dataclass
+class Derived:
+    weight: Any
+    sizes: Any = field(default=(1, 2), metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.sizes)
+
+    @cached_property
+    def doubled(self) -> Any:
+        return self.weight * 2
+
+
+def test_attributes_of_dataclasses_that_are_no_fields_are_kept() -> None:
+    derived = Derived(3.0)
+    assert derived.doubled == 6.0
+    changed = tree_map(lambda x: x + 1.0, derived)
+    assert (changed.weight, changed.sizes, changed.total) == (4.0, (1, 2), 3)
+    assert changed.doubled == 8.0
+    model = bb.nn.Sequential(bb.nn.Linear(1, 1))
+    vars(model)["config"] = derived
+    assert vars(tree_map(lambda x: x, model))["config"].total == 3
+    derived.total = bb.asarray([1.0])
+    with pytest.raises(ArgumentError, match=r"^Derived.total has a tensor and is no field of the dataclass"):
+        flatten(derived)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Trees: nested containers whose leaves are tensors, as models, parameters and batches are.
 
 Lists, tuples, named tuples, dicts, dataclasses and modules are nodes, and None is a node without children. A field of a
-dataclass that is declared ``field(metadata={"static": True})`` is kept as it is, and is not a child. Classes of your
-own become nodes by :func:`register_node`.
+dataclass that is declared ``field(metadata={"static": True})`` is kept as it is, and is not a child; so is an
+attribute that is no field. Classes of your own become nodes by :func:`register_node`.
 
     >>> from backburn import trees
     >>> trees.tree_map(lambda x: 2 * x, {"w": [1.0, 2.0], "b": None})

@@ -18,6 +18,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from backburn.base.errors import ArgumentError
@@ -249,6 +250,8 @@ def _visit(
     try:
         children, keys, rest = node.flatten(value)
         keys = tuple(keys)
+    except ArgumentError:
+        raise
     except (TypeError, ValueError) as error:
         raise _ill_registered(value) from error
     if known is None and node.shares and sharing:
@@ -412,10 +415,18 @@ def _field_parts(node: Any, names: Sequence[str], static: Sequence[str]) -> Part
 
 
 def _dataclass_node(cls: type) -> NodeType:
-    """Fields are children, except those declared ``field(metadata={"static": True})``."""
+    """Fields are children, except those declared ``field(metadata={"static": True})``. Other attributes are kept."""
     fields = dataclasses.fields(cls)
     static = tuple(f.name for f in fields if f.metadata.get("static"))
     names = tuple(f.name for f in fields if f.name not in static)
+    known = {f.name for f in fields}
+
+    def flatten_fields(node: Any) -> Parts:
+        children, keys, (kind, kept) = _field_parts(node, names, static)
+        held = getattr(node, "__dict__", None)
+        if held is not None and not held.keys() <= known:
+            kept.update(_others(node, known))
+        return children, keys, (kind, kept)
 
     def unflatten_fields(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
         # Not through __init__: a field may have no argument there, and leaves of another kind may not pass its checks.
@@ -425,7 +436,23 @@ def _dataclass_node(cls: type) -> NodeType:
         return made
 
     frozen: bool = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    return NodeType(lambda node: _field_parts(node, names, static), unflatten_fields, None if frozen else setattr)
+    return NodeType(flatten_fields, unflatten_fields, None if frozen else setattr)
+
+
+def _others(node: Any, fields: set[str]) -> dict[str, Any]:
+    """The attributes that are no fields, but for those that Python sets or computes again. Arrays are refused."""
+    others: dict[str, Any] = {}
+    for name, value in vars(node).items():
+        if name in fields or name.startswith("__") or isinstance(getattr(type(node), name, None), cached_property):
+            continue
+        if any(hasattr(leaf, "__array__") for leaf in flatten(value)[0]):
+            raise ArgumentError(
+                f"{type(node).__name__}.{name} has a tensor and is no field of the dataclass, so that it would stay as "
+                f"it is where the others are replaced: declare it, {name}: ... = field(init=False), or make it a "
+                f"property"
+            )
+        others[name] = value
+    return others
 
 
 _NAMED_TUPLE = NodeType(
