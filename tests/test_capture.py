@@ -624,3 +624,18 @@ def test_what_is_kept_between_replays_stays_as_it_is() -> None:
     assert bb.trees.tree_map(lambda x: x.tolist(), found) == before
     after = bb.trees.tree_map(lambda x: x.tolist(), kept())
     assert [now != then for now, then in zip(after, before, strict=True)] == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("backend", ["autodiff(numpy)", TAPING])
+def test_a_derivative_of_a_captured_step_names_the_way_out(backend: str) -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w * 2.0, (w * x * x).sum()
+
+    x = bb.asarray([3.0, 4.0], backend=backend)
+    captured, w = bb.capture(step), bb.asarray([1.0, 2.0], backend=backend)
+    with pytest.raises(ArgumentError, match=r"capture: .* transform around .* take them inside, as in bb\.capture"):
+        bb.jvp(lambda x: captured(w, x)[1], (x,), (x,))
+    inside = bb.capture(lambda w, x: (w * 1.0, bb.jvp(lambda x: step(w, x)[1], (x,), (x,))[1]), on_fallback="error")
+    for _ in range(4):
+        w, slope = inside(w, x)
+        assert slope.item() == 82.0

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from backburn.backend.capture import Replay
 from backburn.backend.contract import is_autodiff
-from backburn.base.contexts import DEFAULT_FLOAT, RECORDING, scoped
+from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
 from backburn.base.replay import BROUGHT, REPLAY, Brought, Carrier, Recording, plays, renewed
@@ -364,6 +364,12 @@ def _constant(x: Any) -> tuple[Any, Any]:
 def _description(x: Tensor) -> tuple[Any, ...]:
     """What must be equal of two tensors for one program; raises for a tensor with a history."""
     if x.is_tracked and not x.is_require_grad:
+        if x.backend is ACTIVE.get():
+            raise ArgumentError(
+                f"capture: {describe((x,))} is what a transform around the captured step differentiates, and a replay "
+                f"has no derivatives: take them inside, as in bb.capture(lambda state, x: (state, bb.jvp(f, (x,), "
+                f"(x,)))), or call the function that was captured"
+            )
         raise ArgumentError(f"capture: {describe((x,))} depends on tracked tensors of another step: detach it")
     return x.dtype, x.shape, x.backend.spec, x.is_require_grad
 
