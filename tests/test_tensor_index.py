@@ -227,3 +227,21 @@ def test_one_hot() -> None:
         bb.one_hot(bb.asarray([], dtype="int64"))
     with pytest.raises(DTypeError, match="one_hot: indices are integers"):
         bb.one_hot(bb.asarray([0.5]), 2)
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_copy", "scatter"])
+def test_the_axis_before_the_indices_is_told(name: str) -> None:
+    x, indices, values = bb.zeros((3, 2)), bb.asarray([0, 2]), bb.ones((2, 2))
+    if name == "scatter":
+        indices = bb.asarray([[0, 1], [2, 0]])
+    function, method = getattr(bb, name), getattr(x, name)
+    words = rf"^{name}: the axis comes last: {name}\(x, indices, values, axis=0\)$"
+    for call in (lambda: method(0, indices, values), lambda: function(x, 0, indices, values)):
+        with pytest.raises(ArgumentError, match=words):
+            call()
+    np.testing.assert_array_equal(method(indices, values, 0).numpy(), function(x, indices, values, axis=0).numpy())
+    for options, hint in (({"alpha": 2.0}, "multiply the values"), ({"reduce": "sum"}, "mode='add'"), ({}, "at most")):
+        with pytest.raises(TypeError, match=hint):
+            method(indices, values, *([0, 1] if not options else [0]), **options)
+    with pytest.raises(DTypeError, match=f"{name}: takes a tensor, not str"):
+        method("0", values, 0)

@@ -71,6 +71,8 @@ RENAMED = {
 
 #: Options of others that are none here, and what does the same; the first of them in a call is told.
 OTHERWISE = {
+    "alpha": "multiply the values by it before",
+    "reduce": "mode='add', 'mul', 'min', 'max' or 'mean'",
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
     "create_graph": "tensors on another level, 'autodiff(autodiff(numpy))', or bb.grad(bb.grad(f))",
     "compute_uv": "bb.linalg.svdvals(x) are the singular values alone",

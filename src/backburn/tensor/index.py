@@ -99,7 +99,10 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
     return call("take", x, indices_operand("take", indices), axis=axis_of("take", x, axis))
 
 
-def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
+@plain_signature
+def index_add(
+    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
+) -> T:  # fmt: skip
     """``x`` with the entries of ``values`` along ``axis`` added at ``indices`` (1-d).
 
     For repeated indices, all entries are added.
@@ -108,10 +111,15 @@ def index_add(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) 
         >>> bb.index_add(bb.asarray([0.0, 0.0]), bb.asarray([1, 1]), bb.asarray([2.0, 3.0]), axis=0).tolist()
         [0.0, 5.0]
     """
+    if surplus or wrong:
+        refuse(index_add, surplus, wrong)
     return _write("index_add", x, indices, values, axis)
 
 
-def index_copy(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int) -> T:
+@plain_signature
+def index_copy(
+    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
+) -> T:  # fmt: skip
     """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by those of ``values``.
 
     For repeated indices, the last entry wins.
@@ -120,14 +128,26 @@ def index_copy(x: T, indices: Indices, values: Tensor | Scalar, /, *, axis: int)
         >>> bb.index_copy(bb.asarray([1.0, 2.0, 3.0]), bb.asarray([2, 0]), bb.asarray([8.0, 9.0]), axis=0).tolist()
         [9.0, 2.0, 8.0]
     """
+    if surplus or wrong:
+        refuse(index_copy, surplus, wrong)
     return _write("index_copy", x, indices, values, axis)
 
 
 def _write(name: str, x: T, indices: Any, values: Any, axis: int) -> T:
     """An operation that writes values into ``x`` at indices along one axis."""
     plain_operand(name, x)
-    operands = (x, indices_operand(name, indices), written_value(name, x, values))
+    operands = (x, _indices_before(name, indices, axis), written_value(name, x, values))
     return call(name, *operands, axis=axis_of(name, x, axis))
+
+
+def _indices_before(name: str, indices: Any, axis: Any) -> Any:
+    """:func:`indices_operand`, with an error for PyTorch's order of arguments."""
+    try:
+        return indices_operand(name, indices)
+    except DTypeError:
+        if not is_tensor(axis) or is_tensor(indices):
+            raise
+        raise ArgumentError(f"{name}: the axis comes last: {name}(x, indices, values, axis={indices!r})") from None
 
 
 # ---- along one axis, an index for each element ----
@@ -160,15 +180,17 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
     return call("gather", wide, chosen, axis=place)
 
 
+@plain_signature
 def scatter(
     x: T,
     indices: Indices,
     values: Tensor | Scalar,
     /,
-    *,
     axis: int,
+    *surplus: Never,
     mode: str = "assign",
     include_self: bool = True,
+    **wrong: Never,
 ) -> T:
     """``x`` with ``values`` written at ``indices`` along ``axis``; the writing counterpart of :func:`take_along_axis`.
 
@@ -184,8 +206,10 @@ def scatter(
         >>> bb.scatter(x, where, bb.asarray([[10.0, 20.0]]), axis=1, mode="mean", include_self=False).tolist()
         [[1.0, 2.0, 15.0]]
     """
+    if surplus or wrong:
+        refuse(scatter, surplus, wrong)
     plain_operand("scatter", x)
-    chosen = indices_operand("scatter", indices)
+    chosen = _indices_before("scatter", indices, axis)
     value, place = written_value("scatter", x, values), axis_of("scatter", x, axis)
 
     def write(into: Any, value: Any, mode: str) -> Any:
