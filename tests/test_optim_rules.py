@@ -416,6 +416,33 @@ def test_lbfgs_by_a_function_finds_the_minimum(dtype: str, least: float) -> None
     assert optimizer.steps == 80
 
 
+def test_lbfgs_is_as_before_when_a_function_fails_along_the_line() -> None:
+    """Also what it remembers, so that the next step is the one that it would have been."""
+    models = [{"x": bb.asarray([-1.2, 1.0, -1.2, 1.0], dtype="float64").require_grad()} for _ in range(2)]
+    first, second = LBFGS(history=3), LBFGS(history=3)
+    for count in range(12):
+        calls: list[int] = []
+
+        def fails(model: Any, calls: list[int] = calls) -> Any:
+            calls.append(1)
+            if len(calls) > 1:
+                raise KeyboardInterrupt
+            return rosenbrock(model)
+
+        before = models[0]["x"]
+        with pytest.raises(KeyboardInterrupt):
+            first.step(models[0], fails)
+        assert models[0]["x"] is before
+        assert first.steps == count
+        for optimizer, model in ((first, models[0]), (second, models[1])):
+            optimizer.step(model, rosenbrock)
+        np.testing.assert_array_equal(models[0]["x"].numpy(), models[1]["x"].numpy())
+    states = first.state_dict(), second.state_dict()
+    assert list(states[0]) == list(states[1])
+    for path, value in states[0].items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(states[1][path]))
+
+
 def test_lbfgs_stays_where_a_function_does_not_fall() -> None:
     """Where its gradient is no gradient, or it fails; the next step begins anew."""
     model, optimizer = {"x": bb.asarray([1.0, 2.0]).require_grad()}, LBFGS()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from functools import reduce
 from typing import Any
 
@@ -63,13 +64,14 @@ class LBFGS(Optimizer):
     def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
         """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss.
 
-        For a function, returns the loss before the step.
+        For a function, returns the loss before the step. Where it raises an error, nothing is changed.
         """
         if not callable(gradients):
             super().step(model, gradients)
             return None
         value, slopes = _evaluated(gradients, model)
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
+        known = self.steps, {path: copy(entry) for path, entry in self._states.items()}
         super().step(model, slopes)
         assert self._tree is not None
         leaves = [leaf for leaf in self._tree.leaves if leaf.value is not before[leaf.path]]
@@ -89,6 +91,9 @@ class LBFGS(Optimizer):
         times = 0.0
         try:
             times = _by_wolfe(along, value, _inner(slopes, moves))
+        except BaseException:
+            self.steps, self._states = known  # nothing has been done
+            raise
         finally:
             go(times)
             self._tree.remember()
