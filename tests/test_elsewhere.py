@@ -218,7 +218,6 @@ OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
     "lexsort": ((np.array([2, 1, 0, 3]), VECTOR), lambda *a: np.lexsort(a)),
     "nan_to_num": ((ENDS,), None),
     "nanpercentile": ((GAPS,), lambda x: np.nanpercentile(x, 30.0)),
-    "nanquantile": ((GAPS,), lambda x: np.nanquantile(x, 0.25)),
     "ndtr": ((np.array([0.0, 1.959963984540054]),), lambda x: np.array([0.5, 0.975])),
     "partition": ((VECTOR,), np.sort),
     "polyfit": ((LONGER[[0, 1, 3]], VECTOR[:3]), lambda x, y: np.polyfit(x, y, 2)),

@@ -14,6 +14,7 @@ from backburn.base.errors import ArgumentError, AxisError, DTypeError, ShapeErro
 
 GAPS = np.array([[[1.0, np.nan, -3.0, 2.0], [np.nan] * 4, [0.5, 2.5, 2.5, -0.25]], [[4.0, np.nan, np.nan, 1.0]] * 3])
 NAMES = ["nansum", "nanmean", "nanvar", "nanstd", "nanmax", "nanmin"]
+ALL = [*NAMES, "nanmedian"]
 AXES: list[Any] = [None, 0, 1, -1, (0, 2), (0, 1, 2)]
 
 
@@ -23,7 +24,7 @@ def of_numpy(name: str, x: Any, **options: Any) -> Any:
         return getattr(np, name)(x, **options)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_values_are_those_of_numpy(name: str, axis: Any, keepdims: bool) -> None:
@@ -45,7 +46,7 @@ def test_a_correction_counts_what_is_there(name: str) -> None:
         assert not np.isfinite(got[~np.isfinite(expected)]).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_derivatives_are_those_of_what_is_there(name: str) -> None:
     """Which is the same as without the others, at first and second order, and 0 at NaN."""
     x = np.array([[1.0, np.nan, -3.0, 2.0], [0.5, 2.5, np.nan, -0.25]])
@@ -73,7 +74,7 @@ def test_derivatives_are_those_of_what_is_there(name: str) -> None:
     assert tangent.item() == pytest.approx(got.sum())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_batches_and_other_dtypes(name: str) -> None:
     function = getattr(bb, name)
     x = bb.asarray(GAPS)
@@ -87,6 +88,68 @@ def test_batches_and_other_dtypes(name: str) -> None:
     ints = bb.asarray([[3, -2, 7], [0, 5, -1]])
     assert function(ints, axis=1).tolist() == getattr(bb, name[3:])(ints, axis=1).tolist()
     assert function(ints, axis=1).dtype is getattr(bb, name[3:])(ints, axis=1).dtype
+
+
+METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("q", [0.0, 0.3, 1.0, (0.1, 0.5, 0.75), ()])
+def test_quantiles_are_those_of_numpy(q: Any, axis: Any, method: str) -> None:
+    generator = np.random.default_rng(0)
+    many = np.where(generator.random((4, 5, 6)) < 0.4, np.nan, generator.normal(size=(4, 5, 6)))
+    for array in (GAPS, many, many[..., ::-2]):
+        for keepdims in (False, True):
+            expected = of_numpy("nanquantile", array, q=q, axis=axis, keepdims=keepdims, method=method)
+            got = bb.nanquantile(bb.asarray(array), q, axis=axis, keepdims=keepdims, method=method)
+            assert got.shape == np.shape(expected)
+            np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_quantiles_have_the_derivatives_of_those_without_nan(method: str) -> None:
+    x = np.array([[1.0, np.nan, -3.0, 2.0, 0.75], [0.5, 2.5, np.nan, np.nan, -0.25]])
+
+    def loss(function: Any, t: Any) -> Any:
+        return (function(t, [0.2, 0.6], axis=-1, method=method) ** 2.0 * bb.asarray([1.0, -2.0])).sum()
+
+    got = bb.grad(lambda t: sum(loss(bb.nanquantile, t[row]) for row in (0, 1)))(bb.asarray(x)).numpy()
+    for row in (0, 1):
+        place = ~np.isnan(x[row])
+        expected = bb.grad(lambda t: loss(bb.quantile, t))(bb.asarray(x[row, place]))
+        np.testing.assert_allclose(got[row, place], expected.numpy(), rtol=1e-12)
+        assert (got[row, ~place] == 0.0).all()
+    present = bb.asarray([3.0, -1.0, 0.5, 2.0])
+    bb.check_grads(lambda t: bb.nanquantile(bb.concat([t, bb.asarray([bb.nan])]), 0.3, method=method) ** 2.0,
+                   (present.astype("float64"),))  # fmt: skip
+
+
+def test_quantiles_between_infinities_and_of_other_dtypes() -> None:
+    ends = np.array([-np.inf, -np.inf, 1.0, np.nan, np.inf, np.inf])
+    for q in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9):
+        np.testing.assert_array_equal(bb.nanquantile(bb.asarray(ends), q).item(), bb.quantile(
+            bb.asarray(ends[~np.isnan(ends)]), q).item())  # fmt: skip
+    half = bb.nanquantile(bb.asarray([1.0, bb.nan, 2.0], dtype="float16"), 0.25)
+    assert half.dtype is bb.float16
+    assert half.item() == 1.25
+    assert bb.nanquantile(bb.asarray([4, 1, 2]), 0.5).item() == 2.0
+    rows = bb.vmap(lambda t: bb.nanquantile(t, [0.5, 0.75], axis=0))(bb.asarray(GAPS))
+    expected = of_numpy("nanquantile", GAPS, q=[0.5, 0.75], axis=1).swapaxes(0, 1)
+    np.testing.assert_allclose(rows.numpy(), expected)
+    x: Any = bb.asarray(GAPS)
+    wrong: Any = "half"
+    for call, error, words in (
+        (lambda: bb.nanquantile(x, 1.5), ArgumentError, "nanquantile: a quantile lies between 0 and 1, not at 1.5"),
+        (lambda: bb.nanquantile(x, wrong), ArgumentError, "nanquantile: q is a number from 0 to 1 or a sequence"),
+        (lambda: bb.nanquantile(x, 0.5, method=wrong), ArgumentError, "nanquantile: method is one of 'linear'"),
+        (lambda: bb.nanquantile(bb.zeros((0, 2)), 0.5, axis=0), ShapeError, "nanquantile: a quantile of no elements"),
+        (lambda: bb.nanmedian(bb.zeros(0)), ShapeError, "nanmedian: a quantile of no elements"),
+        (lambda: bb.nanmedian(x > 0), DTypeError, "nanmedian"),
+        (lambda: bb.nanmedian(x, axis=3), AxisError, "nanmedian"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
 
 
 def test_errors_name_the_function() -> None:

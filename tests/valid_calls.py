@@ -66,6 +66,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "pad": {"widths": 1},
     "permute_dims": {"axes": (1, 0)},
     "quantile": {"q": 0.5},
+    "nanquantile": {"q": 0.5},
     "quantize": {"dtype": bb.qint8},
     "asarray": {"obj": [1.0, 2.0]},
     "iinfo": {"type": "int8"},

@@ -7,23 +7,35 @@ Tensors of integers or booleans have no NaN: of them, the results are those of t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from backburn.backend.reduce import quantile_positions
 from backburn.base.calls import plain_signature, refuse
-from backburn.base.dtypes import float32
+from backburn.base.dtypes import float32, float64, int64
+from backburn.base.errors import BackburnError
 from backburn.tensor import reduce
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand
 from backburn.tensor.functions import sqrt
+from backburn.tensor.host import asarray
 from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
-from backburn.tensor.options import axes_of, number
+from backburn.tensor.messages import describe
+from backburn.tensor.options import axes_of, number, one_of
+from backburn.tensor.sort import ordered_over, quantiles, reduced_shape
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 T = TypeVar("T", bound="Tensor")
 Axis = reduce.Axis
+
+#: By method, which elements beside a place in sorted order count.
+PLACES = {
+    "linear": ("floor", "ceil"), "midpoint": ("floor", "ceil"),
+    "lower": ("floor",), "higher": ("ceil",), "nearest": ("round",),
+}  # fmt: skip
 
 
 # ---- reductions ----
@@ -127,6 +139,43 @@ def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
     return _extreme("nanmin", reduce.min, math.inf, x, axis, keepdims)
 
 
+@plain_signature
+def nanmedian(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
+    """The median of the elements over ``axis`` that are not NaN; NaN if there are none. Errors are those of median.
+
+    >>> import backburn as bb
+    >>> bb.nanmedian(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
+    [1.5, nan]
+    """
+    if surplus or wrong:
+        refuse(nanmedian, surplus, wrong)
+    return _quantile("nanmedian", x, 0.5, axis, keepdims, "linear")
+
+
+@plain_signature
+def nanquantile(
+    x: Tensor,
+    q: float | Sequence[float],
+    /,
+    axis: Axis = None,
+    *surplus: Never,
+    keepdims: bool = False,
+    method: str = "linear",
+    **wrong: Never,
+) -> FloatTensor:
+    """The quantile ``q`` of the elements over ``axis`` that are not NaN; NaN if there are none.
+
+    Parameters, methods, gradients and errors are those of :func:`quantile`.
+
+        >>> import backburn as bb
+        >>> bb.nanquantile(bb.asarray([4.0, 1.0, bb.nan, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
+        [1.0, 2.5, 4.0]
+    """
+    if surplus or wrong:
+        refuse(nanquantile, surplus, wrong)
+    return _quantile("nanquantile", x, quantiles("nanquantile", q), axis, keepdims, method)
+
+
 # ---- numbers in the place of NaN ----
 
 
@@ -179,6 +228,39 @@ def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool
     axes, wide = axes_of(name, y, axis), _widened(y)
     differences = call("where", isnan(wide), 0.0, wide - _mean(wide, axes, True))
     return y, differences, maximum(_count(wide, axes, keepdims) - number(name, "correction", correction), 0.0)
+
+
+def _quantile(
+    name: str, x: Any, q: float | tuple[float, ...], axis: Axis, keepdims: bool, method: str
+) -> Any:  # fmt: skip
+    """Quantiles of what is sorted before NaN: of each line as many elements as it has."""
+    y: Any = float_operand(name, x)
+    axes = axes_of(name, y, axis)
+    ends = one_of(name, "method", method, PLACES, of=(x,))
+    several = q if isinstance(q, tuple) else (q,)
+    try:
+        quantile_positions(several, math.prod(y.shape[a] for a in axes))
+    except BackburnError as error:
+        raise type(error)(f"{name}: {error}. Operand: {describe((x,))}") from None
+    ordered: Any = ordered_over(y, axes)
+    last = maximum(reduce.sum(cast(~isnan(ordered), float64), axis=0, keepdims=True) - 1.0, 0.0)
+    parts = asarray(several, dtype=float64, backend=y.backend).reshape((-1, *(1 for _ in last.shape[1:])))
+    places = parts * last
+    found = [call("gather", ordered, cast(call(end, places), int64), axis=0) for end in PLACES[ends]]
+    value = found[0] if len(found) == 1 else found[0] * 0.5 + found[1] * 0.5
+    if method == "linear":
+        low, high = found
+        value = _between(low, high, cast(places - call("floor", places), y.dtype))
+    shape = reduced_shape(y.shape, axes, keepdims)
+    return call("reshape", value, shape=(len(several), *shape) if isinstance(q, tuple) else shape)
+
+
+def _between(low: Any, high: Any, part: Any) -> Any:
+    """What lies at ``part`` of the way between two elements, and never outside of them."""
+    gap = high - low
+    near = call("where", part < 0.5, low + gap * part, high - gap * (1.0 - part))
+    near = call("where", call("isfinite", gap), near, low * (1.0 - part) + high * part)
+    return call("where", part == 0.0, low, near)
 
 
 def _extreme(name: str, extreme: Any, least: float, x: Any, axis: Axis, keepdims: bool) -> Any:

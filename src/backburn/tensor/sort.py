@@ -209,21 +209,26 @@ def quantile(
     """
     if surplus or wrong:
         refuse(quantile, surplus, wrong)
-    y = float_operand("quantile", x)
-    try:
-        wanted = float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
-    except (TypeError, ValueError, OverflowError) as cause:
-        given = describe((q,)) or None
-        raise ArgumentError(f"quantile: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
+    y, wanted = float_operand("quantile", x), quantiles("quantile", q)
     axes = axes_of("quantile", x, axis)
     if one_of("quantile", "method", method, ("linear", *BETWEEN), of=(x,)) == "linear":
         return call("quantile", y, q=wanted, axis=axes, keepdims=keepdims)
     found = _among_elements(y, wanted, axes, method)
-    shape = _reduced(y.shape, axes, keepdims)
+    shape = reduced_shape(y.shape, axes, keepdims)
     return call("reshape", found, shape=(*found.shape[:1], *shape) if isinstance(wanted, tuple) else shape)
 
 
-def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+def quantiles(name: str, q: Any) -> float | tuple[float, ...]:
+    """One number or several, as floats."""
+    try:
+        return float(q) if isinstance(q, int | float) else tuple(float(one) for one in q)
+    except (TypeError, ValueError, OverflowError) as cause:
+        given = describe((q,)) or None
+        raise ArgumentError(f"{name}: q is a number from 0 to 1 or a sequence of them, not {given}") from cause
+
+
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    """A shape without some axes, or with the length 1 of them."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
 
 
@@ -234,7 +239,7 @@ def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...],
         positions = [below + part for below, part in quantile_positions(q, length)]
     except BackburnError as error:
         raise type(error)(f"quantile: {error}. Operand: {describe((x,))}") from None
-    ordered = _ordered(x, axes)
+    ordered = ordered_over(x, axes)
 
     def at(places: list[int]) -> Any:
         return call("take", ordered, asarray(places, dtype=int64, backend=x.backend), axis=0)
@@ -244,7 +249,7 @@ def _among_elements(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...],
     return call("where", call("isnan", at([length - 1])), math.nan, mean)
 
 
-def _ordered(x: Any, axes: tuple[int, ...]) -> Any:
+def ordered_over(x: Any, axes: tuple[int, ...]) -> Any:
     """The sorted elements over ``axes``, along a new first axis."""
     kept = tuple(a for a in range(x.ndim) if a not in axes)
     shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept))
@@ -283,7 +288,7 @@ def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **
         refuse(mode, surplus, wrong)
     y = kind_operand("mode", x, "FI")
     axes = axes_of("mode", y, axis)
-    ordered: Any = _ordered(y, axes)
+    ordered: Any = ordered_over(y, axes)
     n, rest = ordered.shape[0], ordered.shape[1:]
     if n == 0:
         raise ShapeError(f"mode: there is no element to choose from. Operand: {describe((x,))}")
@@ -294,5 +299,5 @@ def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **
     starts = call("where", call("logical_or", call("equal", places, 0), other), places, 0)
     runs = places - call("cummax", starts, axis=0) + 1
     end = call("argmax", runs, axis=0, keepdims=True)
-    shape = _reduced(y.shape, axes, keepdims)
+    shape = reduced_shape(y.shape, axes, keepdims)
     return ModeResult(*(call("reshape", call("gather", part, end, axis=0), shape=shape) for part in (ordered, runs)))

@@ -77,7 +77,8 @@ LAYERS = {
 #: Functions here that are methods there.
 ONLY_FUNCTIONS = {
     **{name: f"bb.{name}(x)" for name in ("bincount", "conj", "corrcoef", "cov", "diag", "gelu", "histogram", "silu")},
-    **{name: f"bb.{name}(x)" for name in ("nan_to_num", "nanmean", "nansum")},
+    **{name: f"bb.{name}(x)" for name in ("nan_to_num", "nanmean", "nanmedian", "nansum")},
+    "nanquantile": "bb.nanquantile(x, q)",
     **{name: f"bb.linalg.{name}(x)" for name in ("cholesky", "det", "lu", "qr", "slogdet", "svd")},
     **{name: f"bb.{name}(x, y)" for name in ("floor_divide", "isin", "kron", "tensordot")},
     "bernoulli": "bb.random.bernoulli(p=x)",
