@@ -230,14 +230,58 @@ def test_formulas_with_several_results(dtype: str, size: int) -> None:
         np.testing.assert_array_equal(got, OUTER.inner(reference))
     assert first is m
     np.testing.assert_array_equal(x, kept[0])
-    if dtype == "float16":
-        assert second is v
-    else:  # it is read when its result is computed
-        np.testing.assert_array_equal(v, kept[2])
-    m, v = kept[1].copy(), kept[2]
+    assert second is v  # which is read when its result is computed
+    m, v = kept[1].copy(), kept[2].copy()
     m.flags.writeable = False
     assert BASE.one_pass(moved, x, m, v, 0.75, donate=(1, 2))[1] is not m
     np.testing.assert_array_equal(m, kept[1])
+    m = kept[1].copy()
+    product, rest = BASE.one_pass(lambda k, x, m: (k.sub(x, m), k.mul(x, m))[::-1], x, m, donate=(1,))
+    np.testing.assert_allclose(product, x * kept[1], rtol=rounding, atol=rounding)
+    np.testing.assert_allclose(rest, x - kept[1], rtol=rounding, atol=rounding)
+    assert (rest is m) == (dtype == "float16")  # else it is read for the product, after its result is computed
+
+
+@pytest.mark.usefixtures("at_each_level")
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_kernels_of_two_operations(dtype: str) -> None:
+    """Of arrays, and numbers that are known or operands; the order of the operands, NaN and signs of zeros."""
+    given = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan], dtype)
+    x, y, z = (a.ravel().copy() for a in np.meshgrid(given, given, given))
+
+    def number(of: float) -> Any:
+        return np.full((), of, dtype)
+
+    pairs: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda k, x, y, z: k.add(k.mul(x, y), z), (x, y, z)),
+        (lambda k, x, y, z: k.add(z, k.mul(x, y)), (x, y, z)),
+        (lambda k, x, y: k.add(k.mul(x, y), 1.5), (x, y)),
+        (lambda k, x, y: k.add(k.mul(x, 1.5), y), (x, y)),
+        (lambda k, x, y, n: k.add(y, k.mul(n, x)), (x, y, number(-2.0))),
+        (lambda k, x, y: k.mul(k.mul(x, 0.5), y), (x, y)),
+        (lambda k, x, y: k.mul(y, k.mul(x, 0.5)), (x, y)),
+        (lambda k, x: k.add(k.mul(x, 0.5), k.mul(x, 0.25)), (x,)),
+        (lambda k, x: k.add(k.mul(x, 0.5), -2.0), (x,)),
+        (lambda k, x: k.mul(t := k.mul(x, 0.5), t), (x,)),
+        (lambda k, x: k.where(k.less(x, 1.0), 2.0, x), (x,)),
+        (lambda k, x: k.where(k.less(x, 1.0), x, -0.0), (x,)),
+        (lambda k, x, n: k.where(k.less(x, 1.0), n, x), (x, number(7.0))),
+    ]
+    for formula, operands in pairs:
+        got: Any = formulas.one_pass(formula, *operands)
+        with np.errstate(all="ignore"):
+            expected = formula(BASE, *(o.astype(np.float64) for o in operands)).astype(dtype)
+        np.testing.assert_allclose(got, expected, rtol=4 * float(np.finfo(dtype).eps))
+        np.testing.assert_array_equal(np.signbit(got)[got == got], np.signbit(expected)[got == got])
+    one = formulas.one_pass
+    for low in given:
+        above = one(lambda k, x, y: k.maximum(x, y), x, number(low))
+        for high in given:
+            expected = one(lambda k, x, y: k.minimum(x, y), above, number(high))
+            for bounds in ((float(low), float(high)), (number(low), number(high))):
+                got = one(lambda k, x, y, z: k.minimum(k.maximum(x, y), z), x, *bounds)
+                np.testing.assert_array_equal(got, expected)
+                np.testing.assert_array_equal(np.signbit(got)[got == got], np.signbit(expected)[got == got])
 
 
 @pytest.mark.usefixtures("at_each_level")

@@ -33,14 +33,27 @@ MANY, MANY_HALVES = 1 << 13, 1 << 10
 FEWER = {4: 1 << 10, 5: 1 << 9}
 FEWEST = min(FEWER.values())
 
-#: How many these are for a kernel, if more than one.
-PASSES = {"sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8}
-
 #: From this many elements on, a second thread pays.
 SHARED = 1 << 15
 
 #: The registers of the interpreter.
 REGISTERS = 16
+
+#: The bytes of them that are computed at a time.
+SPAN = 1 << 11
+
+#: Two kernels in one, the second of the result of the first; they save a pass over the registers.
+JOINED = {
+    ("multiply", "add"): "multiply_add", ("multiply", "add_number"): "multiply_add_number",
+    ("multiply_number", "add"): "scale_add", ("multiply_number", "add_number"): "scale_add_number",
+    ("multiply_number", "multiply"): "scale_multiply",
+    ("maximum_number", "minimum_number"): "clamp",
+}  # fmt: skip
+
+#: How many of NumPy's passes a kernel is, if more than one.
+PASSES = {
+    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, **dict.fromkeys(JOINED.values(), 2)
+}  # fmt: skip
 
 #: The kernels of operations.
 KERNELS = {
@@ -81,12 +94,20 @@ class _Trace(Trace):
             kernel = FLIPPED[kernel]
         whole = len(values) - (len(values) == 2)  # one of two operands may be a number
         if kernel != "fill":
-            values[:whole] = [self.call("fill", x) if x.is_number else x for x in values[:whole]]
+            values[:whole] = [self.array(x) if x.is_number else x for x in values[:whole]]
         if len(values) == 2 and values[1].is_number:
             kernel += "_number"
         result = Value()
         self.calls.append((kernel, result, values))
         return result
+
+    def array(self, number: Value) -> Value:
+        """A number as an array: one that is known is written out, others are by a kernel."""
+        if number not in self.constants:
+            return self.call("fill", number)
+        array = Value()
+        self.constants[array] = self.constants[number]
+        return array
 
     def softplus(self, x: Value, beta: float = 1.0) -> Value:
         return self.div(self.call("softplus", self.mul(x, beta)), beta) if beta != 1 else self.call("softplus", x)
@@ -128,7 +149,9 @@ class _Program:
         calls = _needed(trace.calls, results)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
-        self.constants = np.array([trace.constants[x] for x in used], wide)
+        self.constants = [
+            np.full(1 if x.is_number else SPAN // wide.itemsize, trace.constants[x], wide) for x in used
+        ]
         #: When each result is computed, and each operand read for the last time.
         self.made = [next(i for i, call in enumerate(calls) if call[1] is result) for result in results]
         self.read = [last.get(x, -1) for x in places]
@@ -146,7 +169,7 @@ class _Program:
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
         self.passes = min(max(FEWER), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
         self.calls, self.starts = np.array(code, np.int64), ctypes.c_int64 * self.arrays
-        self.at_constants = [compiled.address(self.constants) + wide.itemsize * i for i in range(len(used))]
+        self.at_constants = [compiled.address(x) for x in self.constants]
         step = 2 if narrow else wide.itemsize
         arrays = [0 if x.is_number else step for x in places]
         self.steps = np.array([*[step] * len(results), *arrays, *[0] * len(used)], np.int64)
@@ -154,9 +177,9 @@ class _Program:
         self.run: Any = compiled.kernel("program")
 
     def __call__(self, main: Array, operands: list[Array], donated: list[int | None]) -> Any:
-        """The result, or several ones, like ``main``; the last in ``donated`` operands that are read only before."""
+        """The result, or several ones, like ``main``; the last in ``donated`` operands that nothing reads later."""
         results = [
-            operands[i] if i is not None and self.read[i] < made else empty(main.shape, main.dtype)
+            operands[i] if i is not None and self.read[i] <= made else empty(main.shape, main.dtype)
             for i, made in zip([*[None] * (len(self.made) - len(donated)), *donated], self.made, strict=True)
         ]
         starts = self.starts(*map(compiled.address, results), *map(compiled.address, operands), *self.at_constants)
@@ -167,21 +190,23 @@ class _Program:
 
 
 def _needed(calls: list[Call], results: Sequence[Value]) -> list[Call]:
-    """The calls that the results depend on; a product that is only added to a number is one call with the sum."""
+    """The calls that the results depend on, those that are joined into one as such."""
     uses, kept = Counter(results), []
     for kernel, made, given in reversed(calls):
         if uses[made]:
             uses.update(given)
             kept.append((kernel, made, given))
-    products = {made: given for kernel, made, given in kept if kernel == "multiply" and uses[made] == 1}
-    joined: list[Call] = []
+    once = {made: (kernel, given) for kernel, made, given in kept if uses[made] == 1}
+    joined: dict[Value, Call] = {}
     for kernel, made, given in reversed(kept):
-        if kernel == "add_number" and given[0] in products:
-            factors = products[given[0]]
-            joined = [c for c in joined if c[1] is not given[0]]
-            kernel, given = "multiply_add_number", [*factors, given[1]]
-        joined.append((kernel, made, given))
-    return joined
+        for x in given if kernel in ("add", "multiply") else given[:1]:
+            first, operands = once.get(x, ("", []))
+            if (both := JOINED.get((first, kernel))) is not None:
+                del joined[x]
+                kernel, given = both, [*operands, *(y for y in given if y is not x)]
+                break
+        joined[made] = kernel, made, given
+    return list(joined.values())
 
 
 WIDENED = {"float16": "float_of_half", "bfloat16": "float_of_brain"}

@@ -131,9 +131,9 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
-/* Element-wise kernels. */
+/* Element-wise kernels, whose result may have the memory of an operand. */
 #define UNARY(name, expression)                                                                                        \
-    KERNEL(name, REAL *restrict out, const REAL *restrict xs, int64_t count) {                                         \
+    KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
             const REAL x = xs[i];                                                                                      \
             out[i] = expression;                                                                                       \
@@ -141,7 +141,7 @@ INLINE float tanh_of(float x) {
     }
 
 #define BINARY(name, first, second, expression)                                                                        \
-    KERNEL(name, REAL *restrict out, const REAL *restrict firsts, const REAL *restrict seconds,                        \
+    KERNEL(name, REAL *out, const REAL *firsts, const REAL *seconds,                                                   \
            int64_t count) {                                                                                            \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
             const REAL first = firsts[i], second = seconds[i];                                                         \

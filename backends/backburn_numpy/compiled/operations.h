@@ -2,7 +2,7 @@
 
 /* Of an array and a scalar, passed by pointer. */
 #define NUMBER(name, expression)                                                                                       \
-    KERNEL(name##_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict number,                    \
+    KERNEL(name##_number, REAL *out, const REAL *xs, const REAL *number,                                               \
            int64_t count) {                                                                                            \
         const REAL y = *number;                                                                                        \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
@@ -50,24 +50,41 @@ BOTH(less_equal, x <= y)
 NUMBER(greater, x > y)
 NUMBER(greater_equal, x >= y)
 
-KERNEL(where, REAL *restrict out, const REAL *restrict truths, const REAL *restrict xs,
-       const REAL *restrict ys, int64_t count) {
+/* Of three operands; the second and the third are arrays (1) or numbers (0). */
+#define OF_THREE(name, second, third, expression)                                                                      \
+    KERNEL(name, REAL *out, const REAL *xs, const REAL *ys, const REAL *zs,                                            \
+           int64_t count) {                                                                                            \
+        const REAL first_y = *ys, first_z = *zs;                                                                       \
+        LOOP for (int64_t i = 0; i < count; i++) {                                                                     \
+            const REAL x = xs[i], y = second ? ys[i] : first_y, z = third ? zs[i] : first_z;                           \
+            out[i] = expression;                                                                                       \
+        }                                                                                                              \
+    }
+
+OF_THREE(where, 1, 1, x != 0 ? y : z)
+
+/* Two operations in one, which saves a pass over the registers. */
+OF_THREE(multiply_add, 1, 1, x * y + z)
+OF_THREE(multiply_add_number, 1, 0, x * y + z) /* a step of Horner's rule */
+OF_THREE(scale_add, 0, 1, x * y + z)
+OF_THREE(scale_add_number, 0, 0, x * y + z)
+OF_THREE(scale_multiply, 0, 1, x * y * z)
+
+/* The maximum with a number, then the minimum with another. */
+KERNEL(clamp, REAL *out, const REAL *xs, const REAL *low, const REAL *high,
+       int64_t count) {
+    const REAL y = *low, z = *high, bad = y != y ? y : z != z ? z : 0;
     LOOP for (int64_t i = 0; i < count; i++) {
-        const REAL x = xs[i], y = ys[i];
-        out[i] = truths[i] != 0 ? x : y;
+        const REAL above = xs[i] < y ? y : xs[i], x = above > z ? z : above;
+        out[i] = bad != bad ? bad : x;
     }
 }
 
-/* A step of Horner's rule. */
-KERNEL(multiply_add_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys,
-       const REAL *restrict number, int64_t count) {
-    const REAL z = *number;
-    LOOP for (int64_t i = 0; i < count; i++) out[i] = xs[i] * ys[i] + z;
-}
-
-KERNEL(fill, REAL *restrict out, const REAL *restrict number, int64_t count) {
-    LOOP for (int64_t i = 0; i < count; i++) out[i] = *number;
+KERNEL(fill, REAL *out, const REAL *number, int64_t count) {
+    const REAL x = *number;
+    LOOP for (int64_t i = 0; i < count; i++) out[i] = x;
 }
 
 #undef NUMBER
+#undef OF_THREE
 #undef BOTH

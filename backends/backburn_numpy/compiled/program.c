@@ -5,13 +5,31 @@
 #define SPAN 2048 /* bytes; all registers together fit in the L1 cache */
 #define REGISTERS 16
 
+#if defined(__GNUC__)
+#define FETCH(place) __builtin_prefetch(place, 0, 2)
+#else
+#define FETCH(place)
+#endif
+
 /* A call is six numbers: the kernel's address, how many arrays it takes, and which; the first array is its result.
  * Arrays from 0 on are those at starts, with the steps of their elements in bytes, and those after them registers, whose
  * elements have size bytes. */
 typedef struct {
     const int64_t *calls, *starts, *steps;
     int64_t length, arrays, size;
+    int fetches;
 } Program;
+
+/* Fetches a call's share of the span after the next three: memory would wait while registers are computed, and arrays in
+ * turns are more than the processor fetches by itself. */
+INLINE void fetch(const Program *p, int64_t call, int64_t first) {
+    const int64_t lines = SPAN / 64, ahead = first + 4 * (SPAN / p->size);
+    for (int64_t k = 0; k < p->arrays; k++) {
+        const char *start = (const char *)(intptr_t)p->starts[k] + ahead * p->steps[k];
+        for (int64_t i = call * lines / p->length; p->steps[k] && i < (call + 1) * lines / p->length; i++)
+            FETCH(start + 64 * i);
+    }
+}
 
 static void elements(const void *what, int64_t first, int64_t last) {
     typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
@@ -22,6 +40,7 @@ static void elements(const void *what, int64_t first, int64_t last) {
         const int64_t count = last - first < span ? last - first : span;
         for (const int64_t *call = p->calls, *end = call + 6 * p->length; call < end; call += 6) {
             char *a[4];
+            if (p->fetches) fetch(p, (call - p->calls) / 6, first);
             for (int i = 0; i < call[1]; i++) {
                 const int64_t k = call[2 + i], rest = k - p->arrays;
                 a[i] = rest < 0 ? (char *)(intptr_t)p->starts[k] + first * p->steps[k] : registers[rest];
@@ -36,6 +55,9 @@ static void elements(const void *what, int64_t first, int64_t last) {
 
 KERNEL(program, const int64_t *calls, int64_t length, const int64_t *starts, const int64_t *steps,
        int64_t arrays, int64_t size, int64_t count, int64_t grain, int threads) {
-    const Program program = {calls, starts, steps, length, arrays, size};
+    int64_t whole = 0;
+    for (int64_t k = 0; k < arrays; k++) whole += steps[k] != 0;
+    const int fetches = whole > 2 && whole * size * count > 1 << 20; /* no cache of the second level */
+    const Program program = {calls, starts, steps, length, arrays, size, fetches};
     backburn_team_do(elements, &program, count, grain, threads);
 }

@@ -18,7 +18,7 @@ def between(k: Any, g: Any, out: Any, low: float, high: float) -> Any:
 
 gradient("sigmoid", x=lambda k, g, out: k.sigmoid_backward(g, out))
 gradient("log_sigmoid", x=lambda k, g, x: k.mul(g, k.sigmoid(k.neg(x))))
-gradient("hard_sigmoid", x=lambda k, g, out: between(k, k.div(g, 6.0), out, 0.0, 1.0))
+gradient("hard_sigmoid", x=lambda k, g, out: between(k, k.mul(g, 1.0 / 6.0), out, 0.0, 1.0))
 
 gradient("relu", x=lambda k, g, out: k.relu_backward(g, out))
 gradient("relu6", x=lambda k, g, out: between(k, g, out, 0.0, 6.0))
@@ -36,7 +36,7 @@ gradient("hardtanh", x=lambda k, g, x, low, high: clamp_x(k, g, x, low, high))
 
 def hard_swish(k: Any, g: Any, x: Any) -> Any:
     """The slope is ``x / 3 + 1/2`` between the ends, 0 at the lower and 1 at the upper one."""
-    slope = k.where(k.less_equal(3.0, x), 1.0, k.add(k.div(x, 3.0), 0.5))
+    slope = k.where(k.less_equal(3.0, x), 1.0, k.add(k.mul(x, 1.0 / 3.0), 0.5))
     return k.mul(g, k.where(k.less_equal(x, -3.0), 0.0, slope))
 
 

@@ -86,7 +86,7 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def hard_sigmoid(self: Any, x: F, /) -> F:
         """``x / 6 + 1/2`` between 0 and 1; the derivative at both ends is 0."""
-        return self.clamp(self.add(self.div(x, 6.0), 0.5), 0.0, 1.0)
+        return self.mul(self.clamp(self.add(x, 3.0), 0.0, 6.0), 1.0 / 6.0)
 
     # ---- rectifiers ----
 
@@ -109,6 +109,8 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def leaky_relu(self: Any, x: F, /, slope: float = 0.01) -> F:
         """``x`` above 0, else ``slope * x``; the derivative at 0 is ``slope``."""
+        if 0.0 < slope <= 1.0:
+            return self.maximum(self.mul(x, slope), x)
         return self.where(self.less_equal(x, 0.0), self.mul(x, slope), x)
 
     @operation(kinds="F", shape=broadcast, differentiable=True)

@@ -131,7 +131,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``d ** 2 / 2`` for differences ``d`` up to ``delta``, else ``delta * (|d| - delta / 2)``; Huber, 1964."""
         difference = self.sub(x, targets)
         inside = self.clamp(difference, -delta, delta)
-        return self.mul(inside, self.sub(difference, self.mul(inside, 0.5)))
+        return self.mul(inside, self.add(difference, self.mul(inside, -0.5)))
 
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def binary_cross_entropy(self: Any, x: F, targets: F, /, steep: float = 2.0**-14) -> F:
