@@ -20,7 +20,11 @@ Shape = tuple[int, ...]
 
 def from_numpy(array: Any) -> Array:
     host = as_dtype(array.dtype).dtype  # raises for unknown dtypes; in native byte order
-    return np.array(array, dtype=host, copy=True, order="C")
+    if array.nbytes < memory.THRESHOLD:
+        return np.array(array, dtype=host, copy=True, order="C")
+    result = memory.empty(array.shape, host)
+    np.copyto(result, array, casting="equiv")
+    return result
 
 
 def to_numpy(x: Array, /) -> Array:
