@@ -24,6 +24,7 @@ import backburn as bb
 from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base.dtypes import as_dtype, float32
+from backburn.base.errors import OutOfRangeError
 from backburn.conformance import SAMPLES, checks
 from backburn.conformance.behaviour import check_mutation
 from backburn.conformance.kinds import VALUE_KINDS
@@ -93,7 +94,7 @@ def test_the_library_tells_the_types_of_parameters() -> None:
 
 WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
     "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
-    "linear", "embedding", "attention", "lstm", "gru", "pool", "ctc",
+    "linear", "embedding", "gather", "scatter", "attention", "lstm", "gru", "pool", "ctc",
 ))]  # fmt: skip
 
 
@@ -220,6 +221,25 @@ def test_layer_norm_far_from_zero_is_as_exact_as_its_input() -> None:
         exact = x.astype(np.float64) - x.mean(1, dtype=np.float64, keepdims=True)
         exact /= np.sqrt(np.square(exact).mean(1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(BASE.layer_norm(x, axis=(1,), eps=1e-5), exact, rtol=1e-5, atol=6e-5)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize(
+    ("shape", "count", "axis"), [((6,), 4, 0), ((3, 5, 7), 9, 2), ((4, 6, 1), 3, 1), ((2, 3), 0, 1)]
+)
+def test_gather(dtype: Any, shape: Any, count: int, axis: int) -> None:
+    x, places = (numbers(*shape) * 100).astype(dtype), (*shape[:axis], count, *shape[axis + 1 :])
+    for low in (0, -shape[axis]):
+        indices = np.random.default_rng(0).integers(low, shape[axis], places)
+        for turned, own in ((x, indices), (np.asfortranarray(x), indices[..., ::-1]), (x, indices.astype(np.int32))):
+            got = BASE.gather(turned, own, axis=axis)
+            np.testing.assert_array_equal(got, np.take_along_axis(x, own, axis))
+            assert got.dtype == dtype
+    for wrong in (shape[axis], -shape[axis] - 1) if count else ():
+        with pytest.raises(OutOfRangeError, match=f"index {wrong} is out of range for an axis of {shape[axis]}"):
+            BASE.gather(x, np.full(places, wrong), axis=axis)
 
 
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [

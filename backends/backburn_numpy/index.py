@@ -50,6 +50,10 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.gather(plain(), x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
+    if x.itemsize == 4 and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
+        out = empty(indices.shape, x.dtype)
+        _at_places("take_places", x, _in_range(indices, x.shape[axis]), out, axis)
+        return out
     return x[_grid(indices, axis)]
 
 
@@ -164,6 +168,9 @@ def _in_range(indices: Array, length: int) -> Array:
     """``indices`` made non-negative; raises for one out of range."""
     if not indices.size:
         return indices.astype(np.intp)
+    # Without their signs, negative indices are large.
+    if indices.dtype == np.int64 and np.maximum.reduce(indices.view(np.uint64), None) < length:
+        return indices
     low, high = int(np.minimum.reduce(indices, None)), int(np.maximum.reduce(indices, None))
     if low < -length or high >= length:
         raise OutOfRangeError(f"index {high if high >= length else low} is out of range for an axis of {length}")
@@ -180,22 +187,28 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
     in_range = _in_range(indices, length)
-    if after == 1 and np.ndim(values) and out.dtype == values.dtype:
-        fast = compiled.serving("add_places", values)
-        if fast is not None:
-            whole = [np.ascontiguousarray(a) for a in (in_range.astype(np.int64, copy=False), values)]
-            at, count = [compiled.address(a) for a in (out, *whole)], indices.shape[axis]
-            steps = 4 * length, 8 * count, 4 * count
-
-            def part(start: int, stop: int) -> None:
-                fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count)
-
-            for_parts(part, before, max(1, WORTH // count))
-            return
+    joins = after == 1 and np.ndim(values) and out.dtype == values.dtype
+    if joins and compiled.serving("add_places", values) is not None:
+        _at_places("add_places", out, in_range, values, axis)
+        return
     flat = in_range.reshape(before, indices.shape[axis], after) * after
     flat += (np.arange(before) * (length * after))[:, None, None]
     flat += np.arange(after)
     _add_at(out.reshape(-1), flat.reshape(-1), values)
+
+
+def _at_places(kernel: str, x: Array, indices: Array, values: Array, axis: int) -> None:
+    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and the values."""
+    fast: Any = compiled.kernel(kernel)
+    length, count = x.shape[axis], indices.shape[axis]
+    whole = [np.ascontiguousarray(a) for a in (x, indices.astype(np.int64, copy=False), values)]
+    at, steps = [compiled.address(a) for a in whole], (4 * length, 8 * count, 4 * count)
+
+    def part(start: int, stop: int) -> None:
+        fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count)
+
+    if values.size:
+        for_parts(part, values.size // count, max(1, WORTH // count))
 
 
 def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:

@@ -46,3 +46,10 @@ KERNEL(add_places, float *restrict out, const int64_t *restrict indices, const f
     for (int64_t line = 0; line < lines; line++, out += length, indices += count, values += count)
         for (int64_t i = 0; i < count; i++) out[indices[i]] += values[i];
 }
+
+/* Fills values with the elements of the same line of x at indices, all in range; of any type of four bytes. */
+KERNEL(take_places, const float *restrict x, const int64_t *restrict indices, float *restrict values,
+       int64_t lines, int64_t length, int64_t count) {
+    for (int64_t line = 0; line < lines; line++, x += length, indices += count, values += count)
+        for (int64_t i = 0; i < count; i++) values[i] = x[indices[i]];
+}
