@@ -2,7 +2,8 @@
 #define UNROLLED
 #include "kernels.h"
 
-#define MINIMUM_OF(low) _Pragma(TEXT(omp simd reduction(min : low)))
+#define MAXIMUM_AND(count, top) _Pragma(TEXT(omp simd reduction(+ : count) reduction(max : top)))
+#define MINIMUM_AND(count, low) _Pragma(TEXT(omp simd reduction(+ : count) reduction(min : low)))
 #define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
 #define BLOCK 1024 /* elements summed in float32 */
 
@@ -44,8 +45,10 @@ KERNEL(max_rows, const float *restrict x, float *restrict out, int64_t rows, int
     for (int64_t r = 0; r < rows; r++, x += width) {
         float top = x[0];
         int unordered = 0;
-        MAXIMUM_OF(top) for (int64_t i = 0; i < width; i++) top = x[i] > top ? x[i] : top;
-        SUM_OF(unordered) for (int64_t i = 0; i < width; i++) unordered += x[i] != x[i];
+        MAXIMUM_AND(unordered, top) for (int64_t i = 0; i < width; i++) {
+            unordered += x[i] != x[i];
+            top = x[i] > top ? x[i] : top;
+        }
         out[r] = unordered ? NAN : top;
     }
 }
@@ -54,8 +57,10 @@ KERNEL(min_rows, const float *restrict x, float *restrict out, int64_t rows, int
     for (int64_t r = 0; r < rows; r++, x += width) {
         float low = x[0];
         int unordered = 0;
-        MINIMUM_OF(low) for (int64_t i = 0; i < width; i++) low = x[i] < low ? x[i] : low;
-        SUM_OF(unordered) for (int64_t i = 0; i < width; i++) unordered += x[i] != x[i];
+        MINIMUM_AND(unordered, low) for (int64_t i = 0; i < width; i++) {
+            unordered += x[i] != x[i];
+            low = x[i] < low ? x[i] : low;
+        }
         out[r] = unordered ? NAN : low;
     }
 }
