@@ -25,6 +25,7 @@ from backburn.base.errors import CaptureError
 from backburn.base.replay import REPLAY, ReplayedFloat, ReplayedInt, contents
 from backburn_cupy.create import converted
 from backburn_cupy.kernels.attach import LAUNCHERS
+from backburn_cupy.kernels.optimize import copy_tensors
 from backburn_cupy.kernels.runner import packed
 
 Array = Any
@@ -121,13 +122,19 @@ class Recorded:
         return [x.copy() if x.data.mem.ptr in of_state else x for x in out]
 
     def _renew(self, new: Sequence[Array]) -> None:
-        """Copy the new state over the old one, except what an operation has written in place."""
+        """Copy the new state over the old one, in one launch; not what an operation has written in place."""
         changed = [(x, old) for x, old in zip(new, self.state, strict=True) if not _is_same(x, old)]
         of_state = {x.data.mem.ptr for x in self.state}
         # Values that share the old state's memory are copied before it is overwritten.
         aside = [(x.copy() if x.data.mem.ptr in of_state else x, old) for x, old in changed]
+        runner, at_once = self._k.runner, []
         for x, old in aside:
-            old[...] = x
+            if runner is not None and x.dtype == old.dtype and x.dtype.char in "fdeE" and x.flags.c_contiguous:
+                at_once.append((x, old))
+            else:
+                old[...] = x
+        if at_once:
+            copy_tensors(runner, *zip(*at_once, strict=True))
 
     @property
     def held(self) -> int:

@@ -126,6 +126,24 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
         check(moved[i :: len(shapes)], NUMPY.sgd_step(*operands[:3], momentum=0.5), 4)
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_copies_of_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
+    """Bit by bit, wherever they lie, and nothing beside them."""
+    on.large_parameters = large
+    shapes = [(), (0,), *((i % 7, i * 17) if i % 5 else (i * 300,) for i in range(58))]
+    sources = [operand(s, dtype, i, i % 3) for i, s in enumerate(shapes)]
+    words = np.random.default_rng(0).bytes(max(x.nbytes for x in sources))
+    for x in sources:
+        x.reshape(-1).view(np.uint8)[...] = np.frombuffer(words[: x.nbytes], np.uint8)
+    rooms = [operand((x.size + 2,), dtype, 1, i % 5) for i, x in enumerate(sources)]
+    optimize.copy_tensors(on, sources, [room[1:-1].reshape(x.shape) for room, x in zip(rooms, sources, strict=True)])
+    assert len(on.launched) == (1 if large else 2)
+    for room, x in zip(rooms, sources, strict=True):
+        expected = operand((x.size + 2,), dtype, 1)
+        expected[1:-1] = x.reshape(-1)
+        assert room.tobytes() == expected.tobytes()
+
+
 HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 
 

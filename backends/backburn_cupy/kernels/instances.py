@@ -52,7 +52,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         "wrap_indices": _NO_DTYPE,
         **dict.fromkeys(("take_rows", "add_rows", "sum_runs", "join_runs"), _ALONE),
     },
-    "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES},
+    "optimize": {"adam_step": _TABLES, "sgd_step": _TABLES, "copy_tensors": tuple(map(str, TABLES))},
     "scan": {"ssm_scan": _ALONE},
     "recurrent": dict.fromkeys(("lstm_step", "lstm_step_backward", "gru_step", "gru_step_backward"), _ALONE),
     "pool": dict.fromkeys(("max_pool", "avg_pool", "avg_pool_backward"), _ALONE),

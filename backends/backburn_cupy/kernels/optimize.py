@@ -1,6 +1,6 @@
-"""Launchers: optimizer steps, for one tensor or many in one launch.
+"""Launchers: optimizer steps, for one tensor or many in one launch, and copies of many tensors.
 
-Beyond the contract they take 16-bit parameters and gradients with float32 optimizer state.
+Beyond the contract the steps take 16-bit parameters and gradients with float32 optimizer state.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def adam_steps(
     decay = weight_decay if decoupled else 0.0
     numbers = (lr, step, eps, decay, rate, floor, shrink, beta1, beta2, coupled)
     replayed = (on.bound(lr), on.bound(step))
-    _launch(on, "adam_step", new_m, [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
+    types = _types(params, new_m)
+    _launch(on, "adam_step", types, [*lists, new_params, new_m, new_v], *replayed, *map(float, numbers))
     return (*new_params, *new_m, *new_v)
 
 
@@ -121,8 +122,13 @@ def sgd_steps(
     written = [None if m is g else m for m, g in zip(moving, grads, strict=True)]
     numbers = (lr, momentum, weight_decay)
     lists = [[*map(contiguous, params)], [*map(contiguous, grads)], moved, new, written]
-    _launch(on, "sgd_step", moving, lists, on.bound(lr), *map(float, numbers), int(nesterov))
+    _launch(on, "sgd_step", _types(params, moving), lists, on.bound(lr), *map(float, numbers), int(nesterov))
     return (*new, *moving)
+
+
+def copy_tensors(on: Runner, sources: Arrays, targets: Arrays) -> None:
+    """Copy float arrays to others of the same shapes and dtypes, all of them contiguous."""
+    _launch(on, "copy_tensors", list(map(c_type, sources)), [list(sources), list(targets)])
 
 
 def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
@@ -145,21 +151,22 @@ def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays)
                 )
 
 
-def _launch(
-    on: Runner, kernel: str, states: Arrays, lists: list[list[Array | None]], *arguments: Any
-) -> None:  # fmt: skip
-    """Launch a step per dtype of the tensors and of ``states``, with as many tensors at a time as a table holds."""
+def _types(params: Arrays, states: Arrays) -> list[str]:
+    return [f"{c_type(param)}, {c_type(state)}" for param, state in zip(params, states, strict=True)]
+
+
+def _launch(on: Runner, kernel: str, types: list[str], lists: list[list[Array | None]], *arguments: Any) -> None:
+    """Launch a kernel for each of the tensors' ``types``, with as many tensors at a time as a table holds."""
     limit = geometry.table(on.large_parameters)
     of_types: dict[str, list[int]] = {}
-    for i, (param, state) in enumerate(zip(lists[0], states, strict=True)):
-        if param is not None and param.size:
-            of_types.setdefault(f"{c_type(param)}, {c_type(state)}", []).append(i)
-    for types, members in of_types.items():
-        for first in range(0, len(members), limit):
-            chosen = members[first : first + limit]
-            tensors = [[arrays[i] for i in chosen] for arrays in lists]
-            blocks, table = _table(on, tensors, limit)
-            on.run("optimize", f"{kernel}<{types}, {limit}>", blocks, geometry.THREADS, table, *arguments)
+    for i, (first, type_) in enumerate(zip(lists[0], types, strict=True)):
+        if first is not None and first.size:
+            of_types.setdefault(type_, []).append(i)
+    for type_, members in of_types.items():
+        for start in range(0, len(members), limit):
+            chosen = members[start : start + limit]
+            blocks, table = _table(on, [[arrays[i] for i in chosen] for arrays in lists], limit)
+            on.run("optimize", f"{kernel}<{type_}, {limit}>", blocks, geometry.THREADS, table, *arguments)
 
 
 def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:

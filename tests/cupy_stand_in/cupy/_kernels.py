@@ -80,10 +80,9 @@ class RawModule:
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             # A structure of NumPy's is passed by value.
             values = [a if isinstance(a, np.ndarray) and a.dtype.names else host(a) for a in arguments]
-            for value in values:
-                if isinstance(value, np.ndarray) and not value.dtype.names:
-                    Tape.writing(value)
-            compiled.launch(name, self.code, grid, block, values)
+            if Tape.calls is None:
+                compiled.launch(name, self.code, grid, block, values)
+            # A recording computes nothing, and what a kernel writes to by addresses in a structure could not be restored.
             Tape.add(lambda: compiled.launch(name, self.code, grid, block, values))
 
         return launch

@@ -7,6 +7,7 @@
 #include "tensor_cores.cuh"
 
 constexpr int ATTENTION_WARPS = 4, ATTENTION_ROWS = 16 * ATTENTION_WARPS;  // per block
+constexpr float LOG2E = 1.4426950408889634f;
 
 // Matrices over two batch axes; strides in elements. Operands have contiguous columns; a null address is no operand.
 struct Stack { word_t at; index_t example, head, row, column; };

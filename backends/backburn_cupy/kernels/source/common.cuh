@@ -48,10 +48,9 @@ __device__ inline void narrow(double x, double& y) { y = x; }
 // ---- functions whose results become elements of type T: if these have 16 bits, by one or two instructions, which lose
 // a few bits of a float; else the whole function takes as long as memory ----
 
-constexpr float LOG2E = 1.4426950408889634f;
 template <class T> __device__ inline compute<T> exponential(compute<T> x) {
   if constexpr (sizeof(T) == 2)
-    return exp2f(x * LOG2E);
+    return exp2f(x * 1.4426950408889634f);  // log2(e)
   else
     return exp(x);
 }

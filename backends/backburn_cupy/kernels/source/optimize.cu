@@ -41,6 +41,20 @@ __device__ inline void for_packs(const Tensors<COUNT, LISTS>& tensors, F f) {
   }
 }
 
+// Lists: what is copied, and to where.
+template <class T, int COUNT>
+__global__ void __launch_bounds__(256) copy_tensors(const __grid_constant__ Tensors<COUNT, 2> tensors) {
+  constexpr int P = PACK<T>;
+  for_packs<T>(tensors, [&](int t, index_t start, index_t size) {
+    const T* from = pointer<T>(tensors.at[0][t]) + start;
+    T* to = pointer<T>(tensors.at[1][t]) + start;
+    if (start + P <= size && is_aligned(from) && is_aligned(to))
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    else
+      for (int j = 0; j < P && start + j < size; ++j) to[j] = from[j];
+  });
+}
+
 // Lists: param, grad, m, v; the new param, m and v. The numbers that change per step are arguments, or for a replayed
 // step computed from the step count and lr on the device; either may be null.
 template <class T, class S, int COUNT>
