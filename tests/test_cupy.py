@@ -78,6 +78,28 @@ def test_every_value_without_the_fused_kernels(k: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
+def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburn_cupy import elementwise
+
+    monkeypatch.setattr(elementwise, "LARGE", 1)
+    run, launched = k.runner.run, set()
+
+    def running(family: str, kernel: str, *arguments: Any) -> None:
+        launched.add(kernel)
+        run(family, kernel, *arguments)
+
+    monkeypatch.setattr(k.runner, "run", running)
+    report = check_backend(k, ops=["add", "div", "maximum", "exp"])
+    assert report.ok, report.failures[:5]
+    assert len(launched) > 8
+    launched.clear()
+    x: Any = k.ones((4, 3), dtypes.float32)
+    for y in (x, k.ones((3,), dtypes.float32), k.permute_dims(k.ones((3, 4), dtypes.float32), (1, 0))):
+        assert k.to_numpy(k.add(x, y)).tolist() == [[2.0] * 3] * 4
+    assert len(launched) == 1  # what is broadcast or not contiguous is CuPy's
+
+
+@pytest.mark.slow
 def test_every_value_in_the_deterministic_way(deterministic: Any) -> None:
     writing = ["scatter", "index_add", "take_backward", "gather_backward", "scatter_nd", "scatter_reduce"]
     report = check_backend(deterministic, ops=writing)

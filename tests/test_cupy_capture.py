@@ -234,7 +234,7 @@ def test_states_that_change_places(k: Any) -> None:
 
 
 def test_what_an_operation_wrote_in_place_is_not_copied(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, copied = k.runner.run, []
+    run, copied = k.runner.run, list[int]()
 
     def running(family: str, kernel: str, grid: int, block: int, *arguments: Any) -> None:
         copied.extend(arguments[0]["count"].tolist() if kernel.startswith("copy_tensors") else [])

@@ -1,7 +1,9 @@
 """CuPy: element-wise operations: arithmetic, functions, comparisons, logic and bits.
 
 Most are CuPy's ufuncs, with a float beside an array first fitted to its dtype: 0-d results are arrays, and nothing
-warns. Where their values or dtypes differ from the contract's, our own kernel replaces them.
+warns. Where their values or dtypes differ from the contract's, our own kernel replaces them. The most frequent ones of
+large arrays are formulas of one operation (:mod:`backburn_cupy.kernels.formulas`): CuPy's kernels access one element at
+a time, too few bytes in flight for the bandwidth of memory, and for half of that where elements have 16 bits.
 """
 
 from __future__ import annotations
@@ -11,24 +13,48 @@ from typing import Any
 
 import cupy
 
+from backburn.backend.formulas import method_of
 from backburn_cupy.create import NUMBERS, converted, fitted, is_bfloat16
+from backburn_cupy.kernels.formulas import one_pass
 
 Array = Any
 
+#: The elements of an array from which on the device takes longer than the host.
+LARGE = 1 << 20
 
-def unary(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A unary function as an operation."""
+
+def _by_formula(name: str) -> Callable[..., Array]:
+    """An operation of large floats; NotImplemented for others, and for arrays that would have to be copied first."""
+    formula = method_of(name)
+
+    def operation(k: Any, *operands: Any) -> Array:
+        as_they_lie = all(x.flags.c_contiguous for x in operands if isinstance(x, cupy.ndarray))
+        return one_pass(k.runner, formula, *operands) if as_they_lie and k.runner is not None else NotImplemented
+
+    return operation
+
+
+def unary(function: Callable[..., Array], formula: str = "") -> Callable[..., Array]:
+    """A unary function as an operation; large arrays by the operation named ``formula``, if any."""
+    of_large = _by_formula(formula)
 
     def operation(k: Any, x: Array, /) -> Array:
+        if formula and x.size >= LARGE and (found := of_large(k, x)) is not NotImplemented:
+            return found
         return function(x)
 
     return operation
 
 
-def binary(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A binary function as an operation; one operand may be a Python number."""
+def binary(function: Callable[..., Array], formula: str = "") -> Callable[..., Array]:
+    """A binary function as an operation; one operand may be a Python number. Large arrays as in :func:`unary`."""
+    of_large = _by_formula(formula)
 
     def operation(k: Any, x: Array, y: Array, /) -> Array:
+        if formula:
+            size = getattr(y if x.__class__ in NUMBERS else x, "size", 0)
+            if size >= LARGE and (found := of_large(k, x, y)) is not NotImplemented:
+                return found
         if y.__class__ in NUMBERS:
             return function(x, fitted(y, x.dtype))
         if x.__class__ in NUMBERS:
@@ -50,16 +76,16 @@ def of_two(name: str, body: str) -> Callable[[Array, Array], Array]:
 
 # ---- arithmetic ----
 
-add = binary(cupy.add)
-sub = binary(cupy.subtract)
-mul = binary(cupy.multiply)
-div = binary(cupy.true_divide)
-neg = unary(cupy.negative)
-abs = unary(cupy.absolute)
+add = binary(cupy.add, "add")
+sub = binary(cupy.subtract, "sub")
+mul = binary(cupy.multiply, "mul")
+div = binary(cupy.true_divide, "div")
+neg = unary(cupy.negative, "neg")
+abs = unary(cupy.absolute, "abs")
 sign = unary(cupy.sign)
-maximum = binary(cupy.maximum)
-minimum = binary(cupy.minimum)
-square = unary(cupy.square)
+maximum = binary(cupy.maximum, "maximum")
+minimum = binary(cupy.minimum, "minimum")
+square = unary(cupy.square, "square")
 reciprocal = unary(cupy.reciprocal)
 
 # CuPy's float remainder is x - floor(x / y) * y, which is NaN for infinite y, and wrong if x / y is rounded.
@@ -128,11 +154,11 @@ fmod = _divided("fmod", of_two("fmod_int", _FMOD))
 # ---- functions ----
 
 pow = binary(cupy.power)
-sqrt = unary(cupy.sqrt)
-exp = unary(cupy.exp)
+sqrt = unary(cupy.sqrt, "sqrt")
+exp = unary(cupy.exp, "exp")
 exp2 = unary(cupy.exp2)
 expm1 = unary(cupy.expm1)
-log = unary(cupy.log)
+log = unary(cupy.log, "log")
 log2 = unary(cupy.log2)
 log1p = unary(cupy.log1p)
 hypot = binary(cupy.hypot)
@@ -145,7 +171,7 @@ atan = unary(cupy.arctan)
 atan2 = binary(cupy.arctan2)
 sinh = unary(cupy.sinh)
 cosh = unary(cupy.cosh)
-tanh = unary(cupy.tanh)
+tanh = unary(cupy.tanh, "tanh")
 asinh = unary(cupy.arcsinh)
 acosh = unary(cupy.arccosh)
 atanh = unary(cupy.arctanh)

@@ -82,7 +82,7 @@ class RawModule:
             values = [a if isinstance(a, np.ndarray) and a.dtype.names else host(a) for a in arguments]
             if Tape.calls is None:
                 compiled.launch(name, self.code, grid, block, values)
-            # A recording computes nothing, and what a kernel writes to by addresses in a structure could not be restored.
+            # A recording computes nothing, and what is written to by addresses in a structure could not be restored.
             Tape.add(lambda: compiled.launch(name, self.code, grid, block, values))
 
         return launch
