@@ -151,6 +151,18 @@ def test_a_part_ends_with_the_session_of_the_command(tmp_path: Path, monkeypatch
     assert command._part("leaks", Options("numpy"), 60.0)["ids"] == [os.getsid(0), True]
 
 
+def test_steps_are_timed_without_a_wait_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by a wait between short runs of them: a step takes a second here, and a wait one more."""
+    parts: Any = importlib.import_module("benchmarks.gpu.parts")
+    now = [0.0]
+
+    def pass_by(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(parts, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    assert parts.timed(lambda: pass_by(1.0), lambda: pass_by(1.0), 100.0) == (128 + 1) / 128
+
+
 def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
 

@@ -202,15 +202,20 @@ def leaks(options: Options, say: Say) -> Result:
 
 
 def timed(step: Step, synchronize: Callable[[], None], seconds: float) -> float:
-    """The time per step, over as many steps as fill some seconds."""
-    synchronize()
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        for _ in range(8):
+    """The time per step, of as many steps without a wait in between as take some seconds.
+
+    At each wait the device idles until the host has prepared the next step: few steps would measure the host as well.
+    """
+    count = 4
+    while True:
+        count *= 2
+        synchronize()
+        started = time.perf_counter()
+        for _ in range(count):
             step()
         synchronize()
-        count += 8
-    return (time.perf_counter() - started) / count
+        if (taken := time.perf_counter() - started) >= seconds:
+            return taken / count
 
 
 def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Options, problems: list[str]) -> Result:
@@ -312,11 +317,13 @@ def kernels(options: Options, say: Say) -> Result:
             for n, t in times.items():
                 found[dtype][n]["of copy"] = times["copy"] / t
         say(found)
-    a = bb.asarray(np.ones((side, side), np.float32), dtype=bb.bfloat16, backend=options.backend)
+    # Of random numbers: products of equal ones take less power, and so run at a higher clock.
+    matrix = np.random.default_rng(0).standard_normal((side, side), np.float32)
+    a = bb.asarray(matrix, dtype=bb.bfloat16, backend=options.backend)
     products: dict[str, tuple[Step, Callable[[], None]]] = {"backburn": (lambda: a @ a, wait)}
     if device:
         with _going_on("torch", found["problems"]):
-            products["torch"] = _torch_product(side, device)
+            products["torch"] = _torch_product(matrix, device)
     times = in_turns(products, options, found["problems"])
     found["product"] = {n: {"seconds": t, "TFLOP/s": 2 * side**3 / t / 1e12} for n, t in times.items()}
     return found
@@ -329,10 +336,10 @@ def _torch_copy(array: Any, dtype: str, device: str) -> tuple[Step, Callable[[],
     return x.clone, torch_synchronize(device)
 
 
-def _torch_product(side: int, device: str) -> tuple[Step, Callable[[], None]]:
+def _torch_product(matrix: Any, device: str) -> tuple[Step, Callable[[], None]]:
     import torch
 
-    x = torch.ones(side, side, dtype=torch.bfloat16, device=device)
+    x = torch.from_numpy(matrix).to(device, torch.bfloat16)
     return lambda: x @ x, torch_synchronize(device)
 
 

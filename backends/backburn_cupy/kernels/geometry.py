@@ -63,8 +63,8 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    # Of longer rows a thread has 16 elements: eight of 16 bits are one access, too few to have in flight; and of 32 bits
-    # more bytes are in flight by fewer threads, as registers limit how many a multiprocessor runs.
+    # Of longer rows a thread has 16 elements: eight of 16 bits are one access, too few to have in flight, and of 32
+    # bits more bytes are in flight by fewer threads, as registers limit how many a multiprocessor runs.
     for lanes, items in ROW_VARIANTS[4 if itemsize <= 4 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
         if block <= most_threads(itemsize):
