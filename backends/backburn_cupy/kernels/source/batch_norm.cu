@@ -21,9 +21,14 @@ __global__ void pilot(const T* x, compute<T>* centre, index_t outer, index_t cha
   index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
   if (channel >= channels) return;
   C sum = 0;
-  int count = 0;
-  for (index_t n = 0; n < outer && count < 32; ++n)
-    for (index_t i = 0; i < inner && count < 32; ++i, ++count) sum += widen(x[(n * channels + channel) * inner + i]);
+  int count = outer * inner < 32 ? outer * inner : 32;
+  const T* plane = x + channel * inner;
+  index_t i = 0;
+#pragma unroll 8  // the loads of eight elements are under way together
+  for (int n = 0; n < count; ++n) {
+    sum += widen(plane[i]);
+    if (++i == inner) i = 0, plane += channels * inner;
+  }
   C mean = sum / count;
   centre[channel] = mean - mean == C(0) ? mean : C(0);
 }
