@@ -234,6 +234,24 @@ def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any,
         k.linear_weight_backward(grad, x[:1])
 
 
+def test_long_sums_of_a_small_weight_are_left_to_all_multiprocessors(k: Any, lt: Any) -> None:
+    from backburn_cupy import cublaslt
+    from backburn_cupy.products import LONG, RESULTS
+
+    size = k.runner.processors * RESULTS
+    for length, width, epilogue in ((LONG, 3, cublaslt.NOTHING), (LONG - 1, 3, cublaslt.SUM_LEFT)):
+        grad, x = k.ones((length, width), dtypes.float32), k.ones((length, 2), dtypes.float32)
+        lt.CALLS.clear()
+        of_weight, of_bias = k.linear_weight_backward(grad, x)
+        assert [call.epilogue for call in lt.CALLS] == [epilogue]
+        assert k.to_numpy(of_weight).tolist() == [[length] * width] * 2
+        assert k.to_numpy(of_bias).tolist() == [length] * width
+    grad, x = k.zeros((LONG, 1), dtypes.float32), k.broadcast_to(k.zeros((1,), dtypes.float32), (LONG, size))
+    lt.CALLS.clear()
+    k.linear_weight_backward(grad, x)
+    assert lt.CALLS[-1].epilogue == cublaslt.SUM_LEFT
+
+
 def feed_forward_and_gradient(k: Any, dtype: str, hidden: int = 8, lay: Any = None, **options: Any) -> list[Any]:
     """What a feed-forward block and its gradient operation give, in float32."""
     random = np.random.default_rng(4)

@@ -32,6 +32,9 @@ DEFAULT_ALGORITHM = -1
 #: kernel of its own.
 GELU_CAPABILITIES = range(90, 120)
 
+#: The results of a product for each multiprocessor, half a tile, and the length of sums from which on it is divided.
+RESULTS, LONG = 1 << 13, 1 << 11
+
 #: The most calls for a stack whose axes are not evenly strided; with more, it is copied.
 CALLS = 64
 
@@ -73,9 +76,18 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
     of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in shapes)
     left, right = (_usable(_rows(t)) for t in (x, grad))
     rows = transposed(k, left)
-    if not of_weight.size or not left.size or not gemm_with(k, rows, right, of_weight, cublaslt.SUM_LEFT, of_bias):
+    at_once = bool(of_weight.size and left.size) and not _is_split(k, of_weight.size, len(left))
+    if not at_once or not gemm_with(k, rows, right, of_weight, cublaslt.SUM_LEFT, of_bias):
         return product(k, rows, right), k.sum(right, (0,), False)
     return of_weight, of_bias
+
+
+def _is_split(k: Any, results: int, length: int) -> bool:
+    """Whether a product is so small, and its sums so long, that they are divided among multiprocessors.
+
+    That is not expected of a product that also sums an operand, of which most multiprocessors would do nothing.
+    """
+    return k.runner is not None and results < k.runner.processors * RESULTS and length >= LONG
 
 
 def feed_forward(
