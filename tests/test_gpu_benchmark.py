@@ -235,7 +235,7 @@ def test_a_loss_that_is_not_a_number_is_a_problem(part: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     "parts",
     [
-        "leaks,kernels",
+        "leaks,kernels,products",
         pytest.param("conformance,parity,recording", marks=pytest.mark.slow),
         pytest.param("digits,speed", marks=pytest.mark.slow),
     ],

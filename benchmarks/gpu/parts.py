@@ -329,6 +329,80 @@ def kernels(options: Options, say: Say) -> Result:
     return found
 
 
+def products(options: Options, say: Say) -> Result:
+    """The products and the attention of a GPT's block, with what they compute beside and without; and PyTorch's."""
+    import numpy as np
+
+    import backburn as bb
+    from backburn.base.dtypes import bfloat16
+
+    k: Any = bb.load_backend(options.backend)
+    rows, width, wide = (16, 16, 32) if options.small else (8192, 768, 3072)
+    heads = (1, 2, 8, 8) if options.small else (8, 12, 1024, 64)
+    random = np.random.default_rng(0)
+
+    def host(*shape: int) -> Any:
+        return random.standard_normal(shape, np.float32)
+
+    arrays = {
+        "x": host(rows, width), "up": host(width, wide), "down": host(wide, width), "bias": host(wide),
+        "before": host(rows, wide), "grad": host(rows, width), "less": host(width),
+        "query": host(*heads), "of_attention": host(*heads),
+    }  # fmt: skip
+    x, up, down, bias, before, grad, less, query, of_attention = (
+        k.cast(k.from_numpy(array), bfloat16) for array in arrays.values()
+    )
+
+    def of_weight(x: Any, grad: Any) -> Any:
+        return k.matmul(k.permute_dims(x, (1, 0)), grad), k.sum(grad, (0,), False)
+
+    def of_feed_forward() -> Any:
+        of_before = k.gelu_backward(k.matmul(grad, k.permute_dims(down, (1, 0))), before, "tanh")
+        return of_before, of_weight(x, of_before)
+
+    y = k.scaled_dot_product_attention(query, query, query, causal=True, scale=0.125)
+    steps: dict[str, Step] = {
+        "linear": lambda: k.linear(x, up, bias),
+        "weight gradient": lambda: k.linear_weight_backward(before, x),
+        "weight gradient, bias apart": lambda: of_weight(x, before),
+        "small weight gradient": lambda: k.linear_weight_backward(grad, x),
+        "small weight gradient, bias apart": lambda: of_weight(x, grad),
+        "feed forward": lambda: k.feed_forward(x, up, down, bias, less, "tanh"),
+        "feed forward, GELU apart": lambda: k.linear(k.gelu(k.linear(x, up, bias), "tanh"), down, less),
+        "feed forward gradient": lambda: k.feed_forward_backward(grad, x, down, before, "tanh"),
+        "feed forward gradient, GELU apart": of_feed_forward,
+        "attention": lambda: k.scaled_dot_product_attention(query, query, query, causal=True, scale=0.125),
+        "attention gradient": lambda: k.scaled_dot_product_attention_backward(
+            of_attention, query, query, query, None, None, y, causal=True, scale=0.125
+        ),
+    }
+    found: Result = {"problems": []}
+    variants = {name: (step, bb.load_backend(options.backend).synchronize) for name, step in steps.items()}
+    if device := _peer(options, found["problems"]):
+        with _going_on("torch", found["problems"]):
+            variants.update(_torch_block(arrays, device))
+    times = in_turns(variants, options, found["problems"])
+    return {**found, "microseconds": {name: round(1e6 * t, 1) for name, t in times.items()}}
+
+
+def _torch_block(arrays: dict[str, Any], device: str) -> dict[str, tuple[Step, Callable[[], None]]]:
+    import torch
+    from torch.nn import functional as f
+
+    given = {name: torch.from_numpy(array).to(device, torch.bfloat16) for name, array in arrays.items()}
+    query = given["query"].requires_grad_()
+    y = f.scaled_dot_product_attention(query, query, query, is_causal=True)
+    steps: dict[str, Step] = {
+        "torch linear": lambda: torch.addmm(given["bias"], given["x"], given["up"]),
+        "torch weight gradient": lambda: (given["x"].t() @ given["before"], given["before"].sum(0)),
+        "torch small weight gradient": lambda: (given["x"].t() @ given["grad"], given["grad"].sum(0)),
+        "torch GELU": lambda: f.gelu(given["before"], approximate="tanh"),
+        "torch attention": lambda: f.scaled_dot_product_attention(query, query, query, is_causal=True),
+        "torch attention gradient": lambda: torch.autograd.grad(y, query, given["of_attention"], retain_graph=True),
+    }
+    return {name: (step, torch_synchronize(device)) for name, step in steps.items()}
+
+
 def _torch_copy(array: Any, dtype: str, device: str) -> tuple[Step, Callable[[], None]]:
     import torch
 
@@ -345,6 +419,6 @@ def _torch_product(matrix: Any, device: str) -> tuple[Step, Callable[[], None]]:
 
 #: The most informative ones first.
 PARTS: dict[str, Callable[[Options, Say], Result]] = {
-    "parity": parity, "recording": recording, "leaks": leaks, "kernels": kernels, "speed": speed, "digits": digits,
-    "conformance": conformance, "gradients": gradients, "second_gradients": second_gradients,
+    "parity": parity, "recording": recording, "leaks": leaks, "kernels": kernels, "speed": speed, "products": products,
+    "digits": digits, "conformance": conformance, "gradients": gradients, "second_gradients": second_gradients,
 }  # fmt: skip
