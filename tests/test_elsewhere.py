@@ -121,7 +121,6 @@ OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "block_diag": ((MATRIX, SQUARE), lambda t, *a: t.block_diag(*a)),
     "bucketize": ((VECTOR, EDGES), lambda t, *a: t.bucketize(*a)),
     "cartesian_prod": ((VECTOR, EDGES), lambda t, *a: t.cartesian_prod(*a)),
-    "cdist": ((STACK, STACK), lambda t, *a: t.cdist(*a)),
     "clamp_max": ((VECTOR,), lambda t, x: t.clamp_max(x, 1.0)),
     "clamp_min": ((VECTOR,), lambda t, x: t.clamp_min(x, 0.5)),
     "cond": ((STACK,), lambda t, *a: t.linalg.cond(*a)),

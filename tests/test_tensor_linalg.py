@@ -101,3 +101,112 @@ def test_what_tensordot_refuses() -> None:
     for axes in (([0, 1], [0]), ([0, 0], [0, 0]), "ab", None):
         with pytest.raises(ArgumentError, match="tensordot"):
             bb.tensordot(x, x, axes=axes)  # type: ignore[arg-type]
+
+
+# ---- distances ----
+
+
+@pytest.mark.parametrize("ord", [2.0, 1.0, 3.5, float("inf"), 0.0])
+@pytest.mark.parametrize(("first", "second"), [((4, 3), (5, 3)), ((2, 30, 4), (3, 4)), ((2, 1, 4, 3), (3, 40, 3)),
+                                               ((0, 3), (4, 3)), ((4, 3), (0, 3)), ((3, 0), (2, 0))])  # fmt: skip
+def test_distances_are_those_of_pytorch(first: Any, second: Any, ord: float) -> None:
+    torch = pytest.importorskip("torch")
+    x, y = (GENERATOR.normal(size=shape) for shape in (first, second))
+    expected = torch.cdist(torch.from_numpy(x), torch.from_numpy(y), p=ord).numpy()
+    for method in ("auto", "products", "differences") if ord == 2.0 else ("auto", "differences"):
+        got = bb.linalg.cdist(bb.asarray(x), bb.asarray(y), ord=ord, method=method)
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-10, atol=1e-12)
+        assert got.shape == expected.shape
+
+
+@pytest.mark.parametrize("method", ["products", "differences"])
+def test_gradients_of_distances(method: str) -> None:
+    x, y = bb.asarray(GENERATOR.normal(size=(4, 3))), bb.asarray(GENERATOR.normal(size=(5, 3)))
+    bb.check_grads(lambda x, y: (bb.linalg.cdist(x, y, method=method) ** 3.0).sum(axis=1), (x, y), order=2)
+    weights = bb.asarray(np.cos(np.arange(9.0)).reshape(3, 3))
+    points = bb.asarray([[1.0, 2.0], [1.0, 2.0], [4.0, 6.0]], dtype="float64")  # two are the same
+    got = bb.grad(lambda t: (bb.linalg.cdist(t, t, method=method) * weights).sum())(points).numpy()
+    both = weights.numpy() + weights.numpy().T
+    direction = np.array([-0.6, -0.8])
+    expected = [direction * both[0, 2], direction * both[1, 2], -direction * (both[0, 2] + both[1, 2])]
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_products_give_distances_far_from_the_origin_and_of_narrow_floats() -> None:
+    x, y = GENERATOR.normal(size=(30, 5)), GENERATOR.normal(size=(40, 5))
+    expected = np.linalg.norm(x[:, None] - y, axis=-1)
+    far = [bb.asarray((z + 1000.0).astype("float32")) for z in (x, y)]
+    np.testing.assert_allclose(bb.linalg.cdist(*far).numpy(), expected, atol=2e-3)
+    half = [bb.asarray(z, dtype="float16") for z in (x, y)]
+    assert bb.linalg.cdist(*half).dtype is bb.float16
+    np.testing.assert_allclose(bb.linalg.cdist(*half).numpy(), expected, rtol=5e-3)
+    rows = bb.vmap(lambda x: bb.linalg.cdist(x, bb.asarray(y)))(bb.asarray(np.stack([x, -x])))
+    np.testing.assert_allclose(rows.numpy()[0], expected, rtol=1e-10)
+    assert bb.linalg.cdist(bb.asarray([[1, 2]]), bb.asarray([[4, 6]])).tolist() == [[5.0]]
+
+
+def test_wrong_distances() -> None:
+    x: Any = bb.ones((2, 3))
+    wrong: Any = "mm"
+    for call, error, words in (
+        (lambda: bb.linalg.cdist(x, bb.ones((2, 4))), ShapeError, "cdist: takes rows of one length"),
+        (lambda: bb.linalg.cdist(x, bb.ones(3)), ShapeError, "cdist: takes rows of one length"),
+        (lambda: bb.linalg.cdist(x, x, method=wrong), ArgumentError, "cdist: method is one of 'auto', 'products'"),
+        (lambda: bb.linalg.cdist(x, x, ord=1.0, method="products"), ArgumentError, "cdist: products give"),
+        (lambda: bb.linalg.cdist(x, x > 0), DTypeError, "cdist"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
+# ---- the exponential of matrices ----
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 0.5, 4.0, 30.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 3e-5)])
+def test_exponentials_are_those_of_pytorch(scale: float, dtype: str, tolerance: float) -> None:
+    torch = pytest.importorskip("torch")
+    x = scale * GENERATOR.normal(size=(2, 3, 5, 5)) / 5.0
+    x[0, 0] = 0.0  # each of them is squared as often as it needs
+    expected = torch.linalg.matrix_exp(torch.from_numpy(x)).numpy()
+    got = bb.linalg.matrix_exp(bb.asarray(x.astype(dtype)))
+    assert str(got.dtype) == dtype
+    size = abs(expected).max(axis=(-2, -1), keepdims=True)
+    np.testing.assert_allclose(got.numpy() / size, expected / size, atol=tolerance * max(scale, 1.0))
+    batch = bb.vmap(bb.linalg.matrix_exp)(bb.asarray(x.astype(dtype)))
+    np.testing.assert_allclose(batch.numpy(), got.numpy(), rtol=1e-5)
+
+
+def test_exponentials_that_are_known() -> None:
+    for angle in (0.3, 100.0, 30_000.0):
+        turn = bb.asarray([[0.0, -angle], [angle, 0.0]], dtype="float64")
+        c, s = np.cos(angle), np.sin(angle)
+        np.testing.assert_allclose(bb.linalg.matrix_exp(turn).numpy(), [[c, -s], [s, c]], atol=1e-14 * (angle + 1.0))
+    nilpotent = bb.asarray([[0.0, 2.0, 4.0], [0.0, 0.0, 6.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(bb.linalg.matrix_exp(nilpotent).numpy(), [[1, 2, 10], [0, 1, 6], [0, 0, 1]], rtol=1e-6)
+    assert bb.linalg.matrix_exp(bb.zeros((2, 0, 0))).shape == (2, 0, 0)
+    half = bb.linalg.matrix_exp(bb.asarray([[1.0]], dtype="float16"))
+    assert half.dtype is bb.float16
+    assert half.item() == pytest.approx(np.e, rel=1e-3)
+    both = bb.linalg.matrix_exp(bb.asarray([[[100.0]], [[1.0]]]), max_squarings=2).tolist()
+    assert np.isnan(both[0][0][0])
+    assert both[1][0][0] == pytest.approx(np.e)
+    assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.nan]])).item())
+    assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.inf]])).item())
+    for bad, words in ((bb.ones((2, 3)), "must be square"), (bb.ones(3), "a matrix has two axes")):
+        with pytest.raises(ShapeError, match=f"matrix_exp: .*{words}"):
+            bb.linalg.matrix_exp(bad)
+    with pytest.raises(ArgumentError, match="matrix_exp: max_squarings is an integer of at least 0"):
+        bb.linalg.matrix_exp(bb.ones((2, 2)), max_squarings=-1)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 8.0])
+def test_derivatives_of_exponentials(scale: float) -> None:
+    torch = pytest.importorskip("torch")
+    x, weights = scale * GENERATOR.normal(size=(3, 3)) / 3.0, GENERATOR.normal(size=(3, 3))
+    theirs = torch.from_numpy(x).requires_grad_()
+    (torch.linalg.matrix_exp(theirs) * torch.from_numpy(weights)).sum().backward()
+    got = bb.grad(lambda t: (bb.linalg.matrix_exp(t) * bb.asarray(weights)).sum())(bb.asarray(x))
+    np.testing.assert_allclose(got.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-10)
+    if scale < 8.0:
+        bb.check_grads(bb.linalg.matrix_exp, (bb.asarray(x),), order=2)

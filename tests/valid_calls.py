@@ -92,6 +92,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "to": {"x": F},
     "linalg.cholesky": {"x": S},
     "linalg.cholesky_solve": {"x1": S, "x2": F},
+    "linalg.cdist": {"x1": F, "x2": F},
+    "linalg.matrix_exp": {"x": S},
     "linalg.cross": {"x1": F, "x2": F, "axis": 0},
     "linalg.det": {"x": S},
     "linalg.eigh": {"x": S},

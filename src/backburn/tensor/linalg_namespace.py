@@ -1,7 +1,8 @@
 """``backburn.linalg``: linear algebra, with all functions of the Array API's extension that have real results.
 
-In addition there are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq`` and ``kron``. Matrices are in the last
-two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix for which a function has no result.
+In addition there are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq``, ``kron``, ``cdist`` and
+``matrix_exp``. Matrices are in the last two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix for
+which a function has no result.
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -10,15 +11,16 @@ from backburn.base.errors import LinearAlgebraError, SingularMatrixError
 from backburn.base.hints import missing_name
 from backburn.tensor.decompose import cholesky, eigh, eigvalsh, lu, qr, svd, svdvals
 from backburn.tensor.linalg import matmul, matrix_transpose, tensordot, vecdot
-from backburn.tensor.matrices import det, matrix_norm, matrix_power, slogdet
+from backburn.tensor.matrices import det, matrix_exp, matrix_norm, matrix_power, slogdet
 from backburn.tensor.moving import diagonal, trace
-from backburn.tensor.products import cross, kron, outer
+from backburn.tensor.products import cdist, cross, kron, outer
 from backburn.tensor.reduce import vector_norm
 from backburn.tensor.solve import cholesky_solve, inv, lstsq, matrix_rank, pinv, solve, triangular_solve
 
 __all__ = [
     "LinearAlgebraError",
     "SingularMatrixError",
+    "cdist",
     "cholesky",
     "cholesky_solve",
     "cross",
@@ -31,6 +33,7 @@ __all__ = [
     "lstsq",
     "lu",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",

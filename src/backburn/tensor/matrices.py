@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backburn.base.dtypes import float32, float64
 from backburn.base.errors import ArgumentError, AxisError
+from backburn.tensor.arithmetic import maximum
 from backburn.tensor.decompose import check_square, matrices, svdvals
-from backburn.tensor.dispatch import call, create, kind_operand
+from backburn.tensor.dispatch import call, cast, create, kind_operand
+from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axes_of, integers_of, one_of
+from backburn.tensor.options import axes_of, integer, integers_of, one_of
+from backburn.tensor.reduce import max, sum
 from backburn.tensor.shape import expand_dims, moveaxis
-from backburn.tensor.solve import inv
+from backburn.tensor.solve import inv, solve
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -74,6 +80,63 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         n //= 2
         base = call("matmul", base, base) if n else base
     return result  # type: ignore[return-value]
+
+
+def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
+    """The exponential of matrices, the limit of ``I + x + x @ x / 2 + x @ x @ x / 6 + ...``.
+
+    By a rational approximation of ``x / 2**s``, which is squared ``s`` times (Higham, "The scaling and squaring method
+    for the matrix exponential revisited", 2005), of degree 7, or 13 in float64; ``s`` follows from the largest sum of a
+    column's absolute values. It is at most ``max_squarings``, which are always computed: where more were needed, for a
+    sum above 260,000 or 350,000 (float64), the result is NaN.
+
+    Raises :class:`ShapeError` for matrices that are not square.
+
+        >>> import backburn as bb
+        >>> bb.linalg.matrix_exp(bb.asarray([[0.0, -bb.pi], [bb.pi, 0.0]])).numpy().round(4) + 0.0
+        array([[-1.,  0.],
+               [ 0., -1.]], dtype=float32)
+    """
+    y = matrices("matrix_exp", x)
+    check_square("matrix_exp", y)
+    most = integer("matrix_exp", "max_squarings", max_squarings, least=0)
+    if 0 in y.shape:
+        return y
+    a: Any = cast(y, float32) if y.dtype.bits < 32 else y
+    theta, numbers = (5.371920351148152, PADE_13) if a.dtype is float64 else (3.925724783138660, PADE_7)
+    size = constant(max(sum(call("abs", a), axis=-2, keepdims=True), axis=-1, keepdims=True)) / theta
+    fits = size <= 2.0**most
+    times = call("ceil", call("log2", call("where", fits, maximum(size, 1.0), 1.0)))
+    a = call("where", fits, a, 0.0) * call("exp2", -times)
+    unit = create("eye", a.backend, n=a.shape[-1], m=a.shape[-1], offset=0, dtype=a.dtype)
+    odd, even = _pade(a, unit, numbers)
+    result: Any = solve(even - odd, even + odd)
+    for i in range(most):
+        result = call("where", times > i, result @ result, result)
+    return cast(call("where", fits, result, math.nan), y.dtype)
+
+
+#: The coefficients of the numerators, from that of the unit matrix on.
+PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
+PADE_13 = (
+    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
+    10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+)  # fmt: skip
+
+
+def _pade(a: Any, unit: Any, b: tuple[float, ...]) -> tuple[Any, Any]:
+    """The odd and the even part of the numerator; of degree 13 by six products."""
+    square = a @ a
+    powers = [unit, square, square @ square]
+    powers.append(powers[2] @ square)
+
+    def part(first: int, last: int) -> Any:
+        return reduce(operator.add, (powers[i] * b[first + 2 * i] for i in range((last - first) // 2 + 1)))
+
+    if len(b) == 8:
+        return a @ part(1, 7), part(0, 6)
+    high = [powers[3] @ reduce(operator.add, (powers[i] * b[6 + j + 2 * i] for i in (1, 2, 3))) for j in (0, 1)]
+    return a @ (high[1] + part(1, 7)), high[0] + part(0, 6)
 
 
 def matrix_norm(

@@ -1,14 +1,17 @@
-"""Tensor functions: outer, cross and Kronecker products, and covariance."""
+"""Tensor functions: outer, cross and Kronecker products, distances of rows, and covariance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float32
-from backburn.base.errors import AxisError, ShapeError
+from backburn.base.errors import ArgumentError, AxisError, ShapeError
 from backburn.tensor.dispatch import call, cast, float_operand, kind_operand, promoted, tensor_operand
+from backburn.tensor.levels import constant
 from backburn.tensor.messages import describe
-from backburn.tensor.options import integer, number
+from backburn.tensor.options import integer, number, one_of
+from backburn.tensor.reduce import mean, sum, vector_norm
+from backburn.tensor.shape import expand_dims
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -53,6 +56,42 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
     first = call("mul", turned(x, -1), turned(y, -2))
     return call("sub", first, call("mul", turned(x, -2), turned(y, -1)))
+
+
+def cdist(x1: Tensor, x2: Tensor, /, *, ord: float = 2.0, method: str = "auto") -> FloatTensor:
+    """The distances of all rows of ``x1`` (..., n, d) from all rows of ``x2`` (..., m, d), of shape (..., n, m).
+
+    They are vector norms of order ``ord``; leading axes broadcast. With ``method="products"`` those of order 2 are
+    computed as ``sqrt(x1 @ x1 - 2 * x1 @ x2 + x2 @ x2)``, of rows of which the mean of ``x2`` is subtracted before:
+    that takes little memory, and distances that are small beside those from the mean lose digits. ``"differences"``
+    computes norms of the ``n * m`` differences; ``"auto"`` does so for up to 25 rows of each, and for other orders. The
+    gradient of a distance of 0 is 0.
+
+    Raises :class:`ShapeError` for rows of different lengths, and :class:`ArgumentError` for products of another order.
+
+        >>> import backburn as bb
+        >>> bb.linalg.cdist(bb.asarray([[0.0, 0.0], [3.0, 0.0]]), bb.asarray([[0.0, 4.0]])).tolist()
+        [[4.0], [5.0]]
+    """
+    x, y = promoted("sub", float_operand("cdist", x1), float_operand("cdist", x2))
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"cdist: takes rows of one length, [..., n, d], [..., m, d]. Operands: {describe((x1, x2))}")
+    order = number("cdist", "ord", ord, of=(x1, x2))
+    how = one_of("cdist", "method", method, ("auto", "products", "differences"), of=(x1, x2))
+    if how == "products" and order != 2.0:
+        raise ArgumentError(f"cdist: products give distances of order 2, not {ord!r}. Operands: {describe((x1, x2))}")
+    few = x.shape[-2] <= 25 and y.shape[-2] <= 25
+    if how == "differences" or (how == "auto" and (few or order != 2.0)):
+        return vector_norm(expand_dims(x, -2) - expand_dims(y, -3), axis=-1, ord=order)
+    dtype = x.dtype
+    x, y = (cast(z, float32) if dtype.bits < 32 else z for z in (x, y))
+    if y.shape[-2]:
+        middle = constant(mean(y, axis=-2, keepdims=True))
+        x, y = x - middle, y - middle
+    squares = [sum(z * z, axis=-1) for z in (x, y)]
+    found = expand_dims(squares[0], -1) + expand_dims(squares[1], -2) - 2.0 * (x @ y.mT)
+    apart = found > 0.0
+    return cast(call("where", apart, call("sqrt", call("where", apart, found, 1.0)), 0.0), dtype)
 
 
 def kron(x1: Tensor, x2: Tensor, /) -> Tensor:

@@ -85,6 +85,7 @@ LINES = {
     "copy": "nothing: tensors are never changed",
     "copyto": "bb.where(mask, y, x)",
     "default_rng": "bb.random.Generator(seed)",
+    "expm": "bb.linalg.matrix_exp(x)",
     "exponential": "-bb.log1p(-bb.random.uniform(shape))",
     "fori_loop": "for i in range(low, high), a loop of Python",
     "fromfunction": "f(*bb.meshgrid(bb.arange(n), bb.arange(m), indexing='ij'))",

@@ -19,7 +19,6 @@ FORMULAS = {
     "block_diag": "bb.concat([bb.pad(x, ((0, 0), (0, y.shape[1]))), bb.pad(y, ((0, 0), (x.shape[1], 0)))])",
     "bucketize": "bb.searchsorted(y, x)",
     "cartesian_prod": "bb.stack(bb.meshgrid(x, y, indexing='ij'), axis=-1).reshape((-1, 2))",
-    "cdist": "bb.linalg.vector_norm(x[..., :, None, :] - y[..., None, :, :], axis=-1)",
     "chain_matmul": "x @ y @ z",
     "clamp_max": "bb.clip(x, max=high)",
     "clamp_min": "bb.clip(x, low)",
