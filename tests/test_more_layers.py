@@ -114,6 +114,57 @@ def test_means_of_bags_add_up_16_bits_in_float32(padding_idx: int | None) -> Non
     assert (found.dtype, found.tolist()) == (bb.float16, [[300.0]])
 
 
+# ---- unpooling ----
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "more"), [(2, None, 0, 0), (3, 2, 1, 0), (2, 3, 0, 1), (3, 1, 1, 0)]
+)
+def test_unpooling_is_that_of_pytorch(
+    torch: Any, rank: int, size: int, stride: int | None, padding: int, more: int
+) -> None:
+    x = normal(2, 3, *(7, 6, 5)[:rank])
+    pool = getattr(torch.nn.functional, f"max_pool{rank}d")
+    values, indices = pool(torch.from_numpy(x), size, stride, padding, return_indices=True)
+    ours = nn.functional.max_pool_with_indices(bb.asarray(x), size, stride=stride, padding=padding)
+    np.testing.assert_array_equal(ours[1].numpy(), indices.numpy())
+    layer: Any = getattr(nn, f"MaxUnpool{rank}d")(size, stride, padding)
+    lengths = [(n - 1) * (stride or size) + size - 2 * padding + more for n in values.shape[2:]]
+    places = bb.asarray(indices.numpy())
+    if int(np.prod(lengths)) <= int(indices.max()):
+        lengths = list(x.shape[2:])
+    unpool = getattr(torch.nn.functional, f"max_unpool{rank}d")
+    theirs = unpool(values, indices, size, stride, padding, output_size=lengths)
+    got = layer(ours[0], places, lengths)
+    if (stride or size) >= size:  # where several windows have one maximum, each has a gradient in PyTorch
+        agrees(lambda v: layer(v, places, lengths),
+               lambda _, v: unpool(v, indices, size, stride, padding, output_size=lengths), values.numpy())  # fmt: skip
+    np.testing.assert_array_equal(got.numpy(), theirs.numpy())
+
+
+def test_unpooling_by_default_undoes_pooling_of_whole_windows() -> None:
+    x = bb.asarray(normal(2, 3, 6, 4))
+    values, indices = nn.functional.max_pool_with_indices(x, (3, 2))
+    back = nn.MaxUnpool2d((3, 2))(values, indices)
+    np.testing.assert_array_equal(back.numpy(), np.where(back.numpy() == 0.0, 0.0, x.numpy()))
+    assert (back.numpy() != 0.0).sum() == values.size
+    bb.check_grads(lambda v: nn.functional.max_unpool(v, indices, (3, 2)) ** 2.0, (values,), order=2)
+    rows = bb.vmap(lambda v, i: nn.functional.max_unpool(v, i, (3, 2)))(bb.stack([values] * 2), bb.stack([indices] * 2))
+    np.testing.assert_array_equal(rows[1].numpy(), back.numpy())
+    assert nn.functional.max_unpool(values[:0], indices[:0], (3, 2)).shape == (0, 3, 6, 4)
+    for call, error, words in (
+        (lambda: nn.functional.max_unpool(values, indices[:1], 2), ShapeError, "max_unpool: takes an index for each"),
+        (lambda: nn.functional.max_unpool(values, values, 2), DTypeError, "max_unpool"),
+        (lambda: nn.functional.max_unpool(values, indices, 1), OutOfRangeError, "max_unpool: index"),
+        (lambda: nn.functional.max_unpool(values, indices, 2, output_size=(1, 2, 3)), ArgumentError, "output_size"),
+        (lambda: nn.MaxUnpool1d(2)(values, indices), ShapeError, "MaxUnpool1d: the input .* has 3 axes, not 4"),
+        (lambda: nn.MaxUnpool2d(0), ArgumentError, "MaxUnpool2d: size is 1 or more"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
 # ---- norms ----
 
 

@@ -154,6 +154,7 @@ CALLS: dict[str, dict[str, Any]] = {
     },
     "nn.functional.max_pool": {"x": X},
     "nn.functional.max_pool_with_indices": {"x": X},
+    "nn.functional.max_unpool": {"x": X, "indices": bb.zeros(X.shape, dtype="int64")},
     "nn.functional.avg_pool": {"x": X},
     "nn.functional.lp_pool": {"x": X, "ord": 2},
     "nn.functional.adaptive_avg_pool": {"x": X},

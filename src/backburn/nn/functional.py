@@ -93,6 +93,7 @@ from backburn.tensor.pool import (
     avg_pool,
     max_pool,
     max_pool_with_indices,
+    max_unpool,
 )  # fmt: skip
 from backburn.tensor.quantized import fake_quantize, quantized_linear
 from backburn.tensor.resample import affine_grid, fold, grid_sample, interpolate, unfold
@@ -108,8 +109,8 @@ __all__ = [
     "layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "batch_norm_training", "normalize",
     "local_response_norm",
     "cosine_similarity",
-    "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "avg_pool", "adaptive_avg_pool",
-    "adaptive_max_pool", "adaptive_max_pool_with_indices", "lp_pool", "interpolate", "grid_sample",
+    "conv", "conv_transpose", "deform_conv2d", "max_pool", "max_pool_with_indices", "max_unpool", "avg_pool",
+    "adaptive_avg_pool", "adaptive_max_pool", "adaptive_max_pool_with_indices", "lp_pool", "interpolate", "grid_sample",
     "affine_grid", "unfold", "fold",
     "lstm", "lstm_cell", "gru", "gru_cell", "scaled_dot_product_attention", "rotary", "ssm_scan",
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "hinge_loss",

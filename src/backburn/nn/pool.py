@@ -91,6 +91,60 @@ class MaxPool3d(_MaxPool):
     RANK = 3
 
 
+class _MaxUnpool(_Pool):
+    def __init__(self, size: Sizes, stride: Sizes | None = None, padding: Padding = 0) -> None:
+        name = type(self).__name__
+        self.size = each(name, "size", size, self.RANK)
+        self.stride = self.size if stride is None else each(name, "stride", stride, self.RANK)
+        self.padding = padding
+        pairs(name, padding, self.size, self.stride, (1,) * self.RANK)  # raises now rather than at the first input
+
+    def forward(self, x: Tensor, indices: Tensor, output_size: Sizes | None = None) -> FloatTensor:
+        """The elements at their indices, of shape ``(examples, channels, *spatial)``."""
+        self._check(x)
+        return functional.max_unpool(
+            x, indices, self.size, stride=self.stride, padding=self.padding, output_size=output_size
+        )
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The maxima of a pooling over one axis, put back to where they were; see :func:`functional.max_unpool`.
+
+    Called with them, their indices and optionally the length of the result.
+
+    >>> import backburn as bb
+    >>> values, indices = functional.max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    >>> MaxUnpool1d(2)(values, indices).tolist()
+    [[[0.0, 3.0, 2.0, 0.0]]]
+    """
+
+    RANK = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The same over two axes, like :class:`MaxUnpool1d`.
+
+    >>> import backburn as bb
+    >>> values, indices = functional.max_pool_with_indices(bb.ones((1, 4, 9, 9)), 3)
+    >>> MaxUnpool2d(3)(values, indices).shape
+    (1, 4, 9, 9)
+    """
+
+    RANK = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The same over three axes, like :class:`MaxUnpool1d`.
+
+    >>> import backburn as bb
+    >>> values, indices = functional.max_pool_with_indices(bb.ones((1, 1, 5, 5, 5)), 2)
+    >>> MaxUnpool3d(2)(values, indices, output_size=5).shape
+    (1, 1, 5, 5, 5)
+    """
+
+    RANK = 3
+
+
 class _AvgPool(_Pool):
     def __init__(
         self,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.backend.pool import pool_windows
 from backburn.base.dtypes import float32
-from backburn.base.errors import ArgumentError, BackburnError
-from backburn.tensor.dispatch import call, cast, float_operand
+from backburn.base.errors import ArgumentError, BackburnError, ShapeError
+from backburn.tensor.dispatch import call, cast, create, float_operand, kind_operand
+from backburn.tensor.index import scatter
 from backburn.tensor.messages import describe
 from backburn.tensor.options import beside, number
 from backburn.tensor.window_options import Padding, Sizes, each, pairs, places_rank
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adaptive_avg_pool", "adaptive_max_pool", "adaptive_max_pool_with_indices", "avg_pool", "max_pool",
-    "max_pool_with_indices",
+    "max_pool_with_indices", "max_unpool",
 ]  # fmt: skip
 
 
@@ -66,6 +67,43 @@ def max_pool_with_indices(
     ([[[[5.0]]]], [[[[2]]]])
     """
     return _max_pool("max_pool_with_indices", x, size, stride, padding, dilation, ceil_mode)
+
+
+def max_unpool(
+    x: Tensor,
+    indices: Tensor,
+    size: Sizes,
+    *,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    output_size: Sizes | None = None,
+) -> FloatTensor:
+    """Each element of ``x`` at its index, as :func:`max_pool_with_indices` gives it, and 0 elsewhere.
+
+    ``size``, ``stride`` and ``padding`` are those of the pooling, whose input had ``(n - 1) * stride + size - padding``
+    elements along an axis (the padding at both ends) or some more: ``output_size`` has the lengths of the spatial axes.
+    Where several elements have one index, the last counts. Raises :class:`ShapeError` for indices of another shape,
+    :class:`OutOfRangeError` for indices beyond the result.
+
+        >>> import backburn as bb
+        >>> values, indices = max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2)
+        >>> max_unpool(values, indices, 2).tolist(), max_unpool(values, indices, 2, output_size=5).tolist()
+        ([[[0.0, 3.0, 2.0, 0.0]]], [[[0.0, 3.0, 2.0, 0.0, 0.0]]])
+    """
+    x, options = _options("max_unpool", x, size, stride, padding, 1)
+    places = kind_operand("max_unpool", indices, "I")
+    if places.shape != x.shape:
+        raise ShapeError(f"max_unpool: takes an index for each element. Operands: {describe((x, indices))}")
+    ends = zip(x.shape[2:], options["stride"], options["size"], options["padding"], strict=True)
+    lengths = tuple((n - 1) * step + window - before - after for n, step, window, (before, after) in ends)
+    if output_size is not None:
+        lengths = each("max_unpool", "output_size", output_size, len(lengths), of=(x,))
+    if min(lengths) < 0:
+        raise ShapeError(f"max_unpool: nothing is left of {list(x.shape[2:])} places. Operand: {describe((x,))}")
+    flat = (*x.shape[:2], math.prod(x.shape[2:]))
+    into = create("full", x.backend, shape=(*flat[:2], math.prod(lengths)), value=0.0, dtype=x.dtype)
+    y = scatter(into, call("reshape", places, shape=flat), call("reshape", x, shape=flat), axis=2)
+    return call("reshape", y, shape=(*flat[:2], *lengths))
 
 
 def _max_pool(

@@ -358,6 +358,7 @@ FUNCTIONAL = {
         "conv": "bb.nn.functional.conv(x, weight, bias)",
         "conv_transpose": "bb.nn.functional.conv_transpose(x, weight, bias)",
         "max_pool": "bb.nn.functional.max_pool(x, size)",
+        "max_unpool": "bb.nn.functional.max_unpool(x, indices, size)",
     }),
     "bce": "bb.nn.functional.binary_cross_entropy(x, targets)",
     "dropout1d": "bb.nn.functional.dropout(bb.ones((n, channels, 1)), p) * x",
