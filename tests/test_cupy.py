@@ -99,6 +99,29 @@ def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(launched) == 1  # what is broadcast or not contiguous is CuPy's
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
+def test_large_arrays_are_joined_by_words(k: Any, cupy: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = importlib.import_module("backburn_cupy.shape")
+    monkeypatch.setattr(shape, "LARGE", 1)
+    join, joined = cupy.concatenate, []
+    monkeypatch.setattr(cupy, "concatenate", lambda arrays, axis: joined.append(arrays[0].dtype) or join(arrays, axis))
+
+    def of(*sizes: int) -> Any:
+        return k.from_numpy(np.arange(np.prod(sizes)).reshape(sizes).astype(dtypes.as_dtype(dtype).dtype))
+
+    whole = [of(2, 3, 8), of(2, 1, 8)]
+    for tensors, axis, by_words in (
+        (whole, 1, True), (whole[:1] * 2, 2, True), (whole[:1] * 3, 0, True), ([of(2, 3), of(2, 2)], 1, False),
+        ([k.permute_dims(of(8, 8), (1, 0)), of(8, 8)], 0, False), ([of(0, 8), of(2, 8)], 0, False),
+    ):  # fmt: skip
+        joined.clear()
+        expected = np.concatenate([k.to_numpy(x) for x in tensors], axis)
+        result = k.concat(tensors, axis)
+        assert k.dtype(result).name == dtype
+        np.testing.assert_array_equal(k.to_numpy(result), expected)
+        assert (joined == [np.dtype(np.uint64)]) is (by_words and dtype != "float64")
+
+
 @pytest.mark.slow
 def test_every_value_in_the_deterministic_way(deterministic: Any) -> None:
     writing = ["scatter", "index_add", "take_backward", "gather_backward", "scatter_nd", "scatter_reduce"]

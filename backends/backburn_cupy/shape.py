@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
     shape = joined([x.shape for x in tensors], axis=axis)
     if len(tensors) == 1:
         return tensors[0]
+    if (words := _words(tensors, axis)) is not None:
+        return concat(k, words, 1).view(tensors[0].dtype).reshape(shape)
     if len(tensors) <= BY_THEMSELVES or REPLAY.get() is None:
         return cupy.concatenate(list(tensors), axis)
     result = cupy.empty(shape, tensors[0].dtype)
@@ -48,6 +51,22 @@ def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
         result[(slice(None),) * axis + (slice(start, stop),)] = x
         start = stop
     return result
+
+
+#: The bytes from which on arrays are joined as words: CuPy copies one element at a time.
+LARGE, WORD = 1 << 20, 8
+
+
+def _words(tensors: Sequence[Array], axis: int) -> list[Array] | None:
+    """Arrays as matrices of words to join along axis 1, if they are large and consist of whole words."""
+    dtype, *others = {x.dtype for x in tensors}
+    if others or dtype.itemsize >= WORD or sum(x.nbytes for x in tensors) < LARGE:
+        return None
+    rows = math.prod(tensors[0].shape[:axis])
+    for x in tensors:
+        if not x.size or not x.flags.c_contiguous or x.nbytes // rows % WORD or x.data.ptr % WORD:
+            return None
+    return [x.reshape(rows, -1).view(np.uint64) for x in tensors]
 
 
 def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
