@@ -103,8 +103,13 @@ def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None
 def test_large_arrays_are_joined_by_words(k: Any, cupy: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = importlib.import_module("backburn_cupy.shape")
     monkeypatch.setattr(shape, "LARGE", 1)
-    join, joined = cupy.concatenate, []
-    monkeypatch.setattr(cupy, "concatenate", lambda arrays, axis: joined.append(arrays[0].dtype) or join(arrays, axis))
+    join, joined = cupy.concatenate, list[Any]()
+
+    def joining(arrays: Any, axis: int) -> Any:
+        joined.append(arrays[0].dtype)
+        return join(arrays, axis)
+
+    monkeypatch.setattr(cupy, "concatenate", joining)
 
     def of(*sizes: int) -> Any:
         return k.from_numpy(np.arange(np.prod(sizes)).reshape(sizes).astype(dtypes.as_dtype(dtype).dtype))

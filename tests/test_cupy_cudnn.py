@@ -405,6 +405,11 @@ def test_what_is_found_is_told(k: Any, dnn: Any, cupy: Any, monkeypatch: pytest.
     monkeypatch.setattr(cudnn, "_cuda_of_library", lambda: 13)
     assert words().startswith("cuDNN is for CUDA 13, and CuPy for CUDA 12")
     monkeypatch.undo()
+    dnn.SETTINGS["starts"] = False
+    assert words() == "cuDNN does not start on this device (cudnnHandle Create failed)"
+    x = k.ones((1, 1, 2, 2), dtypes.float32)
+    assert k.to_numpy(k.conv(x, x, stride=(1, 1), padding=((0, 0),) * 2, dilation=(1, 1))).tolist() == [[[[4.0]]]]
+    dnn.SETTINGS["starts"] = True
     monkeypatch.setattr(cublaslt, "library", lambda: None)
     assert words() == "cuDNN needs cuBLASLt, which is missing"
     assert k.libraries["cuBLASLt"].startswith("missing: CuPy's cuBLAS does the products")

@@ -72,6 +72,10 @@ def found() -> Found:
         return Found(None, f"cuDNN is for CUDA {made_for}, and CuPy for CUDA {version}: {install}")
     if cublaslt.library() is None:  # cuDNN aborts the process if it does not find it
         return Found(None, "cuDNN needs cuBLASLt, which is missing")
+    try:
+        module.destroy_handle(module.create_handle())
+    except RuntimeError as error:
+        return Found(None, f"cuDNN does not start on this device ({first_line(error)})")
     frontend = getattr(module, "__version__", "of an unknown version")
     return Found(module, f"{number // 10000}.{number // 100 % 100}.{number % 100}, frontend {frontend}")
 

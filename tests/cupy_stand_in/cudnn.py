@@ -28,7 +28,7 @@ NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "HALF": "float16", "BFLOAT16":
 WORKSPACE = 96
 
 #: What tests set: whether it is installed, its version, and which operations it has no plan for.
-SETTINGS: dict[str, Any] = {"version": 91900, "refused": set()}
+SETTINGS: dict[str, Any] = {"version": 91900, "refused": set(), "starts": True}
 
 
 class cudnnGraphNotSupportedError(Exception):  # noqa: N801
@@ -57,8 +57,15 @@ def backend_version() -> int:
 
 
 def create_handle() -> int:
-    _streams[len(_streams) + 1] = -1
-    return len(_streams)
+    if not SETTINGS["starts"]:
+        raise RuntimeError("cudnnHandle Create failed\nCUDNN_STATUS_NOT_INITIALIZED")
+    handle = max(_streams, default=0) + 1
+    _streams[handle] = -1
+    return handle
+
+
+def destroy_handle(handle: int) -> None:
+    del _streams[handle]
 
 
 def set_stream(handle: int, stream: int) -> None:
