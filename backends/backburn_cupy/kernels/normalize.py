@@ -135,7 +135,7 @@ def _batch_norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: 
     batch, grad, of_scale = _Batch(on, x, axis), on.xp.ascontiguousarray(grad), on.xp.empty(scale.shape, x.dtype)
     coefficients = batch.moments(scale, None, None, None, eps)
     partial, parts = batch.sums(grad, coefficients)
-    batch.per_channel("finish_products", partial, coefficients, of_scale, parts, batch.channels, batch.count)
+    batch.finish("finish_products", partial, coefficients, of_scale, parts, batch.channels, batch.count)
     return batch.applied(grad, coefficients), of_scale
 
 
@@ -149,7 +149,7 @@ def sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     shape = [1] * x.ndim if keepdims else [0]
     shape[left[0] if keepdims else 0] = batch.channels
     out = on.xp.empty(tuple(shape), x.dtype)
-    batch.per_channel("finish_sums", partial, out, parts, batch.channels)
+    batch.finish("finish_sums", partial, out, parts, batch.channels)
     return out
 
 
@@ -183,6 +183,11 @@ class _Batch:
         """Launch a kernel with one thread per channel."""
         self.on.run("batch_norm", f"{kernel}<{self.type}>", *geometry.elements(self.channels, 1), *arguments)
 
+    def finish(self, kernel: str, *arguments: Any) -> None:
+        """Launch a kernel that adds up what :meth:`sums` has returned, with a warp per channel."""
+        grid = geometry.ceil_div(self.channels, geometry.WARP)
+        self.on.run("batch_norm", f"{kernel}<{self.type}>", grid, (geometry.WARP, geometry.WARP), *arguments)
+
     def moments(
         self, scale: Array | None, bias: Array | None, mean: Array | None, variance: Array | None, eps: float
     ) -> Array:
@@ -192,7 +197,7 @@ class _Batch:
         partial, parts = self.sums(None, centre)
         coefficients = self.on.xp.empty((COEFFICIENTS, self.channels), _computed(self.x))
         results = (coefficients, mean, variance)
-        self.per_channel(
+        self.finish(
             "finish_moments",
             partial, centre, self.row(scale), self.row(bias), *results, parts, self.channels, self.count, float(eps),
         )  # fmt: skip

@@ -106,32 +106,46 @@ sum_columns(const T* x, const T* grad, const compute<T>* centre, compute<T>* par
   }
 }
 
+// The sum of a channel's parts, for the first of its threads; blocks of 32 channels by 32 threads.
 template <class C> __device__ inline C sum_parts(const C* partial, index_t parts, index_t channels, index_t channel,
                                                  int which) {
+  __shared__ C sums[32][33];
   C sum = 0;
-#pragma unroll 8
-  for (index_t part = 0; part < parts; ++part) sum += partial[(part * 2 + which) * channels + channel];
+  if (channel < channels) {
+#pragma unroll 4
+    for (index_t part = threadIdx.y; part < parts; part += 32) sum += partial[(part * 2 + which) * channels + channel];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  sum = total<32>(sums[threadIdx.x][threadIdx.y]);
+  if (threadIdx.x == 0) sums[0][threadIdx.y] = sum;
+  __syncthreads();
+  sum = sums[0][threadIdx.x];
+  __syncthreads();  // sums is free for the next one
   return sum;
 }
 
-// The sums of x alone; one thread per channel.
+// The sums of x alone.
 template <class T>
-__global__ void finish_sums(const compute<T>* partial, T* sums, index_t parts, index_t channels) {
-  index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
-  if (channel < channels) narrow(sum_parts(partial, parts, channels, channel, 0), sums[channel]);
+__global__ void __launch_bounds__(1024)
+finish_sums(const compute<T>* partial, T* sums, index_t parts, index_t channels) {
+  index_t channel = blockIdx.x * 32ll + threadIdx.x;
+  compute<T> sum = sum_parts(partial, parts, channels, channel, 0);
+  if (threadIdx.y == 0 && channel < channels) narrow(sum, sums[channel]);
 }
 
-// Mean, variance and forward coefficients from sums about a pilot; one thread per channel. mean_out, variance_out,
-// scale and bias may be null.
+// Mean, variance and forward coefficients from sums about a pilot. mean_out, variance_out, scale and bias may be null.
 template <class T>
-__global__ void finish_moments(const compute<T>* partial, const compute<T>* centre, const T* scale, const T* bias,
-                               compute<T>* coefficients, T* mean_out, T* variance_out, index_t parts, index_t channels,
-                               index_t count, double eps) {
+__global__ void __launch_bounds__(1024)
+finish_moments(const compute<T>* partial, const compute<T>* centre, const T* scale, const T* bias,
+               compute<T>* coefficients, T* mean_out, T* variance_out, index_t parts, index_t channels, index_t count,
+               double eps) {
   typedef compute<T> C;
-  index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
-  if (channel >= channels) return;
-  C shift = sum_parts(partial, parts, channels, channel, 0) / count;
-  C variance = sum_parts(partial, parts, channels, channel, 1) / count - shift * shift;
+  index_t channel = blockIdx.x * 32ll + threadIdx.x;
+  C sum = sum_parts(partial, parts, channels, channel, 0), squares = sum_parts(partial, parts, channels, channel, 1);
+  if (threadIdx.y || channel >= channels) return;
+  C shift = sum / count;
+  C variance = squares / count - shift * shift;
   if (variance < C(0)) variance = 0;
   C mean = centre[channel] + shift, inverse = C(1) / sqrt(variance + C(eps));
   C slope = scale ? inverse * widen(scale[channel]) : inverse;
@@ -159,13 +173,14 @@ __global__ void given_moments(const T* mean, const T* variance, const T* scale, 
 
 // Overwrites the forward coefficients with the backward ones; also the gradient for the scale.
 template <class T>
-__global__ void finish_products(const compute<T>* partial, compute<T>* coefficients, T* of_scale, index_t parts,
-                                index_t channels, index_t count) {
+__global__ void __launch_bounds__(1024)
+finish_products(const compute<T>* partial, compute<T>* coefficients, T* of_scale, index_t parts, index_t channels,
+                index_t count) {
   typedef compute<T> C;
-  index_t channel = blockIdx.x * (index_t)blockDim.x + threadIdx.x;
-  if (channel >= channels) return;
-  C weight = coefficients[WEIGHT * channels + channel], inverse = coefficients[INVERSE * channels + channel];
+  index_t channel = blockIdx.x * 32ll + threadIdx.x;
   C sum = sum_parts(partial, parts, channels, channel, 0), product = sum_parts(partial, parts, channels, channel, 1);
+  if (threadIdx.y || channel >= channels) return;
+  C weight = coefficients[WEIGHT * channels + channel], inverse = coefficients[INVERSE * channels + channel];
   coefficients[SLOPE * channels + channel] = -weight * inverse * inverse * product / count;
   coefficients[OFFSET * channels + channel] = -weight * sum / count;
   narrow(product * inverse, of_scale[channel]);
