@@ -94,6 +94,50 @@ def test_convolutions_and_attention(k: Any, dtype: str, library: str, monkeypatc
         assert refused == {}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_long_rows_and_large_arrays(k: Any, dtype: str) -> None:
+    """Every variant of the kernels over rows, and what large arrays take, against float64: samples are small."""
+    numpy, random, wanted = load_backend("numpy"), np.random.default_rng(5), dtypes.as_dtype(dtype)
+    close = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[dtype]
+
+    def given(*shape: int) -> Any:
+        return k.cast(k.from_numpy(random.normal(size=shape)), wanted)
+
+    def same(name: str, operands: Any, *options: Any) -> None:
+        def host(x: Any) -> Any:
+            if isinstance(x, (float, list)):
+                return [host(y) for y in x] if isinstance(x, list) else x
+            return k.to_numpy(k.cast(x, dtypes.float64) if k.dtype(x).kind == "float" else x)
+
+        theirs = [host(x) for x in operands]
+        got, expected = getattr(k, name)(*operands, *options), getattr(numpy, name)(*theirs, *options)
+        for x, y in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, expected)), strict=True):
+            at_least = close * max(1.0, float(np.abs(y).max()))
+            np.testing.assert_allclose(host(x), y, rtol=close, atol=at_least, err_msg=name)
+
+    for length in (30, 300, 1000, 1500, 5000, 20_001):
+        x, grad, labels = given(17, length), given(17, length), k.from_numpy(random.integers(0, length, 17))
+        scale, bias = given(length), given(length)
+        for name in ("softmax", "log_softmax"):
+            same(name, [x], 1)
+            same(f"{name}_backward", [grad, getattr(k, name)(x, 1)], 1)
+        same("label_cross_entropy", [x, labels], 1)
+        same("label_cross_entropy_backward", [given(17), x, labels], 1)
+        same("layer_norm", [x, scale, bias], (1,), 1e-5)
+        same("rms_norm", [x, scale], (1,), 1e-5)
+        same("layer_norm_backward", [grad, x, scale], (1,), 1e-5)
+    x, y = given(1025, 1024), given(1025, 1024)
+    for name in ("add", "sub", "mul", "maximum", "minimum"):
+        same(name, [x, y])
+    same("div", [x, 3.0])
+    for name in ("neg", "abs", "square", "exp", "tanh", "sigmoid", "silu"):
+        same(name, [x])
+    same("gelu", [x], "tanh")
+    for axis in (0, 1):
+        same("concat", [[x, y, x]], axis)
+    same("sum", [x], (0,))
+
+
 def test_memory_that_is_not_there(k: Any) -> None:
     with pytest.raises(DeviceMemoryError, match="is exhausted"):
         k.zeros((1 << 50,), dtypes.float32)
