@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backburn.backend import Capabilities
 from backburn.backend.registry import load_backend
 from backburn.backend.table import OPERATIONS
 from backburn.base.dtypes import float32
@@ -133,6 +134,19 @@ def test_quick_sees_a_backend_that_says_wrong_things_of_itself() -> None:
     for member, wrong in (("spec", 5), ("device", ""), ("float_dtype", "float32")):
         made: Any = type("Wrong", (type(NUMPY),), {"_instance": None, member: answering(wrong)})()
         assert not check_backend(made, quick=True, kinds=["protocol", "value"]).ok, member
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        (["float32"], "capabilities is a Capabilities, not list"),
+        (Capabilities({"float32": frozenset({"storage"})}), "'float32' is none: as_dtype"),  # type: ignore[dict-item]
+    ],
+)
+def test_a_backend_that_declares_no_dtypes_is_told_so(declared: Any, told: str) -> None:
+    wrong: Any = type("Wrong", (type(NUMPY),), {"_instance": None, "capabilities": property(lambda self: declared)})()
+    with pytest.raises(ArgumentError, match=told):
+        check_backend(wrong, ops=["add"])
 
 
 def test_every_hole_has_a_reason() -> None:

@@ -8,9 +8,10 @@ import inspect
 import pickle
 from typing import Any
 
-from backburn.backend.contract import Backend, is_backend
+from backburn.backend.contract import Backend, Capabilities, is_backend
 from backburn.backend.registry import check_autodiff_backend, load_backend
 from backburn.backend.table import OPERATIONS, Operation
+from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError
 from backburn.conformance.whole_backend import missing_operations
 
@@ -86,7 +87,7 @@ def _made(target: str, module: str, attribute: str) -> Any:
 
 
 def usable(backend: Any, target: str) -> Any:
-    """``backend``, if it has every required member; else an :class:`ArgumentError` lists what it lacks."""
+    """``backend``, if it has every required member and says in which dtypes; else an :class:`ArgumentError`."""
     if isinstance(backend, type):
         name = backend.__name__
         raise ArgumentError(f"{name} is the class of a backend, and not a backend: pass an object of it, {name}()")
@@ -98,10 +99,18 @@ def usable(backend: Any, target: str) -> Any:
     )
     properties = [n for n in PROPERTIES if getattr(kind, n, None) in (None, getattr(Backend, n))]
     if properties or lacking:
-        lines = [f"{target} made {kind.__name__}, which lacks {len(properties) + len(lacking)} required members:"]
+        lines = [f"{target} made {kind.__name__}, which lacks required members:"]
         lines += [f"    {name}" for name in properties]
         lines += [f"    {signature(operation)}" for operation in lacking]
         raise ArgumentError("\n".join(lines))
+    declared = backend.capabilities  # which checks there are follows from it
+    if not isinstance(declared, Capabilities):
+        raise ArgumentError(f"{target}: capabilities is a Capabilities, not {type(declared).__name__}")
+    for dtype in declared.dtypes:
+        if not isinstance(dtype, DType):
+            raise ArgumentError(
+                f"{target}: capabilities maps dtypes of backburn to uses, and {dtype!r} is none: as_dtype('float32') is"
+            )
     check_autodiff_backend(backend)
     return backend
 
