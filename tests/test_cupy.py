@@ -151,7 +151,7 @@ def test_one_object_for_each_choice_whose_spec_is_read_back(k: Any) -> None:
     other = CupyBackend(0, "bfloat16", allow_tf32=True, deterministic=True)
     assert other.spec == "cupy:0(float_dtype=bfloat16, allow_tf32=true, deterministic=true)"
     assert other != k
-    assert other.float_dtype is dtypes.bfloat16
+    assert other.float_dtype is bb.ones(2, backend=other).dtype is dtypes.bfloat16
     assert (k.capabilities.deterministic, other.capabilities.deterministic) == (False, True)
     assert load_backend(other.spec) is other
     assert load_backend("cupy") is load_backend("cupy:0") is k
