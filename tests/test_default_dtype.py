@@ -48,6 +48,9 @@ NEW: dict[str, Callable[[Any], Any]] = {
     "zeros of float": lambda k: bb.zeros(2, dtype=float, backend=k),
     "asarray of float": lambda k: bb.asarray([1, 2], dtype=float, backend=k),
     "zeros_like of float": lambda k: bb.zeros_like(bb.arange(2, backend=k), dtype=float),
+    "product of quantized in float": lambda k: bb.quantized_matmul(
+        bb.ones((4, 4), backend=k).quantize(), bb.ones((4, 4), backend=k).quantize(), dtype=float
+    ),
     "one_hot of float": lambda k: bb.one_hot(bb.arange(2, backend=k), 2, dtype=float),
 }
 

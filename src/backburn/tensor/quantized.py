@@ -14,7 +14,7 @@ from backburn.base.dtypes import QuantizedDType, as_dtype, float32, float64, qin
 from backburn.base.errors import ArgumentError, AxisError, DTypeError, NotDifferentiableError, ShapeError
 from backburn.tensor.dispatch import call, cast, create, dequantized, float_operand, is_quantized, tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import number
+from backburn.tensor.options import dtype_of, number
 from backburn.tensor.wrapping import is_tensor
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def quantized_matmul(x: Tensor, y: Tensor, /, *, dtype: Any = None) -> FloatTens
         ([[16130.0]], [[129.0]])
     """
     kinds = [tensor_operand("q_matmul", t).dtype.kind == "quantized" for t in (x, y)]
-    chosen = None if dtype is None else as_dtype(dtype)
+    chosen = None if dtype is None else dtype_of(dtype, x.backend)
     if chosen is not None and chosen.kind != "float":
         raise DTypeError(f"q_matmul: the dtype of the product is a float one, not {chosen}")
     if all(kinds):
