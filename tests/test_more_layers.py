@@ -212,6 +212,15 @@ def test_the_norm_of_an_empty_window_has_no_gradient() -> None:
 # ---- softplus ----
 
 
+@pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 3e38), ("float64", 1.7e308)])
+def test_softplus_where_beta_times_x_overflows(dtype: str, large: float, backend: str) -> None:
+    x = bb.asarray([large, -large], dtype=dtype, backend=backend)
+    assert nn.functional.softplus(x, beta=4.0).tolist() == [x[0].item(), 0.0]
+    assert nn.functional.softplus(x, beta=-4.0).tolist() == [0.0, x[1].item()]
+
+
+
 @pytest.mark.parametrize(("beta", "threshold"), [(1.0, 20.0), (2.0, 0.5), (1.0, -1.0)])
 def test_softplus_above_a_threshold(torch: Any, beta: float, threshold: float) -> None:
     x = np.concatenate([normal(50) * 3, [threshold / beta, 1000.0, -1000.0]])

@@ -197,12 +197,13 @@ def _log_sigmoid(out: Array, x: Array) -> None:
 
 
 def _softplus(out: Array, x: Array, beta: float = 1.0) -> None:
-    if beta != 1:
-        x = np.multiply(x, beta, out=scratch(out, 1))
-    _tail(out, x)
-    np.add(np.maximum(x, 0, out=scratch(out)), out, out=out)
-    if beta != 1:
+    if beta == 1:
+        _tail(out, x)
+    else:
+        _tail(out, np.multiply(x, beta, out=scratch(out)))
         np.divide(out, beta, out=out)
+    line = np.maximum if beta > 0 else np.minimum
+    np.add(line(x, 0, out=scratch(out)), out, out=out)
 
 
 def _silu(out: Array, x: Array) -> None:

@@ -110,7 +110,7 @@ class _Trace(Trace):
         return array
 
     def softplus(self, x: Value, beta: float = 1.0) -> Value:
-        return self.div(self.call("softplus", self.mul(x, beta)), beta) if beta != 1 else self.call("softplus", x)
+        return self.call("softplus", x) if beta == 1 else OPERATIONS["softplus"].body(self, x, beta)
 
     def logical_and(self, x: Value, y: Value) -> Value:
         return self.call("multiply", x, y)

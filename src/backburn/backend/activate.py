@@ -214,9 +214,9 @@ class Activate(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softplus(self: Any, x: F, /, beta: float = 1.0) -> F:
         """``log(1 + exp(beta * x)) / beta``, accurate and without overflow for all ``x``."""
-        bent = self.mul(x, beta)
-        tail = self.log1p(self.exp(self.neg(self.abs(bent))))
-        return self.div(self.add(self.maximum(bent, 0.0), tail), beta)
+        tail = self.log1p(self.exp(self.neg(self.abs(self.mul(x, beta)))))
+        line = self.maximum(x, 0.0) if beta > 0 else self.minimum(x, 0.0)  # not divided: beta * x may overflow
+        return self.add(line, self.div(tail, beta))
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def softsign(self: Any, x: F, /) -> F:

@@ -236,6 +236,8 @@ samples(
     *PLAIN,
     case(real(2, 3), beta=2.5),
     case(BEYOND, smooth=0),
+    case(real(3), beta=-0.5),
+    case(np.array([3e4, -3e4]), beta=4.0, smooth=0, note="beta times x overflows 16 bits"),
 )
 samples("softsign", lambda x: x / (1 + np.abs(x)), *PLAIN, kinks((0.0, 1.0), (1.0, 0.25)))
 
