@@ -18,6 +18,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+import backburn as bb
 from backburn.backend import special as bodies
 from backburn.backend import special_coefficients as table
 from backburn.base.dtypes import as_dtype
@@ -270,6 +271,12 @@ def test_extremes_of_float64(evaluate: Any) -> None:
     np.testing.assert_array_equal(evaluate("digamma", np.array([tiny, -tiny])), [-INF, INF])
     np.testing.assert_array_equal(evaluate("sinc", np.array([tiny, -tiny, 1e308])), [1.0, 1.0, 0.0])
     np.testing.assert_allclose(evaluate("polygamma", np.array([1e300])), 1e-300, rtol=1e-15)
+
+
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 3e38), ("float64", 1.7e308)])
+def test_the_slope_of_sinc_is_finite_everywhere(dtype: str, large: float) -> None:
+    x = bb.asarray([large, -large], dtype=dtype).require_grad()
+    np.testing.assert_allclose(x.grad(bb.sinc(x).backward()).numpy(), 0.0, atol=1e-37)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("evaluate", EVALUATORS)

@@ -138,7 +138,7 @@ gradient("polygamma", x=lambda k, g, x, n: k.mul(g, k.polygamma(x, n + 1)))
 
 def sinc_slope(k: Any, g: Any, x: Any, n: int) -> Any:
     """The gradient of ``sinc`` (order 0) and of its relatives."""
-    return k.mul(g, k.mul(k.mul(x, -(math.pi**2)), k.sinc_ratio(x, n + 1)))
+    return k.mul(g, k.mul(x, k.mul(k.sinc_ratio(x, n + 1), -(math.pi**2))))  # the other way, large x overflow
 
 
 gradient("sinc", x=lambda k, g, x: in_float32(k, sinc_slope, g, x, 0))
