@@ -501,7 +501,7 @@ def test_set_tensor_makes_what_depends_on_it_new() -> None:
     graph.set_tensor(w, np.array([5.0]))
     graph.backward(cube)
     np.testing.assert_array_equal(graph.grad(w), [123.0])
-    with pytest.raises(ShapeError, match="float32"):
+    with pytest.raises(DTypeError, match="float32"):
         graph.set_tensor(w, np.ones(1, "float32"))
 
 

@@ -155,8 +155,9 @@ class GradGraph(GraphBuilder):
         if old[1] != new[1]:
             raise ArgumentError(f"set_tensor: the value has another form than that of node {place}")
         for a, b in zip(old[0], new[0], strict=True):
-            if tuple(a.shape) != tuple(b.shape) or self._level.dtype(a) is not self._level.dtype(b):
-                raise ShapeError(
+            alike = tuple(a.shape) == tuple(b.shape)
+            if not alike or self._level.dtype(a) is not self._level.dtype(b):
+                raise (DTypeError if alike else ShapeError)(
                     f"set_tensor: {shown(self._level, b)} for node {place}, which is {shown(self._level, a)}; "
                     f"make a new node for data of another shape or dtype"
                 )
