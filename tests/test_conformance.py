@@ -161,6 +161,12 @@ def test_numpy_passes() -> None:
     assert len(report.results) == len(ALL)
 
 
+def test_logarithms_to_base_10_are_exact_in_every_layout() -> None:
+    powers = 10.0 ** np.arange(11)
+    for x in (powers, np.resize(powers, 5000), np.resize(powers, (30, 22))[::2].T, np.array(1000.0)):
+        np.testing.assert_array_equal(NUMPY.log10(x.astype(np.float32)), np.round(np.log10(x)))
+
+
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "autodiff(null)"])
 def test_what_ships_passes(spec: str) -> None:
     report = check_backend(spec, quick=spec != "null")

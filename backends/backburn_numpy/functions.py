@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn_numpy.arithmetic import square
+from backburn_numpy.blocks import elementwise, scratch
 from backburn_numpy.choice import where
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.memory import empty_like
@@ -51,12 +52,24 @@ exp = unary(np.exp)
 exp2 = unary(np.exp2)
 log = unary(np.log)
 log2 = unary(np.log2)
-log10 = unary(np.log10)
 log1p = unary(np.log1p)
 logaddexp = binary(np.logaddexp)
 
 
-_expm1 = unary(np.expm1)
+_expm1, _log10 = unary(np.expm1), unary(np.log10)
+
+
+def log10(x: Array, /) -> Array:
+    """Exact for powers of 10: of float32, NumPy's logarithm is 2.0000002 at 100 on some processors."""
+    return elementwise(_log10_of_float32, x) if x.dtype == np.float32 else _log10(x)
+
+
+def _log10_of_float32(out: Array, x: Array) -> None:
+    np.log10(x, out)
+    distance = np.subtract(out, np.rint(out, scratch(out)), scratch(out))
+    near = np.abs(distance, distance) < 1e-5
+    if near.any():
+        out[near] = np.log10(x[near], dtype=np.float64)
 
 
 def expm1(x: Array, /) -> Array:

@@ -50,7 +50,7 @@ class Sample:
     ``attributes`` are the options in their canonical form. ``smooth`` is how many derivatives exist at this point, for
     comparison with central differences (0: none; the first derivative by convention is then given in ``gradients``,
     one array or None for each operand, for a cotangent of ones). ``relative`` is for small results that keep all their
-    digits: they are compared without the absolute tolerance.
+    digits, which are compared without the absolute tolerance, and ``exact`` for results without any error.
     """
 
     operands: tuple[Any, ...]
@@ -59,6 +59,7 @@ class Sample:
     gradients: tuple[Any, ...] | None = None
     note: str = ""
     relative: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,11 @@ def case(
     gradients: tuple[Any, ...] | None = None,
     note: str = "",
     relative: bool = False,
+    exact: bool = False,
     **attributes: Any,
 ) -> Sample:
     """A :class:`Sample`: the operands in order, the operation's attributes by name."""
-    return Sample(operands, attributes, smooth, gradients, note, relative)
+    return Sample(operands, attributes, smooth, gradients, note, relative, exact)
 
 
 def _random(tag: str, shape: tuple[int, ...]) -> np.random.Generator:

@@ -101,7 +101,15 @@ samples(
 )
 of_one("exp", np.exp)
 WHOLE = np.arange(-9.0, 10.0)
-samples("exp2", np.exp2, case(real(2, 3)), case(real()), case(real(0, 2)), case(EDGES, smooth=0), case(WHOLE))
+samples(
+    "exp2",
+    np.exp2,
+    case(real(2, 3)),
+    case(real()),
+    case(real(0, 2)),
+    case(EDGES, smooth=0),
+    case(WHOLE, exact=True),
+)
 of_one("expm1", np.expm1, real, DIGITS)
 of_one("log", np.log, positive)
 samples(
@@ -111,7 +119,7 @@ samples(
     case(positive()),
     case(positive(0)),
     case(EDGES, smooth=0),
-    case(2.0**WHOLE, smooth=0),
+    case(2.0**WHOLE, smooth=0, exact=True),
 )
 samples(
     "log10",
@@ -121,6 +129,7 @@ samples(
     case(positive(0)),
     case(EDGES, smooth=0),
     case(10.0 ** np.arange(-3.0, 5.0), smooth=0),
+    case(10.0 ** np.arange(4.0), smooth=0, exact=True),
 )
 of_one("log1p", np.log1p, unit, DIGITS)
 samples(

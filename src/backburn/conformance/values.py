@@ -102,6 +102,7 @@ def check_value(check: Check) -> float:
             reference = reference.astype(promised.name)  # integers are taken modulo the size of their dtype
         tolerance = tolerance if is_float_name(tolerance) else ""
         worst = max(worst, compare(got, reference, tolerance, factor, sample.relative))
+        assert not sample.exact or np.array_equal(wide(got), reference), f"got {got}, and exactly {reference} is right"
         if check.kind == "special" and tolerance and _keeps_zeros(operation):
             _compare_zeros(wide(got), wide(reference))
     return worst
