@@ -176,6 +176,61 @@ def test_softmax_of_every_width(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((5, 1), 0), ((3, 2), 0), ((1, 70), 0), ((4, 7, 3), 1), ((2, 9, 5, 13), 1), ((2, 600, 64), 1), ((3, 4, 130), 0)],
+)
+def test_softmax_and_cross_entropy_of_columns(
+    shape: Any, axis: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, grad = (numbers(*shape, seed=i, spread=8.0).astype(dtype) for i in range(2))
+    loose: dict[str, Any] = {"rtol": 3e-5, "atol": 3e-5} if dtype is np.float32 else {"rtol": 3e-3, "atol": 2e-2}
+    turned = np.asfortranarray(x)
+    for name in ("softmax", "log_softmax"):
+        got, expected = both(monkeypatch, name, x, axis=axis)
+        np.testing.assert_allclose(got[0], expected[0], **loose)
+        np.testing.assert_array_equal(getattr(BASE, name)(turned, axis=axis), got[0])
+        got, expected = both(monkeypatch, f"{name}_backward", grad, expected[0].astype(dtype), axis=axis)
+        np.testing.assert_allclose(got[0], expected[0], **loose)
+    places = (*shape[:axis], *shape[axis + 1 :])
+    labels = np.random.default_rng(0).integers(0, shape[axis], places)
+    of_losses = numbers(*places, seed=3).astype(dtype)
+    got, expected = both(monkeypatch, "label_cross_entropy", x, labels, axis=axis)
+    np.testing.assert_allclose(got[0], expected[0], **loose)
+    assert got[0].dtype == dtype
+    got, expected = both(monkeypatch, "label_cross_entropy_backward", of_losses, x, labels, axis=axis)
+    np.testing.assert_allclose(got[0], expected[0], **loose)
+    for wrong in (-1, shape[axis]):
+        with pytest.raises(OutOfRangeError, match=f"the label {wrong} is none"):
+            BASE.label_cross_entropy(x, np.full(places, wrong), axis=axis)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_columns_that_hold_infinities_and_nan_are_as_rows() -> None:
+    x = numbers(6, 50)
+    x[0, 3], x[1, 4], x[2, :], x[3, 5], x[4, :5], x[5, 0] = np.nan, -np.inf, -np.inf, np.inf, -np.inf, np.nan
+    labels = np.array([1, 4, 0, 1, 7, 9])
+    for name in ("softmax", "log_softmax"):
+        rows, columns = getattr(BASE, name)(x, axis=1), getattr(BASE, name)(x.T.copy(), axis=0)
+        np.testing.assert_allclose(columns.T, rows, rtol=1e-5, atol=1e-6)
+    of_rows, of_columns = (BASE.label_cross_entropy(y, labels, axis=a) for a, y in ((1, x), (0, x.T.copy())))
+    np.testing.assert_allclose(of_columns, of_rows, rtol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_small_terms_of_columns_are_not_lost() -> None:
+    x = np.full((60_000, 3), -18.0, np.float32)
+    x[7] = 0.0
+    exact = np.log1p(59_999 * np.exp(-18.0))
+    np.testing.assert_allclose(-BASE.log_softmax(x, axis=0)[7], exact, rtol=1e-3)
+    np.testing.assert_allclose(BASE.label_cross_entropy(x, np.array([7, 7, 7]), axis=0), exact, rtol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 def test_rows_that_hold_infinities_and_nan() -> None:
     x = numbers(6, 50)
     x[0, 3], x[1, 4], x[2, :], x[3, 5], x[4, :5] = np.nan, -np.inf, -np.inf, np.inf, -np.inf

@@ -130,6 +130,8 @@ def along(kernel: Kernel, axis: int, *operands: Array) -> Array:
             lines = [o.reshape(-1, length) for o in operands]
             _in_blocks(lambda *pieces: kernel(*pieces, -1), out.reshape(-1, length), lines, length)
         return out
+    if in_columns(kernel.__name__[1:], (out, *operands), first.shape, axis):
+        return out
     target, *sources = (o.reshape(-1, length, inner) for o in (out, *operands))
 
     def over_lines(*pieces: Array) -> None:
@@ -192,6 +194,32 @@ def in_parts(name: str, arrays: Sequence[Array], rows: int, width: int | None = 
         fast(*at, *rest, stop - start, *sizes)
 
     for_parts(part, rows, max(1, WORTH // (width or 1)))
+    return True
+
+
+def in_columns(name: str, arrays: Sequence[Array], shape: tuple[int, ...], axis: int) -> bool:
+    """Call the kernel of that name for lines along an axis that is not the last; False if there is none for ``arrays``.
+
+    It gets the addresses of ``arrays``, which have the ``shape`` or that without the axis, and are not empty. A result
+    is contiguous.
+    """
+    fast = compiled.serving(f"{name}_columns", arrays[0])
+    if fast is None:
+        return False
+    whole = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+    starts = [compiled.address(a) for a in whole]
+    number, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    if number == 1:
+        worth = max(1, WORTH // length)
+        for_parts(lambda first, last: fast(*starts, 1, length, inner, first, last), inner, worth)
+        return True
+    steps = [a.nbytes // number for a in whole]
+
+    def part(first: int, last: int) -> None:
+        at = (start + first * step for start, step in zip(starts, steps, strict=True))
+        fast(*at, last - first, length, inner, 0, inner)
+
+    for_parts(part, number, max(1, WORTH // (length * inner)))
     return True
 
 

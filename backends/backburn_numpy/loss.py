@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.backend.loss import labelled
 from backburn.base.errors import OutOfRangeError
-from backburn_numpy.blocks import WIDE, in_parts, scratch
+from backburn_numpy.blocks import WIDE, in_columns, in_parts, scratch
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.normalize import log_softmax, softmax
@@ -21,6 +21,11 @@ Array = Any
 
 def label_cross_entropy(x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
+    if x.size and _has_columns(x, axis):
+        wide, losses = widened(x), np.empty(labels.shape, np.float32)
+        names = _names(labels, x.shape[axis])
+        if in_columns("label_cross_entropy", (losses, wide, names), x.shape, axis):
+            return narrowed(losses, x)
     if _lies_inside(x, axis):
         places = _places(labels, x.shape[axis], axis)
         picked = np.take_along_axis(log_softmax(widened(x), axis), places, axis)
@@ -53,6 +58,11 @@ def _cross_entropy(out: Array, x: Array, names: Array) -> None:
 
 
 def label_cross_entropy_backward(grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
+    if x.size and _has_columns(x, axis):
+        wide = widened(x)
+        found, names = empty(x.shape, wide.dtype), _names(labels, x.shape[axis])
+        if in_columns("label_cross_entropy_backward", (found, widened(grad), wide, names), x.shape, axis):
+            return narrowed(found, x)
     if _lies_inside(x, axis):
         own = np.expand_dims(widened(grad), axis)
         result, places = softmax(widened(x), axis), _places(labels, x.shape[axis], axis)
@@ -86,6 +96,11 @@ def _cross_entropy_backward(out: Array, grad: Array, x: Array, names: Array) -> 
         return work
 
     for_blocks(begin, x)
+
+
+def _has_columns(x: Array, axis: int) -> bool:
+    """Whether lines along the axis are columns of matrices in memory, and the dtype one that kernels compute in."""
+    return x.itemsize < 8 and math.prod(x.shape[axis + 1 :]) > 1
 
 
 def _lies_inside(x: Array, axis: int) -> bool:

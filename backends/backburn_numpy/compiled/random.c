@@ -66,7 +66,7 @@ DRAW(random_below, unsigned char, LOOP for (int64_t i = 0; i < n; i++) out[i] = 
 DRAW(random_uniform, float, LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)(int32_t)(w[i] >> 8) * 0x1p-24f;)
 
 /* log(u) for a normal (not subnormal) u. */
-INLINE float log_of(float u) {
+INLINE float log_of_normal(float u) {
     const int32_t bits = to_bits(u), half = to_bits(0.707106781f);
     const int32_t exponent = (bits - half) >> 23;
     const float z = from_bits(bits - (int32_t)((uint32_t)exponent << 23)) - 1.0f, e = (float)exponent, square = z * z;
@@ -77,7 +77,7 @@ INLINE float log_of(float u) {
  * by multiples of pi / 2 in three parts; sine and cosine are Cephes' polynomials. */
 INLINE void pair_of(uint32_t first, uint32_t second, float *even, float *odd) {
     const float u = (float)((double)first + 1.0) * 0x1p-32f, t = (float)second * 1.4629180792671596e-9f;
-    const float radius = sqrtf(-2.0f * log_of(u));
+    const float radius = sqrtf(-2.0f * log_of_normal(u));
     const int32_t quarter = (int32_t)(t * 0.636619772f + 0.5f);
     const float q = (float)quarter;
     const float x = ((t - q * 1.5703125f) - q * 4.837512969970703125e-4f) - q * 7.54978995489188216e-8f, z = x * x;

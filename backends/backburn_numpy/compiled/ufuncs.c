@@ -13,25 +13,6 @@ INLINE float expm1_of(float x) {
     return x == 0.0f ? x : result;
 }
 
-/* log(u), which is not NaN and not below 0; Cephes' (Moshier). */
-INLINE float log_of_positive(float u) {
-    const int small = u < 0x1p-126f;
-    const int32_t bits = to_bits(small ? u * 0x1p23f : u), whole = (bits - 0x3f3504f3) >> 23;
-    const float z = from_bits(bits - (int32_t)((uint32_t)whole << 23)) - 1.0f, square = z * z;
-    const float n = (float)(small ? whole - 23 : whole);
-    const float result = ((log_terms(z) * square - n * 2.12194440e-4f) - 0.5f * square + z) + n * 0.693359375f;
-    return u == 0.0f ? -INFINITY : u == INFINITY ? u : result;
-}
-
-INLINE float log_of(float x) { return x >= 0.0f ? log_of_positive(x) : NAN; }
-
-/* log(1 + x), corrected for the rounding of that sum. */
-INLINE float log1p_of(float x) {
-    const float u = 1.0f + x, lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
-    const float result = log_of_positive(u), exact = result + (fabsf(result) < INFINITY ? lost / u : 0.0f);
-    return fabsf(x) < 0x1p-25f ? x : x >= -1.0f ? exact : NAN;
-}
-
 UNARY(expm1, expm1_of(x))
 UNARY(log, log_of(x))
 UNARY(log1p, log1p_of(x))
