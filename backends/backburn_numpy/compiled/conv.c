@@ -10,31 +10,47 @@ INLINE int64_t windows_in(const Geometry *g, const Block *b) {
     return (b->stop - b->start) * (b->last - b->first) * g->columns;
 }
 
-/* One element of all windows in rows first to last of a channel. */
-INLINE void copy_element(float *restrict out, const float *restrict plane, const Geometry *g, int64_t first,
-                         int64_t last, int64_t row_offset, int64_t offset) {
-    const int64_t stride = g->stride[1], columns = g->columns;
-    int64_t from, to;
-    inside(offset, stride, g->width, columns, &from, &to);
-    int64_t top, bottom;
-    inside(row_offset + first * g->stride[0], g->stride[0], g->height, last - first, &top, &bottom);
-    top += first, bottom += first;
-    memset(out, 0, (size_t)((top - first) * columns) * sizeof *out);
-    memset(out + (bottom - first) * columns, 0, (size_t)((last - bottom) * columns) * sizeof *out);
-    if (top >= bottom) return;
-    const float *restrict source = plane + (row_offset + top * g->stride[0]) * g->width + offset;
-    float *restrict target = out + (top - first) * columns;
+/* Where an element of the windows in rows first to last lies in the image: rows top to bottom - 1 and columns from to
+ * to - 1 of the windows, of which the first is at start. */
+typedef struct {
+    int64_t top, bottom, from, to, start;
+} Place;
+
+INLINE Place place_of(const Geometry *g, int64_t first, int64_t last, int64_t row_offset, int64_t offset) {
+    Place p;
+    inside(offset, g->stride[1], g->width, g->columns, &p.from, &p.to);
+    inside(row_offset + first * g->stride[0], g->stride[0], g->height, last - first, &p.top, &p.bottom);
+    p.start = (row_offset + (first + p.top) * g->stride[0]) * g->width + offset;
+    return p;
+}
+
+INLINE void zero(float *out, int64_t count) {
+    if (count > 16) memset(out, 0, (size_t)count * sizeof *out);
+    else for (int64_t i = 0; i < count; i++) out[i] = 0.0f;
+}
+
+/* One element of all windows in a number of rows of a channel. */
+INLINE void copy_element(float *restrict out, const float *restrict plane, const Geometry *g, const Place *p,
+                         int64_t rows) {
+    const int64_t stride = g->stride[1], columns = g->columns, from = p->from, to = p->to;
+    zero(out, p->top * columns);
+    zero(out + p->bottom * columns, (rows - p->bottom) * columns);
+    if (p->top >= p->bottom) return;
+    const float *restrict source = plane + p->start;
+    float *restrict target = out + p->top * columns;
     if (stride == 1 && g->stride[0] == 1 && columns == g->width && to > from) {
         /* One shifted copy of all rows; what wraps around at the edges is zeroed. */
-        memcpy(target + from, source + from, (size_t)((bottom - top - 1) * columns + to - from) * sizeof *out);
+        const int64_t count = (p->bottom - p->top - 1) * columns + to;
+        if (count > 64) memcpy(target + from, source + from, (size_t)(count - from) * sizeof *out);
+        else LOOP for (int64_t i = from; i < count; i++) target[i] = source[i];
         if (from > 0 || to < columns)
-            for (int64_t row = top; row < bottom; row++, target += columns) {
+            for (int64_t row = p->top; row < p->bottom; row++, target += columns) {
                 for (int64_t i = 0; i < from; i++) target[i] = 0.0f;
                 for (int64_t i = to; i < columns; i++) target[i] = 0.0f;
             }
         return;
     }
-    for (int64_t row = top; row < bottom; row++, target += columns, source += g->stride[0] * g->width) {
+    for (int64_t row = p->top; row < p->bottom; row++, target += columns, source += g->stride[0] * g->width) {
         for (int64_t i = 0; i < from; i++) target[i] = 0.0f;
         if (stride == 1) {
             LOOP for (int64_t i = from; i < to; i++) target[i] = source[i];
@@ -46,30 +62,23 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
 }
 
 /* Adds one element of all windows to the plane. May zero elements of windows that lie in the padding. */
-INLINE void add_element(float *restrict plane, float *restrict windows, const Geometry *g, int64_t first,
-                        int64_t last, int64_t row_offset, int64_t offset) {
-    const int64_t stride = g->stride[1], columns = g->columns;
-    int64_t from, to;
-    inside(offset, stride, g->width, columns, &from, &to);
+INLINE void add_element(float *restrict plane, float *restrict windows, const Geometry *g, const Place *p) {
+    const int64_t stride = g->stride[1], columns = g->columns, from = p->from, to = p->to;
+    if (p->top >= p->bottom || from >= to) return;
+    float *restrict target = plane + p->start;
+    windows += p->top * columns;
     if (stride == 1 && g->stride[0] == 1 && columns == g->width) {
         /* One shifted sum of all rows, with what would wrap around zeroed. */
-        int64_t top, bottom;
-        inside(row_offset + first, 1, g->height, last - first, &top, &bottom);
-        if (top >= bottom || from >= to) return;
-        windows += top * columns;
-        for (int64_t row = 0; row < bottom - top; row++) {
-            for (int64_t i = 0; i < from; i++) windows[row * columns + i] = 0.0f;
-            for (int64_t i = to; i < columns; i++) windows[row * columns + i] = 0.0f;
-        }
-        float *restrict target = plane + (row_offset + first + top) * g->width + offset;
-        const int64_t end = (bottom - top - 1) * columns + to;
+        if (from > 0 || to < columns)
+            for (int64_t row = 0; row < p->bottom - p->top; row++) {
+                for (int64_t i = 0; i < from; i++) windows[row * columns + i] = 0.0f;
+                for (int64_t i = to; i < columns; i++) windows[row * columns + i] = 0.0f;
+            }
+        const int64_t end = (p->bottom - p->top - 1) * columns + to;
         LOOP for (int64_t i = from; i < end; i++) target[i] += windows[i];
         return;
     }
-    for (int64_t row = first; row < last; row++, windows += columns) {
-        const int64_t at = row_offset + row * g->stride[0];
-        if (at < 0 || at >= g->height) continue;
-        float *restrict target = plane + at * g->width + offset;
+    for (int64_t row = p->top; row < p->bottom; row++, windows += columns, target += g->stride[0] * g->width) {
         if (stride == 1) {
             LOOP for (int64_t i = from; i < to; i++) target[i] += windows[i];
         } else {
@@ -87,14 +96,16 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
                          g->rows == g->height && g->columns == g->width;
     if (is_image && b->stop == b->start + 1 && count == plane)
         return x + (b->start * g->groups + group) * g->inputs * plane;
-    for (int64_t c = 0; c < g->inputs; c++)
-        for (int64_t i = 0; i < g->size[0]; i++)
-            for (int64_t j = 0; j < g->size[1]; j++)
+    for (int64_t i = 0; i < g->size[0]; i++)
+        for (int64_t j = 0; j < g->size[1]; j++) {
+            const Place p = place_of(g, b->first, b->last, i * g->dilation[0] - g->before[0],
+                                     j * g->dilation[1] - g->before[1]);
+            for (int64_t c = 0; c < g->inputs; c++)
                 for (int64_t n = b->start; n < b->stop; n++) {
                     float *out = columns + ((c * g->size[0] + i) * g->size[1] + j) * all + (n - b->start) * count;
-                    copy_element(out, x + ((n * g->groups + group) * g->inputs + c) * plane, g, b->first, b->last,
-                                 i * g->dilation[0] - g->before[0], j * g->dilation[1] - g->before[1]);
+                    copy_element(out, x + ((n * g->groups + group) * g->inputs + c) * plane, g, &p, b->last - b->first);
                 }
+        }
     return columns;
 }
 
@@ -189,20 +200,21 @@ KERNEL(conv_input, float *restrict out, const float *restrict y, const float *re
             const float *outputs = outputs_of(y, side, g, b, group, &step);
             product(ROW_MAJOR, TRANS, NO_TRANS, (last - first) * elements, all, g->outputs, 1.0f,
                     weight + group * g->outputs * depth + first * elements, depth, outputs, step, 0.0f, columns, all);
-            for (int64_t n = b->start; n < b->stop; n++)
-                for (int64_t c = first; c < last; c++) {
-                    float *target = out + ((n * g->groups + group) * g->inputs + c) * plane;
-                    if (b->first == 0) {
-                        const float start = bias ? bias[group * g->inputs + c] : 0.0f;
-                        LOOP for (int64_t i = 0; i < plane; i++) target[i] = start;
+            float *images = out + (b->start * g->groups + group) * g->inputs * plane;
+            for (int64_t c = first; c < last; c++) {
+                float *images = out + ((b->start * g->groups + group) * g->inputs + c) * plane;
+                const int64_t apart = g->groups * g->inputs * plane, examples = b->stop - b->start;
+                const float start = bias ? bias[group * g->inputs + c] : 0.0f;
+                for (int64_t n = 0; b->first == 0 && n < examples; n++)
+                    LOOP for (int64_t i = 0; i < plane; i++) images[n * apart + i] = start;
+                for (int64_t i = 0; i < g->size[0]; i++)
+                    for (int64_t j = 0; j < g->size[1]; j++) {
+                        const Place p = place_of(g, b->first, b->last, i * g->dilation[0] - g->before[0],
+                                                 j * g->dilation[1] - g->before[1]);
+                        float *windows = columns + (((c - first) * g->size[0] + i) * g->size[1] + j) * all;
+                        for (int64_t n = 0; n < examples; n++)
+                            add_element(images + n * apart, windows + n * count, g, &p);
                     }
-                    for (int64_t i = 0; i < g->size[0]; i++)
-                        for (int64_t j = 0; j < g->size[1]; j++)
-                            add_element(target,
-                                        columns + (((c - first) * g->size[0] + i) * g->size[1] + j) * all +
-                                            (n - b->start) * count,
-                                        g, b->first, b->last, i * g->dilation[0] - g->before[0],
-                                        j * g->dilation[1] - g->before[1]);
-                }
+            }
         }
 }
