@@ -50,7 +50,8 @@ def gather(x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.gather(plain(), x, indices, axis)
     gathered(x.shape, indices.shape, axis=axis)  # NumPy would broadcast the indices
-    if x.itemsize == 4 and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
+    pays = x.itemsize == 4 and indices.size >= compiled.FEW_PASSES.get("take_places", 1)
+    if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
         _at_places("take_places", x, _in_range(indices, x.shape[axis]), out, axis)
         return out
@@ -203,12 +204,14 @@ def _at_places(kernel: str, x: Array, indices: Array, values: Array, axis: int) 
     length, count = x.shape[axis], indices.shape[axis]
     whole = [np.ascontiguousarray(a) for a in (x, indices.astype(np.int64, copy=False), values)]
     at, steps = [compiled.address(a) for a in whole], (4 * length, 8 * count, 4 * count)
+    if values.size < WORTH:
+        fast(*at, values.size // (count or 1), length, count)
+        return
 
     def part(start: int, stop: int) -> None:
         fast(*(a + start * step for a, step in zip(at, steps, strict=True)), stop - start, length, count)
 
-    if values.size:
-        for_parts(part, values.size // count, max(1, WORTH // count))
+    for_parts(part, values.size // count, max(1, WORTH // count))
 
 
 def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import ShapeError
+from backburn_numpy.blocks import Lines
 from backburn_numpy.halves import is_half, narrowed, widened
 from backburn_numpy.memory import THRESHOLD, empty
 from backburn_numpy.reduce import sum
@@ -49,8 +50,13 @@ def _product(x: Array, y: Array) -> Array:
 def _multiply(x: Array, y: Array) -> Array:
     """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
     if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= OUTER and x.ndim > 1:
-        shape = (*np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1)), y.shape[-1])
-        return np.multiply(x, y, out=empty(shape, x.dtype))
+        lead = x.shape[:-1] if y.ndim == 2 else np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1))
+        shape = (*lead, y.shape[-1])
+        out = empty(shape, x.dtype)
+        if out.nbytes < THRESHOLD:
+            return np.multiply(x, y, out=out)
+        with Lines(shape[-1]):
+            return np.multiply(x, y, out=out)
     if x.size * y.size < THRESHOLD or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
         return np.matmul(x, y, out=...)
     shape = (x.shape[-2], y.shape[-1])

@@ -31,7 +31,7 @@ FEW_PASSES: dict[str, int] = dict.fromkeys(
     (
         *("sigmoid", "silu", "relu_backward", "sigmoid_backward", "tanh_backward"),
         *("cumsum", "cumsum_reverse", "cumprod", "cumprod_reverse", "attention", "attention_scores"),
-        "normalize_by",
+        *("normalize_by", "take_places"),
     ),
     1 << 10,
 )
