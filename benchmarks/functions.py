@@ -111,6 +111,7 @@ def cases(n: int) -> Iterator[Case]:
         ("cumulative sum of columns", partial(bb.cumulative_sum, axis=0), partial(torch.cumsum, dim=0), (x,), 1),
         ("layer_norm", lambda x: ours.layer_norm(x, axis=-1), lambda x: theirs.layer_norm(x, (n,)), (x,), 1),
         ("rms_norm", lambda x: ours.rms_norm(x, axis=-1), lambda x: theirs.rms_norm(x, (n,), eps=1e-5), (x,), 1),
+        ("rfft", lambda x: bb.fourier.rfft(x)[0], lambda x: torch.fft.rfft(x).real, (x,), 1),
         # order
         ("sort", bb.sort, lambda x: torch.sort(x).values, (x,), 1),
         ("argsort", bb.argsort, partial(torch.argsort, stable=True), (x,), 0),
@@ -146,6 +147,13 @@ def cases(n: int) -> Iterator[Case]:
         ("matrix by vector", bb.matmul, torch.matmul, (x, vector), 2),
         # losses
         ("cross_entropy", ours.cross_entropy, theirs.cross_entropy, (x, labels), 1),
+        (
+            "cross_entropy of pixels",
+            lambda x, i: ours.cross_entropy(x[None], i[None], axis=1),
+            lambda x, i: theirs.cross_entropy(x[None], i[None]),
+            (x, labels),
+            1,
+        ),
         ("binary_cross_entropy", ours.binary_cross_entropy, theirs.binary_cross_entropy, (fraction, 1.0 * (x > 0)), 1),
         (
             "binary_cross_entropy_with_logits",
