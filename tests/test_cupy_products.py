@@ -212,20 +212,20 @@ def test_a_bias_is_added_by_the_product_itself(k: Any, lt: Any, cupy: Any, monke
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("refused", [0, 1, 2])
 def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any, dtype: str, refused: int) -> None:
-    from backburn_cupy import cublaslt
+    from backburn_cupy import cublaslt, products
 
     values = [np.random.default_rng(i).integers(-4, 5, (2, 6, n)).astype(dtype) for i, n in enumerate((5, 3))]
     expected = np.einsum("abo,abi->io", *values), values[0].sum((0, 1))
     grad, x = map(k.from_numpy, values)
     for of_grad, of_x in ((grad, x), (k.permute_dims(k.permute_dims(grad, (2, 0, 1)), (1, 2, 0)), x)):
-        cublaslt.plan.cache_clear()
+        products.kind.cache_clear()
         lt.library().fake_refuse(refused)
         lt.CALLS.clear()
         try:
             got = k.linear_weight_backward(of_grad, of_x)
         finally:
             lt.library().fake_refuse(0)
-            cublaslt.plan.cache_clear()
+            products.kind.cache_clear()
         for one, right in zip(got, expected, strict=True):
             assert one.dtype == dtype
             assert k.to_numpy(one).tolist() == right.tolist()
@@ -296,19 +296,19 @@ def test_gelu_and_its_gradient_are_parts_of_the_products(k: Any, lt: Any, dtype:
 def test_gelu_is_a_kernel_of_its_own_otherwise(
     k: Any, lt: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, capability: int, refused: int, options: Any
 ) -> None:
-    from backburn_cupy import cublaslt
+    from backburn_cupy import cublaslt, products
 
     options = {"approximate": "tanh", **options}
     expected = feed_forward_and_gradient(k, "float64", **options)
     monkeypatch.setattr(k.runner, "capability", capability)
-    cublaslt.plan.cache_clear()
+    products.kind.cache_clear()
     lt.library().fake_refuse(refused)
     lt.CALLS.clear()
     try:
         got = feed_forward_and_gradient(k, dtype, **options)
     finally:
         lt.library().fake_refuse(0)
-        cublaslt.plan.cache_clear()
+        products.kind.cache_clear()
     if not refused:
         assert [call.epilogue for call in lt.CALLS] == [
             cublaslt.ADD_BIAS, cublaslt.ADD_BIAS, cublaslt.NOTHING, cublaslt.SUM_LEFT
@@ -370,11 +370,11 @@ def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None
     """A bias is then added afterwards, and what it does not multiply at all, cuBLAS does."""
     from cupy_backends.cuda.libs import cublas
 
-    from backburn_cupy import cublaslt
+    from backburn_cupy import products
 
     x, weight, bias = (k.from_numpy(np.ones(shape, np.float32)) for shape in ((2, 7), (7, 3), (3,)))
     for refused, by_lt, by_cublas in ((1, 1, 0), (2, 0, 1), (3, 0, 1)):
-        cublaslt.plan.cache_clear()
+        products.kind.cache_clear()
         lt.library().fake_refuse(refused)
         lt.CALLS.clear()
         cublas.CALLS.clear()
@@ -382,40 +382,36 @@ def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None
             assert k.to_numpy(k.linear(x, weight, bias)).tolist() == [[8.0] * 3] * 2
         finally:
             lt.library().fake_refuse(0)
-            cublaslt.plan.cache_clear()
+            products.kind.cache_clear()
         assert (len(lt.CALLS), len(cublas.CALLS)) == (by_lt, by_cublas)
 
 
 def test_what_the_library_is_asked_is_remembered_and_given_back(k: Any, lt: Any) -> None:
-    from backburn_cupy import cublaslt
+    from backburn_cupy import products
 
     x = k.ones((3, 3), dtypes.float32)
     k.matmul(x, x)
-    before = cublaslt.plan.cache_info()
+    before = products.kind.cache_info()
     k.matmul(x, x)
-    after = cublaslt.plan.cache_info()
+    after = products.kind.cache_info()
     assert (after.misses, after.hits) == (before.misses, before.hits + 1)
-    cublaslt.plan.cache_clear()
+    products.kind.cache_clear()
     alive = lt.library().fake_alive()  # handles
     k.matmul(x, x)
     assert lt.library().fake_alive() == alive + 4  # what is multiplied, and the layouts of three matrices
-    cublaslt.plan.cache_clear()
+    products.kind.cache_clear()
     assert lt.library().fake_alive() == alive
 
 
 def test_a_failure_of_the_library_is_ours(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from backburn_cupy import cublaslt
+    from backburn_cupy import cublaslt, products
 
     x = k.ones((2, 2), dtypes.float32)
-    k.matmul(x, x)
-
-    class Failing:
-        def __getattr__(self, name: str) -> Any:
-            return lambda *_: 13
-
-    monkeypatch.setattr(cublaslt, "library", Failing)
+    products.kind.cache_clear()
+    monkeypatch.setattr(cublaslt.library(), "cublasLtMatmul", lambda *_: 13)
     with pytest.raises(DeviceError, match=r"matmul: cublasLtMatmul fails with cublasStatus_t 13 \(cuda:0\)"):
         k.matmul(x, x)
+    products.kind.cache_clear()
 
 
 def test_a_library_of_another_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import operator
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -21,8 +20,6 @@ import numpy as np
 WORKSPACE = 32 << 20
 #: The alignment of memory, in bytes, beyond which more makes no difference.
 ALIGNMENT = 256
-#: The alignments of several operands, each up to that limit.
-ALIGNED = {count: (ALIGNMENT,) * count for count in (3, 4, 5)}
 #: The CUDA versions with this interface.
 VERSIONS = (12, 13)
 
@@ -174,24 +171,6 @@ class Kind(NamedTuple):
     result: str  # the dtype of the product
 
 
-def multiply(
-    device: int, places: tuple[int, ...], left: Layout, right: Layout, sizes: Sizes, dtype: str, tf32: bool,
-    result: str, epilogue: int = NOTHING,
-) -> bool:  # fmt: skip
-    """``out = left @ right``, all column-major; False if not supported.
-
-    ``places`` are the addresses of the operands, of ``out``, and for an ``epilogue`` that of its biases or sums, one
-    per row, and that of the matrix beside ``out`` if it has one. ``out`` is contiguous and of the dtype ``result``, as
-    are these. The work is queued on the current stream.
-    """
-    if library() is None:
-        return False
-    aligned = not functools.reduce(operator.or_, places) % ALIGNMENT
-    alignments = ALIGNED[len(places)] if aligned else tuple(map(alignment, places))
-    kind = Kind(device, *sizes, left, right, dtype, compute_type(dtype, tf32), epilogue, alignments, result)
-    return plan(kind).run(*places)
-
-
 def compute_type(dtype: str, tf32: bool) -> int:
     """The type to compute products of a dtype in, of at least 32 bits."""
     if dtype == "float64":
@@ -234,7 +213,13 @@ class Plan:
         self._right = self._layout(kind, kind.length, kind.columns, *kind.right)
         whole = (kind.rows, kind.columns, kind.rows, kind.rows * kind.columns)
         self._out = self._layout(kind, *whole, dtype=kind.result)
+        #: The best algorithm, which has to live as long as its address is used; None if there is none.
         self._found = self._choose(kind)
+        self._algorithm = None if self._found is None else ctypes.addressof(self._found)
+        self._workspace = 0 if self._found is None else int(self._found.workspace)
+        self._multiply, self._set_attribute = library().cublasLtMatmul, library().cublasLtMatmulDescSetAttribute
+        self._numbers = _P()
+        self._place_of_numbers = ctypes.addressof(self._numbers)
 
     def _kept(self, what: str, *arguments: Any) -> int:
         made = _made(f"cublasLt{what}Create", *arguments)
@@ -282,31 +267,29 @@ class Plan:
 
         ``numbers`` and ``beside`` are the epilogue's.
         """
-        best = self._found
-        if best is None:
+        if self._algorithm is None:
             return False
-        size = best.workspace
+        size = self._workspace
         # From CuPy's pool, which reuses memory only for later work on the same stream.
         workspace = cupy.empty((size,), np.uint8) if size else None
         arguments = (
             self._handle, self._what, self._one, left, self._left, right, self._right, self._zero, out, self._out, out,
-            self._out, ctypes.addressof(best), workspace.data.ptr if workspace is not None else 0, size,
+            self._out, self._algorithm, workspace.data.ptr if workspace is not None else 0, size,
             cupy.cuda.get_current_stream().ptr,
         )  # fmt: skip
         if numbers is None:
-            call("cublasLtMatmul", *arguments)
+            status = self._multiply(*arguments)
         else:
             with self._lock:  # no other thread may interleave its own
-                _set("MatmulDesc", self._what, BIAS_POINTER, _P(numbers))
+                self._numbers.value = numbers
+                status = self._set_attribute(self._what, BIAS_POINTER, self._place_of_numbers, 8)
                 if beside is not None:
                     _set("MatmulDesc", self._what, BESIDE_POINTER, _P(beside))
-                call("cublasLtMatmul", *arguments)
+                status = status or self._multiply(*arguments)
+        if status:
+            raise CUBLASError(f"cublasLtMatmul fails with cublasStatus_t {status}")
         return True
 
     def __del__(self) -> None:
         for destroy, made in self._destroy:
             destroy(made)
-
-
-#: The plan of a kind of product, in an LRU cache.
-plan = functools.lru_cache(maxsize=4096)(Plan)

@@ -11,6 +11,7 @@ import functools
 import importlib
 import itertools
 import math
+import operator
 from typing import Any
 
 import cupy
@@ -71,8 +72,16 @@ def linear(k: Any, x: Array, weight: Array, bias: Array | None = None, /) -> Arr
     return product(k, _rows(x), weight, bias).reshape(shape)
 
 
+@functools.lru_cache(maxsize=4096)
+def _shapes_of_weight_backward(grad: Shape, x: Shape) -> tuple[Shape, Shape]:
+    rule = OPERATIONS["linear_weight_backward"].shape
+    assert rule is not None
+    shapes: tuple[Shape, Shape] = rule(grad, x)
+    return shapes
+
+
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:
-    shapes = OPERATIONS["linear_weight_backward"].result_shape((grad, x), {})
+    shapes = _shapes_of_weight_backward(grad.shape, x.shape)
     of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in shapes)
     left, right = (_usable(_rows(t)) for t in (x, grad))
     rows = transposed(k, left)
@@ -143,7 +152,7 @@ def _beside(k: Any, x: Array, y: Array, before: Array, epilogue: int, numbers: A
 
 def _rows(x: Array) -> Array:
     """``x`` as a matrix whose rows are its last axis."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = None) -> Array:
@@ -161,6 +170,9 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)
     x, y = _usable(x), _usable(y)
+    if not stack:
+        gemm(k, x, y, out, bias)
+        return out
     if front != back:
         x, y = (cupy.broadcast_to(o, (*stack, *o.shape[-2:])) for o in (x, y))
     inner = _even_axes(stack, x, y)
@@ -207,12 +219,6 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     return None
 
 
-@functools.cache
-def _name(dtype: Any) -> str:
-    """The name of a dtype, cached, since NumPy builds it each time."""
-    return str(dtype.name)
-
-
 def _usable(x: Array) -> Array:
     """``x``, copied if cuBLAS cannot read its matrices' layout."""
     return x if layout(x.shape, x.strides, x.itemsize) else cupy.ascontiguousarray(x)
@@ -245,17 +251,18 @@ def _even(stack: Shape, strides: Shape) -> int:
     return first
 
 
-# ---- the libraries ----
+# ---- kinds of products ----
 
 
 def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> None:
     """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
-    places, options = _column_major(k, x, y, out)
+    alike = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, out.dtype, k.allow_tf32)
+    places = (y.data.ptr, x.data.ptr, out.data.ptr)
     row = None if bias is None else cupy.ascontiguousarray(bias)
-    if row is not None and cublaslt.multiply(k.number, (*places, row.data.ptr), *options, cublaslt.ADD_BIAS):
+    if row is not None and alike.multiply((*places, row.data.ptr), cublaslt.ADD_BIAS):
         return
-    if not cublaslt.multiply(k.number, places, *options):
-        _by_cublas(places, *options)
+    if not alike.multiply(places):
+        _by_cublas(places, *alike.options)
     if row is not None:
         cupy.add(out, row, out=out)
 
@@ -265,21 +272,60 @@ def gemm_with(k: Any, x: Array, y: Array, out: Array, epilogue: int, *operands: 
 
     With ``SUM_LEFT``, the operand becomes ``y.sum(0)``.
     """
-    places, options = _column_major(k, x, y, out)
-    return cublaslt.multiply(k.number, (*places, *(o.data.ptr for o in operands)), *options, epilogue)
+    alike = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, out.dtype, k.allow_tf32)
+    return alike.multiply((y.data.ptr, x.data.ptr, out.data.ptr, *[o.data.ptr for o in operands]), epilogue)
 
 
-def _column_major(
-    k: Any, x: Array, y: Array, out: Array
-) -> tuple[tuple[int, ...], tuple[Layout, Layout, Sizes, str, bool, str]]:
-    """``out[...] = x @ y`` as the libraries count: addresses, and layouts, sizes and dtypes."""
-    left, right = layout(x.shape, x.strides, x.itemsize), layout(y.shape, y.strides, y.itemsize)
+class Products:
+    """The products of operands that lie alike: what the libraries are told, and cuBLASLt's plans for them."""
+
+    __slots__ = ("_device", "_plans", "options")
+
+    def __init__(
+        self, device: int, left: Layout, right: Layout, sizes: Sizes, dtype: str, tf32: bool, result: str
+    ) -> None:
+        self._device = device
+        self.options = left, right, sizes, dtype, tf32, result
+        #: By epilogue and alignments; by epilogue alone for operands that are aligned as those of CuPy's pool are.
+        self._plans: dict[Any, cublaslt.Plan] = {}
+
+    def multiply(self, places: tuple[int, ...], epilogue: int = cublaslt.NOTHING) -> bool:
+        """``out = left @ right``, all column-major, by cuBLASLt; False if not supported.
+
+        ``places`` are the addresses of the operands, of ``out``, and for an ``epilogue`` that of its biases or sums,
+        one per row, and that of the matrix beside ``out`` if it has one. ``out`` is contiguous and of the result's
+        dtype, as are these. The work is queued on the current stream.
+        """
+        if cublaslt.library() is None:
+            return False
+        is_aligned = not functools.reduce(operator.or_, places) % cublaslt.ALIGNMENT
+        alignments = None if is_aligned else tuple(map(cublaslt.alignment, places))
+        plan = self._plans.get(epilogue if is_aligned else (epilogue, alignments))
+        if plan is None:
+            left, right, sizes, dtype, tf32, result = self.options
+            compute = cublaslt.compute_type(dtype, tf32)
+            kind = cublaslt.Kind(
+                self._device, *sizes, left, right, dtype, compute, epilogue,
+                alignments or (cublaslt.ALIGNMENT,) * len(places), result,
+            )  # fmt: skip
+            plan = self._plans[epilogue if is_aligned else (epilogue, alignments)] = cublaslt.Plan(kind)
+        return plan.run(*places)
+
+
+@functools.lru_cache(maxsize=4096)
+def kind(
+    device: int, x: Shape, x_strides: Shape, y: Shape, y_strides: Shape, dtype: Any, result: Any, tf32: bool
+) -> Products:
+    """Products like ``x @ y`` as the libraries count: layouts, sizes and dtypes."""
+    left, right = layout(x, x_strides, dtype.itemsize), layout(y, y_strides, dtype.itemsize)
     assert left is not None
     assert right is not None
     # In column-major order the product is y.T @ x.T, and a row-major matrix is its transpose.
-    sizes = (y.shape[-1], x.shape[-2], x.shape[-1], math.prod(x.shape[:-2]))
-    options = (right, left, sizes, _name(x.dtype), k.allow_tf32, _name(out.dtype))
-    return (y.data.ptr, x.data.ptr, out.data.ptr), options
+    sizes = (y[-1], x[-2], x[-1], math.prod(x[:-2]))
+    return Products(device, right, left, sizes, str(dtype.name), tf32, str(result.name))
+
+
+# ---- the libraries ----
 
 
 @functools.cache
