@@ -25,9 +25,13 @@ READING = {"masked_select", "nonzero", "unique_all", "to_numpy", "to_numpy_many"
 READING |= {"quantize", "fake_quantize", "quantize_between", "fake_quantize_between"}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")
-@pytest.mark.skipif(patched.missing() is not None, reason=str(patched.missing()))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed"),
+    pytest.mark.skipif(patched.missing() is not None, reason=str(patched.missing())),
+]
+
+
 def test_every_operation_is_called_as_cupy_wants(tmp_path: Path) -> None:
     patched.build(tmp_path)
     folders = (ROOT, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", ""))
@@ -44,3 +48,13 @@ def test_every_operation_is_called_as_cupy_wants(tmp_path: Path) -> None:
     assert set(found["refused"]) <= READING | OF_LIBRARIES, found["refused"]
     assert found["calls"] > 2000
     assert found["launches"] > 10_000
+
+
+def test_the_time_of_a_step_on_the_host_is_measured() -> None:
+    path = os.pathsep.join(str(p) for p in (ROOT, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cupy_on_host.step_time", "--repeats", "2"], capture_output=True, text=True,
+        check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["forward", "backward", "optimizer", "step"]

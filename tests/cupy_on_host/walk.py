@@ -29,22 +29,30 @@ def is_of_values(name: str, error: Exception) -> bool:
     return isinstance(error, NumericalInstabilityError) or ("quantize" in name and isinstance(error, ArgumentError))
 
 
+def backend() -> Any:
+    """The CuPy backend, with the stand-in for cuBLASLt."""
+    import cupy
+    from tests.cupy_stand_in.compiled import HERE, shared
+
+    from backburn_cupy import CupyBackend, cublaslt, detect
+
+    vars(detect).update(check_compiler=lambda _: None, driver=lambda: patched.NAME)
+    version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    products = (HERE / "prelude.h").read_text() + (HERE / "cublaslt.cpp").read_text()
+    assert "120901" in products
+    products = products.replace("120901", f"{version}0000")  # that of CuPy's CUDA
+    library = ctypes.CDLL(str(shared(products)))
+    vars(cublaslt).update(_candidates=lambda _: iter([library]))
+    return CupyBackend()
+
+
 class Walk:
     """The calls, and what they have found."""
 
     def __init__(self, host: Any) -> None:
         import cupy
-        from tests.cupy_stand_in.compiled import HERE, shared
 
-        from backburn_cupy import CupyBackend, cublaslt, detect
-
-        vars(detect).update(check_compiler=lambda _: None, driver=lambda: patched.NAME)
-        version = cupy.cuda.runtime.runtimeGetVersion() // 1000
-        products = (HERE / "prelude.h").read_text() + (HERE / "cublaslt.cpp").read_text()
-        assert "120901" in products
-        products = products.replace("120901", f"{version}0000")  # that of CuPy's CUDA
-        vars(cublaslt).update(_candidates=lambda _: iter([ctypes.CDLL(str(shared(products)))]))
-        self.host, self.cupy, self.k = host, cupy, CupyBackend()
+        self.host, self.cupy, self.k = host, cupy, backend()
         self.stream, self.pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
         self.calls = 0
         self.failed: dict[str, str] = {}
