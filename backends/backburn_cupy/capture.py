@@ -133,7 +133,7 @@ class Recorded:
                 at_once.append((x, old))
             else:
                 old[...] = x
-        if at_once:
+        if runner is not None and at_once:
             copy_tensors(runner, *zip(*at_once, strict=True))
 
     @property
