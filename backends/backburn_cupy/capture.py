@@ -58,9 +58,12 @@ class Recorded:
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
-                brought = recording.brought if (recording := REPLAY.get()) is not None else {}
+                brought = recording.brought if (recording := REPLAY.get()) is not None else ()
                 #: What the step brings from the host, by its values: nothing can be brought during the capture.
-                self.constants = {key: cupy.array(value, order="C") for key, value in brought.items()}
+                self.constants = {
+                    (dtype, shape, data): cupy.array(np.frombuffer(data, dtype).reshape(shape))
+                    for dtype, shape, data in brought
+                }
                 self._stream.synchronize()
         with k.placed(), self._within(), _watched(k, self._read) as calls, self._recording():
             new, out = program(list(self.state), list(self._inputs))

@@ -212,12 +212,9 @@ def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
         d, c = formulas.gamma_scale(k, alpha)
         t, left = np.zeros_like(d), np.arange(d.size)
         for i in range(0, GAMMAS, 2):
-            some = _columns(bits, left, 2 * each * i, 4 * each)
-            pair = formulas.normal_pair(k, some[: 2 * each])
             waits = np.ones(left.size, np.bool_)
-            for z, u in zip(pair, (some[2 * each : 3 * each], some[3 * each :]), strict=True):
-                uniform = formulas.open_uniform(k, u, k.dtype(alpha))
-                found, accepted = formulas.gamma_candidate(k, d[left], c[left], z, uniform)
+            for z, u in formulas.gamma_numbers(k, _columns(bits, left, 2 * each * i, 4 * each)):
+                found, accepted = formulas.gamma_candidate(k, d[left], c[left], z, u)
                 accepted &= waits
                 t[left[accepted]] = found[accepted]
                 waits &= ~accepted
@@ -260,9 +257,7 @@ def poisson(rate: Array, /, key: int, offset: int) -> Array:
     return _by_blocks(rate, key, offset, 2 * POISSONS, make)
 
 
-def _by_blocks(
-    x: Array, key: int, offset: int, count: int, make: Callable[[Array, Array], Array]
-) -> Array:  # fmt: skip
+def _by_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Array, Array], Array]) -> Array:
     """``make(elements, words)`` of each block of ``x``, with ``count`` words in the row of each element."""
     check_stream(key, offset)
     flat, result = x.reshape(-1), empty((x.size,), x.dtype)

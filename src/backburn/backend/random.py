@@ -183,7 +183,6 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         noise = self.neg(self.log(self.neg(self.log1p(self.neg(u)))))
         return self.argmax(self.add(self.cast(logits, dtype), noise), len(shape) - 1, False)
 
-
     @operation(kinds="F", shape=lambda alpha, **_: alpha, result="same")
     def gamma(self: Any, alpha: F, /, key: int, offset: int, log: bool = False) -> F:
         """Gamma numbers of shape ``alpha`` and scale 1, or their logarithms; NaN for a negative ``alpha``.
@@ -205,9 +204,10 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         bits = words(self, key, offset, a.shape, (2 * GAMMAS + 1) * each)
         d, c = gamma_scale(self, a)
         t = self.full(a.shape, 0.0, self.dtype(a))
-        for i in reversed(range(GAMMAS)):
-            found, accepted = gamma_candidate(self, d, c, *gamma_numbers(self, bits, i, each))
-            t = self.where(accepted, found, t)
+        for i in reversed(range(0, GAMMAS, 2)):
+            for z, u in reversed(gamma_numbers(self, bits[2 * i * each :][: 4 * each])):
+                found, accepted = gamma_candidate(self, d, c, z, u)
+                t = self.where(accepted, found, t)
         return self.cast(self.reshape(gamma_result(self, a, d, t, bits[-each:], log), shape_of(alpha)), dtype)
 
     @operation(kinds="F", shape=lambda rate, **_: rate, result="same")
@@ -254,15 +254,11 @@ def open_uniform(k: Any, words: list[Any], dtype: DType = float64) -> Any:
     return k.mul(k.add(k.cast(bits, dtype), 0.5), 2.0**-digits)
 
 
-def gamma_numbers(k: Any, words: list[Any], i: int, each: int) -> tuple[Any, Any]:
-    """The normal and the uniform number of candidate ``i``."""
-    first, second = i // 2 * 4 * each, i % 2
-    u = words[first + (2 + second) * each :][:each]
-    return normal_pair(k, words[first : first + 2 * each])[second], open_uniform(k, u, _float_of(each))
-
-
-def _float_of(each: int) -> DType:
-    return float64 if each == 2 else float32
+def gamma_numbers(k: Any, words: list[Any]) -> list[tuple[Any, Any]]:
+    """The normal and the uniform numbers of two candidates, of four words in float32, or of eight in float64."""
+    each, dtype = (2, float64) if len(words) == 8 else (1, float32)
+    uniform = [open_uniform(k, words[i : i + each], dtype) for i in (2 * each, 3 * each)]
+    return [*zip(normal_pair(k, words[: 2 * each]), uniform, strict=True)]
 
 
 def gamma_scale(k: Any, alpha: Any) -> tuple[Any, Any]:

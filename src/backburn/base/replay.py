@@ -9,7 +9,7 @@ still run. While a step is recorded, :data:`REPLAY` holds a :class:`Recording`; 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -34,8 +34,8 @@ class ReplayedInt(int):
     place: int
 
 
-#: Arrays on the host by what they hold.
-Brought = dict[tuple[str, tuple[int, ...], bytes], Any]
+#: What arrays on the host hold: the dtype, the shape, and the elements.
+Contents = tuple[Any, tuple[int, ...], bytes]
 #: Of how many bytes an array is a constant of a recorded step, and no data that happen to be the same again.
 LARGEST_CONSTANT = 1 << 20
 
@@ -43,9 +43,9 @@ LARGEST_CONSTANT = 1 << 20
 class Recording:
     """The numbers of one recorded program, in the order in which the host computes them."""
 
-    def __init__(self, brought: Brought | None = None) -> None:
+    def __init__(self, brought: Collection[Contents] = ()) -> None:
         """A recording without numbers, of a step that brought these arrays from the host when it last ran."""
-        self.brought: Brought = {} if brought is None else brought
+        self.brought = brought
         self._advance: list[Callable[[], Any]] = []
         self._undo: list[Callable[[], Any]] = []
         self._numbers: list[tuple[int, type]] = []
@@ -133,15 +133,15 @@ class Recording:
             undo()
 
 
-def contents(array: Any) -> tuple[str, tuple[int, ...], bytes]:
-    """What a NumPy array holds, as a key of :data:`Brought`."""
-    return array.dtype.name, array.shape, array.tobytes()
+def contents(array: Any) -> Contents:
+    """What a NumPy array holds."""
+    return array.dtype, array.shape, array.tobytes()
 
 
 #: The recording in progress, if there is one.
 REPLAY: ContextVar[Recording | None] = ContextVar("backburn_replay", default=None)
 #: What a step that is going to be recorded brings from the host, while it runs as it is.
-BROUGHT: ContextVar[Brought | None] = ContextVar("backburn_brought", default=None)
+BROUGHT: ContextVar[set[Contents] | None] = ContextVar("backburn_brought", default=None)
 
 
 #: What plays recorded programs again: each has in ``state`` the primitives that it writes over.

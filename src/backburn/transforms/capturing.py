@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
-from backburn.base.replay import BROUGHT, REPLAY, Brought, Carrier, Recording, plays, renewed
+from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
@@ -78,7 +78,7 @@ class Captured:
         self._on_fallback = on_fallback
         #: By kind of arguments and state: a plan, why there is none, or what the step brought when it ran for the first
         #: time.
-        self._plans: list[tuple[Any, _Plan | str | Brought]] = []
+        self._plans: list[tuple[Any, _Plan | str | set[Contents]]] = []
         #: What was replayed last: the plan, the state that it left, and the keys of the rest.
         self._last: tuple[_Plan, _Slots, Any] | None = None
         #: Why the last call did not replay; empty if it did.
@@ -118,15 +118,15 @@ class Captured:
             return self._run(slots, batch)
         if index is None:
             self.reason = "a step of these shapes runs once before it is recorded"
-            brought: Brought = {}
+            brought: set[Contents] = set()
             with scoped(BROUGHT, brought):
                 state, out = self._run(slots, batch)
             # An optimizer remembers from its first step on: the state that comes next is known as well.
             self._plans += [(key, brought), ((_Slots(state).key(), *key[1:]), brought)]
             return state, out
         plan = self._plans[index][1]
-        if isinstance(plan, dict) or (isinstance(plan, _Plan) and not plan.holds()):
-            plan = self._record(base, slots, inputs, plan if isinstance(plan, dict) else plan.recording.brought)
+        if isinstance(plan, set) or (isinstance(plan, _Plan) and not plan.holds()):
+            plan = self._record(base, slots, inputs, plan if isinstance(plan, set) else plan.recording.brought)
             self._plans[index] = (key, plan)
         if isinstance(plan, str):
             self.reason = plan
@@ -144,7 +144,7 @@ class Captured:
         spend((x for x in before if id(x) not in kept), STATE)
         return state, out
 
-    def _record(self, base: Any, slots: _Slots, inputs: _Inputs, brought: Brought) -> _Plan | str:
+    def _record(self, base: Any, slots: _Slots, inputs: _Inputs, brought: Collection[Contents]) -> _Plan | str:
         """The recorded program, or the reason why there is none; then nothing has changed."""
         recording, before = Recording(brought), slots.tensors
         plan = _Plan(recording, inputs)
