@@ -23,7 +23,7 @@ from backburn.tensor.inspection import finfo
 from backburn.tensor.logic import isnan
 from backburn.tensor.messages import describe
 from backburn.tensor.options import axes_of, number, one_of
-from backburn.tensor.sort import ordered_over, quantiles, reduced_shape
+from backburn.tensor.sort import BETWEEN, ordered_over, quantiles, reduced_shape
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
@@ -32,10 +32,7 @@ T = TypeVar("T", bound="Tensor")
 Axis = reduce.Axis
 
 #: By method, which elements beside a place in sorted order count.
-PLACES = {
-    "linear": ("floor", "ceil"), "midpoint": ("floor", "ceil"),
-    "lower": ("floor",), "higher": ("ceil",), "nearest": ("round",),
-}  # fmt: skip
+PLACES = {"linear": ("floor", "ceil"), **{method: tuple(f.__name__ for f in ends) for method, ends in BETWEEN.items()}}
 
 
 # ---- reductions ----
