@@ -94,9 +94,14 @@ def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
     if value == 0 and str(value)[0] != "-":
         return cupy.zeros(shape, host)
     result = cupy.empty(shape, host)
-    with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
-        result.fill(np.asarray(value, np.float64 if dtype.kind == "float" else host).astype(host).item())
+    result.fill(value if value == 1 else _rounded(value, dtype))
     return result
+
+
+def _rounded(value: float, dtype: DType) -> Any:
+    """The Python number that is ``value`` in a dtype."""
+    with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
+        return np.asarray(value, np.float64 if dtype.kind == "float" else dtype.dtype).astype(dtype.dtype).item()
 
 
 def zeros(k: Any, shape: Shape, dtype: DType) -> Array:

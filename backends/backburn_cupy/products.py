@@ -82,13 +82,13 @@ def _shapes_of_weight_backward(grad: Shape, x: Shape) -> tuple[Shape, Shape]:
 
 def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Array]:
     shapes = _shapes_of_weight_backward(grad.shape, x.shape)
-    of_weight, of_bias = (cupy.empty(shape, x.dtype) for shape in shapes)
-    left, right = (_usable(_rows(t)) for t in (x, grad))
-    rows = transposed(k, left)
-    at_once = bool(of_weight.size and left.size) and not _is_split(k, of_weight.size, len(left))
-    if not at_once or not gemm_with(k, rows, right, of_weight, cublaslt.SUM_LEFT, of_bias):
-        return product(k, rows, right), k.sum(right, (0,), False)
-    return of_weight, of_bias
+    left, right = _rows(x).transpose((1, 0)), _rows(grad)
+    size = shapes[0][0] * shapes[0][1]
+    if size and left.size and not _is_split(k, size, left.shape[1]):
+        of_weight, of_bias = cupy.empty(shapes[0], x.dtype), cupy.empty(shapes[1], x.dtype)
+        if gemm_with(k, left, right, of_weight, cublaslt.SUM_LEFT, of_bias):
+            return of_weight, of_bias
+    return product(k, left, right), k.sum(right, (0,), False)
 
 
 def _is_split(k: Any, results: int, length: int) -> bool:
@@ -146,8 +146,7 @@ def _beside(k: Any, x: Array, y: Array, before: Array, epilogue: int, numbers: A
     if before.data.ptr % cublaslt.BESIDE_ALIGNMENT:
         return None
     out = cupy.empty(before.shape, before.dtype)
-    rows = _usable(_rows(x))
-    return out if gemm_with(k, rows, _usable(y), _rows(out), epilogue, numbers, before) else None
+    return out if gemm_with(k, _rows(x), y, _rows(out), epilogue, numbers, before) else None
 
 
 def _rows(x: Array) -> Array:
@@ -169,10 +168,10 @@ def product(k: Any, x: Array, y: Array, bias: Array | None = None, dtype: Any = 
     if not out.size or not x.shape[-1]:
         out.fill(0)
         return out if bias is None else cupy.add(out, bias)
-    x, y = _usable(x), _usable(y)
     if not stack:
         gemm(k, x, y, out, bias)
         return out
+    x, y = _usable(x), _usable(y)
     if front != back:
         x, y = (cupy.broadcast_to(o, (*stack, *o.shape[-2:])) for o in (x, y))
     inner = _even_axes(stack, x, y)
@@ -256,7 +255,7 @@ def _even(stack: Shape, strides: Shape) -> int:
 
 def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> None:
     """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
-    alike = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, out.dtype, k.allow_tf32)
+    x, y, alike = _readable(k, x, y, out.dtype)
     places = (y.data.ptr, x.data.ptr, out.data.ptr)
     row = None if bias is None else cupy.ascontiguousarray(bias)
     if row is not None and alike.multiply((*places, row.data.ptr), cublaslt.ADD_BIAS):
@@ -272,8 +271,16 @@ def gemm_with(k: Any, x: Array, y: Array, out: Array, epilogue: int, *operands: 
 
     With ``SUM_LEFT``, the operand becomes ``y.sum(0)``.
     """
-    alike = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, out.dtype, k.allow_tf32)
+    x, y, alike = _readable(k, x, y, out.dtype)
     return alike.multiply((y.data.ptr, x.data.ptr, out.data.ptr, *[o.data.ptr for o in operands]), epilogue)
+
+
+def _readable(k: Any, x: Array, y: Array, result: Any) -> tuple[Array, Array, Products]:
+    """``x`` and ``y``, copied if cuBLAS cannot read them as they lie, and products like theirs."""
+    alike = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, result, k.allow_tf32)
+    if alike is not None:
+        return x, y, alike
+    return _readable(k, _usable(x), _usable(y), result)
 
 
 class Products:
@@ -315,11 +322,11 @@ class Products:
 @functools.lru_cache(maxsize=4096)
 def kind(
     device: int, x: Shape, x_strides: Shape, y: Shape, y_strides: Shape, dtype: Any, result: Any, tf32: bool
-) -> Products:
-    """Products like ``x @ y`` as the libraries count: layouts, sizes and dtypes."""
+) -> Products | None:
+    """Products like ``x @ y`` as the libraries count: layouts, sizes, dtypes; None if they cannot read an operand."""
     left, right = layout(x, x_strides, dtype.itemsize), layout(y, y_strides, dtype.itemsize)
-    assert left is not None
-    assert right is not None
+    if left is None or right is None:
+        return None
     # In column-major order the product is y.T @ x.T, and a row-major matrix is its transpose.
     sizes = (y[-1], x[-2], x[-1], math.prod(x[:-2]))
     return Products(device, right, left, sizes, str(dtype.name), tf32, str(result.name))

@@ -173,7 +173,7 @@ def _cell(argument: Any) -> Any:
     if argument is None:
         return ctypes.c_void_p(0)
     if isinstance(argument, np.ndarray):
-        if argument.dtype.names:  # a structure, by value
+        if argument.dtype.char == "V":  # a structure, by value
             return (ctypes.c_char * argument.nbytes).from_buffer_copy(argument.tobytes())
         assert argument.flags.c_contiguous, "a kernel got an array whose elements do not lie in a row"
         return ctypes.c_void_p(argument.ctypes.data)

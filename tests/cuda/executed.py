@@ -129,7 +129,7 @@ class ExecutedRunner(EmulatedRunner):
             assert right in source(family)
             text = source(family).replace(right, wrong) if right else source(family)
             self._kernels[key] = Kernel(self._folder, text, kernel, self._architecture)
-        arrays = [a for a in arguments if isinstance(a, np.ndarray) and not a.dtype.names]
+        arrays = [a for a in arguments if isinstance(a, np.ndarray) and a.dtype.char != "V"]
         memory = memory_of([*arrays, *self._addressed], self.xp.known)
         shape = block if isinstance(block, tuple) else (block, 1)
         error = self._kernels[key].run(grid, shape, self.order, [_cell(a) for a in arguments], memory)

@@ -117,9 +117,11 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
     shapes = [(i % 7, i) if i % 5 else (i * 300,) for i in range(60)]
     lists: Any = list(zip(*(_four(s, dtype, i % 3) for i, s in enumerate(shapes)), strict=True))
     params, grads, ms, vs = lists
+    optimize.copy_tensors(on, params[:40], [p.copy() for p in params[:40]])
+    assert f", {geometry.TABLES[0]}>" in on.launched.pop()  # parameters are copied at each launch
     new = optimize.adam_steps(on, params, grads, ms, vs, step=3)
     assert len(on.launched) == (1 if large else 2)
-    assert f", {geometry.table(large)}>" in on.launched[0]
+    assert f", {geometry.TABLES[large]}>" in on.launched[0]
     moved = optimize.sgd_steps(on, params, grads, ms, momentum=0.5)
     for i, operands in enumerate(zip(*lists, strict=True)):
         check(new[i :: len(shapes)], NUMPY.adam_step(*operands, step=3), 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -121,12 +122,12 @@ TABLES = (48, 400)
 STEP_PACKS = 4
 
 
-def table(large: bool) -> int:
-    """The tensors in one launch."""
-    return TABLES[1] if large else TABLES[0]
+def table(count: int, large: bool) -> int:
+    """The tensors in one launch, of so many: parameters are copied at each launch, so no more of them than needed."""
+    return TABLES[large and count > TABLES[0]]
 
 
-def steps(sizes: list[int], itemsize: int) -> tuple[list[int], int]:
+def steps(sizes: Sequence[int], itemsize: int) -> tuple[list[int], int]:
     """The first block of each tensor, and the number of blocks."""
     starts, blocks = [], 0
     for size in sizes:

@@ -6,7 +6,7 @@ Beyond the contract the steps take 16-bit parameters and gradients with float32 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -138,17 +138,35 @@ def _target(on: Runner, given: Array, contiguous: Array, donate: bool) -> Array:
 
 def _check_alike(operation: str, params: Arrays, grads: Arrays, *states: Arrays) -> None:
     """Raise for tensors that do not match; the state of a 16-bit parameter may be float32."""
+    shapes, dtypes = [p.shape for p in params], [p.dtype for p in params]
+    if any([a.shape for a in arrays] != shapes for arrays in (grads, *states)) or [g.dtype for g in grads] != dtypes:
+        raise _mismatch(operation, params, grads, *states)
+    if states:
+        kept = [s.dtype for s in states[0]]
+        if any([s.dtype for s in arrays] != kept for arrays in states[1:]) or (
+            kept != dtypes and not all(map(_may_keep, dtypes, kept))
+        ):
+            raise _mismatch(operation, params, grads, *states)
+
+
+def _may_keep(dtype: Any, kept: Any) -> bool:
+    """Whether the state of a parameter may have the dtype ``kept``."""
+    return bool(kept == dtype or (dtype.itemsize == 2 and kept.char == "f"))
+
+
+def _mismatch(operation: str, params: Arrays, grads: Arrays, *states: Arrays) -> ShapeError:
+    """The error for the first tensor that does not match its parameter."""
     for others in (grads, *states):
         if len(others) != len(params):
-            raise ShapeError(f"{operation}s: {len(params)} parameters with {len(others)} other tensors")
+            return ShapeError(f"{operation}s: {len(params)} parameters with {len(others)} other tensors")
     for param, grad, *state in zip(params, grads, *states, strict=True):
-        is_wide = bool(state) and param.dtype.itemsize == 2 and state[0].dtype.char == "f"
-        expected = state[0].dtype if is_wide else param.dtype
+        expected = state[0].dtype if state and _may_keep(param.dtype, state[0].dtype) else param.dtype
         for other, dtype in ((grad, param.dtype), *((s, expected) for s in state)):
             if other.shape != param.shape or other.dtype != dtype:
-                raise ShapeError(
+                return ShapeError(
                     f"{operation}: a parameter {param.dtype}{list(param.shape)} with {other.dtype}{list(other.shape)}"
                 )
+    raise AssertionError("the tensors match")
 
 
 def _types(params: Arrays, states: Arrays) -> list[str]:
@@ -157,12 +175,12 @@ def _types(params: Arrays, states: Arrays) -> list[str]:
 
 def _launch(on: Runner, kernel: str, types: list[str], lists: list[list[Array | None]], *arguments: Any) -> None:
     """Launch a kernel for each of the tensors' ``types``, with as many tensors at a time as a table holds."""
-    limit = geometry.table(on.large_parameters)
     of_types: dict[str, list[int]] = {}
     for i, (first, type_) in enumerate(zip(lists[0], types, strict=True)):
         if first is not None and first.size:
             of_types.setdefault(type_, []).append(i)
     for type_, members in of_types.items():
+        limit = geometry.table(len(members), on.large_parameters)
         for start in range(0, len(members), limit):
             chosen = members[start : start + limit]
             blocks, table = _table(on, [[arrays[i] for i in chosen] for arrays in lists], limit)
@@ -172,15 +190,19 @@ def _launch(on: Runner, kernel: str, types: list[str], lists: list[list[Array | 
 def _table(on: Runner, lists: list[list[Any]], limit: int) -> tuple[int, Any]:
     """The number of blocks, and the structure ``Tensors<limit, lists>`` of optimize.cu."""
     params = lists[0]
-    sizes = [p.size for p in params]
-    starts, blocks = geometry.steps(sizes, params[0].dtype.itemsize)
-    table: Array = np.zeros(1, _structure(2 + len(lists), limit))
-    table["count"] = len(params)
-    words = table["words"][0, :, : len(params)]
-    words[...] = [sizes, starts, *([0 if a is None else on.address(a) for a in arrays] for arrays in lists)]
+    blocks, sizes = _sizes(tuple([p.size for p in params]), params[0].dtype.itemsize, len(lists), limit)
+    table = sizes.copy()
+    addresses = [0 if a is None else on.address(a) for arrays in lists for a in arrays]
+    words = table.view(np.int64)[1 + 2 * limit :].reshape(-1, limit)
+    words[:, : len(params)] = np.array(addresses, np.int64).reshape(len(lists), -1)
     return blocks, table
 
 
-@cache
-def _structure(rows: int, columns: int) -> Any:
-    return np.dtype([("count", np.int64), ("words", np.int64, (rows, columns))])
+@lru_cache(256)
+def _sizes(sizes: tuple[int, ...], itemsize: int, lists: int, limit: int) -> tuple[int, Any]:
+    """The number of blocks, and the structure without addresses."""
+    starts, blocks = geometry.steps(sizes, itemsize)
+    words = np.zeros(1 + (2 + lists) * limit, np.int64)
+    words[0] = len(sizes)
+    words[1 : 1 + len(sizes)], words[1 + limit : 1 + limit + len(sizes)] = sizes, starts
+    return blocks, words.view(np.dtype((np.void, words.nbytes)))

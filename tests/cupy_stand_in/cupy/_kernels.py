@@ -79,7 +79,7 @@ class RawModule:
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
             # A structure of NumPy's is passed by value.
-            values = [a if isinstance(a, np.ndarray) and a.dtype.names else host(a) for a in arguments]
+            values = [a if isinstance(a, np.ndarray) and a.dtype.char == "V" else host(a) for a in arguments]
             if Tape.calls is None:
                 compiled.launch(name, self.code, grid, block, values)
             # A recording computes nothing, and what is written to by addresses in a structure could not be restored.
