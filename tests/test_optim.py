@@ -458,7 +458,7 @@ def test_bad_states_change_nothing() -> None:
             fresh.load_state_dict(broken)
     assert fresh.state_dict() == {"steps": 0}
     fresh.load_state_dict(state)
-    with pytest.raises(ShapeError, match=r"p0 has shape \[2\], and the parameter is float64\[3\]"):
+    with pytest.raises(ShapeError, match=r"p0 is float64\[2\] .*, and the parameter is float64\[3\]"):
         fresh.step({"p0": leaf([1.0, 2.0, 3.0])}, {"p0": leaf([1.0, 2.0, 3.0], backend="numpy")})
     fresh.load_state_dict(state)
     with pytest.raises(ArgumentError, match="has no parameter 'p0'"):
@@ -823,7 +823,7 @@ def test_an_optimizer_tells_a_model_of_another_dtype() -> None:
     loaded = Adam()
     loaded.load_state_dict(optimizer.state_dict())
     for kept in (optimizer, loaded):
-        with pytest.raises(DTypeError, match=r"remembered of weight is float32, and the parameter is float64\[2,1\]"):
+        with pytest.raises(DTypeError, match=r"of weight is float32\[2,1\] .*, and the parameter is float64\[2,1\]"):
             kept.step(wide, gradients)
     assert bool((wide.weight == model.weight.astype("float64")).all())
     Adam().step(wide, gradients)

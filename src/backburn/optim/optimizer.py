@@ -61,12 +61,16 @@ class ParameterState:
 
 
 class Update(NamedTuple):
-    """A parameter to update: the backend that computes it, its gradient there, and its state."""
+    """A parameter to update: the backend that computes it, its gradient there, and its state.
+
+    It and its gradient are made float32 for the update if it ``widens``.
+    """
 
     leaf: Leaf
     k: Any
     gradient: Any
     state: ParameterState
+    widens: bool
 
 
 class Optimizer(Settled):
@@ -172,19 +176,20 @@ class Optimizer(Settled):
             lr, options = recording.number(self._rate), self._options()
             recording.assume(lambda: self._options() == options)
         work: list[Update] = []
-        for i, leaf in enumerate(leaves):
-            outer = leaf.value.backend
-            if given is not None:
-                gradient, k = given[i].primitive if i in given else None, inner_of(outer)
-            else:
-                gradient, k = _gradient(leaf.value, gradients), getattr(outer, "inner_backend", None)
+        found = _found(leaves, gradients) if given is None else [
+            given[i].primitive if i in given else None for i in range(len(leaves))
+        ]  # fmt: skip
+        for leaf, gradient in zip(leaves, found, strict=True):
             if gradient is not None:
                 if (node := leaf.fixed) is not None:
                     raise ArgumentError(
                         f"step: takes the model, into which the new parameters are put: step(model, gradients). "
                         f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
                     )
-                work.append(Update(leaf, k or outer, gradient, self._state(leaf, k or outer)))
+                x = leaf.value
+                k: Any = inner_of(x.backend) or x.backend
+                widens = x.dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
+                work.append(Update(leaf, k, gradient, self._state(leaf, k), widens))
         if not work:
             raise GraphError(
                 f"step: none of the {len(leaves)} float tensors of the model has a gradient: were the gradients "
@@ -205,7 +210,7 @@ class Optimizer(Settled):
 
     def count(self, steps: int) -> int:
         """Add to the number of steps, and return it."""
-        self.steps += steps
+        self.__dict__["steps"] += steps
         return self.steps
 
     def _count_one(self, what: ParameterState | Optimizer, recording: Recording | None) -> None:
@@ -251,16 +256,12 @@ class Optimizer(Settled):
         for update in work:
             x, entry = update.leaf.value, update.state
             name, portion = x.dtype.name, 0
-            if self._widens(update):
+            if update.widens:
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
             key = (id(update.k), name, portion, entry.owned, entry.step if self._corrects else 0)
             groups.setdefault(key, []).append(update)
         return list(groups.values())
-
-    def _widens(self, update: Update) -> bool:
-        """Whether a parameter and its gradient are made float32 for the update."""
-        return update.leaf.value.dtype.bits < 32 and not (self._is_operation and update.k.capabilities.wide_steps)
 
     def _renewed(self, group: list[Update], lr: float, step: int) -> list[FloatTensor]:
         """The tensors that take the places of the parameters of a group, whose states are renewed."""
@@ -268,7 +269,7 @@ class Optimizer(Settled):
         for update in group:
             x, gradient = update.leaf.value, update.gradient
             param = x.primitive if x.backend is k else x.backend.inner(x.primitive)
-            if self._widens(update):
+            if update.widens:
                 param, gradient = k.cast(param, float32), k.cast(gradient, float32)
             params.append(param)
             grads.append(gradient)
@@ -279,7 +280,7 @@ class Optimizer(Settled):
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
             update.state.values, update.state.owned = values, True
-            if self._widens(update):
+            if update.widens:
                 primitive = quietly(k, k.cast, primitive, x.dtype)
             if x.backend is not k:
                 primitive = x.backend.set_require_grad(x.backend.from_inner(primitive), True)
@@ -301,7 +302,7 @@ class Optimizer(Settled):
         self._tree = tree
         if self._foreign:
             self._check_paths(tree)
-        self._check_dtypes(tree)
+        self._check_state(tree)
 
     def _check_paths(self, tree: MutableTree) -> None:
         """Raise for a model other than the one whose state was loaded."""
@@ -314,36 +315,33 @@ class Optimizer(Settled):
             )
         self._foreign = False
 
-    def _check_dtypes(self, tree: MutableTree) -> None:
-        """Raise for a model whose dtype has changed."""
-        remembered = [(leaf, self._states[leaf.path]) for leaf in tree.leaves if leaf.path in self._states]
-        for leaf, entry in remembered:
-            for value in entry.values:
-                if (kept := entry.backend.dtype(value)) is not _kept_as(leaf.value.dtype):
+    def _check_state(self, tree: MutableTree) -> None:
+        """Raise for a model whose dtypes or shapes have changed."""
+        for leaf in tree.leaves:
+            entry, x = self._states.get(leaf.path), leaf.value
+            if entry is None:
+                continue
+            for value, shape in zip(entry.values, self._shapes(leaf), strict=True):
+                dtype = entry.backend.dtype(value)
+                if dtype is not _kept_as(x.dtype) or tuple(value.shape) != shape:
                     self._tree = None
-                    raise DTypeError(
-                        f"step: what is remembered of {leaf.path} is {kept}, and the parameter is "
-                        f"{describe((leaf.value,))}: an optimizer belongs to one model"
+                    kept = describe((FloatTensor(value, entry.backend, dtype),))
+                    raise (DTypeError if dtype is not _kept_as(x.dtype) else ShapeError)(
+                        f"step: what is remembered of {leaf.path} is {kept}, and the parameter is {describe((x,))}: "
+                        f"an optimizer belongs to one model"
                     )
 
     def _state(self, leaf: Leaf, k: AnyBackend) -> ParameterState:
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
-        x = leaf.value
         if entry is None:
-            values = [k.full(shape, 0.0, _kept_as(x.dtype)) for shape in self._shapes(leaf)]
+            values = [k.full(shape, 0.0, _kept_as(leaf.value.dtype)) for shape in self._shapes(leaf)]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
             return entry
         if entry.backend is not k and entry.backend != k:
             there = entry.backend
             entry.values = [FloatTensor(v, there, there.dtype(v)).to(k).primitive for v in entry.values]
             entry.backend, entry.owned = k, False
-        for value, shape in zip(entry.values, self._shapes(leaf), strict=True):
-            if tuple(value.shape) != shape:
-                raise ShapeError(
-                    f"step: what is remembered of {leaf.path} has shape {list(value.shape)}, and the parameter is "
-                    f"{describe((x,))}: an optimizer belongs to one model"
-                )
         return entry
 
     def _shapes(self, leaf: Leaf) -> list[tuple[int, ...]]:
@@ -452,19 +450,23 @@ def _innermost(x: FloatTensor) -> FloatTensor:
     return x
 
 
-def _gradient(x: FloatTensor, gradients: Any) -> Any:
-    """The primitive of the gradient of ``x`` in what ``backward`` returned, or None."""
-    k: Any = x.backend
+def _found(leaves: list[Leaf], gradients: Any) -> list[Any]:
+    """The primitives of the leaves' gradients in what ``backward`` returned, each None if there is none."""
     if not isinstance(gradients, Gradients):
         hint = ": step(model, loss.backward())" if is_tensor(gradients) else ""
         raise DTypeError(f"step: takes the gradients that backward returned, not {type(gradients).__name__}{hint}")
-    if not (is_autodiff(k) and gradients.covers(k)):
-        if not x.is_require_grad:
-            return None
-        raise BackendMismatchError(
-            f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
-        )
-    return k.grad(x.primitive, gradients)
+    found, covered = list[Any](), dict[int, bool]()
+    for leaf in leaves:
+        x = leaf.value
+        k: Any = x.backend
+        if (is_covered := covered.get(id(k))) is None:
+            is_covered = covered[id(k)] = is_autodiff(k) and gradients.covers(k)
+        if not is_covered and x.is_require_grad:
+            raise BackendMismatchError(
+                f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
+            )
+        found.append(k.grad(x.primitive, gradients) if is_covered else None)
+    return found
 
 
 add_hints(Optimizer, OPTIMIZERS)
