@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import importlib.util
 import json
 import os
 import statistics
@@ -262,9 +263,12 @@ def report(chosen: argparse.Namespace, columns: tuple[str, str], cases: Cases) -
     """Measure the cases whose names match, and print a table of the parts that ``columns`` name."""
     for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):  # which read it when they are loaded
         os.environ[f"{library}_NUM_THREADS"] = str(chosen.threads)
-    import torch
+    if chosen.threads == 1:
+        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"  # JAX's
+    if importlib.util.find_spec("torch"):
+        import torch
 
-    torch.set_num_threads(chosen.threads)
+        torch.set_num_threads(chosen.threads)
     found: dict[str, dict[str, float]] = {}
     print(f"| case | {columns[0]} | {columns[1]} | microseconds |\n|---|---|---|---|")
     for name, parts in cases:

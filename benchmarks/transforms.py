@@ -1,8 +1,9 @@
-"""Derivatives of functions: backburn's transforms and those of ``torch.func`` in turns in one process.
+"""Derivatives of functions: backburn's transforms and those of ``torch.func`` or JAX in turns in one process.
 
-``python -m benchmarks.transforms [PATTERN ...] [--threads N] [--json FILE]`` compares the results for a network of two
-layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn is faster: with 64 inputs,
-units and examples, and with 256.
+``python -m benchmarks.transforms [PATTERN ...] [--peer NAME] [--threads N] [--json FILE]`` compares the results for a
+network of two layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn is faster:
+with 64 inputs, units and examples, and with 256. JAX's functions are compiled before, by ``jax.jit``; ``jax-eager``
+calls them as they are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Framework(NamedTuple):
     """The derivative alone."""
     vmap: Callable[..., Any]
     """With the axes of the arguments, 0 or None, by position."""
+    run: Callable[..., Any] = lambda f, *arguments: f(*arguments)
+    """Calls a function of trees, and waits for its result."""
 
 
 def ours() -> Framework:
@@ -40,7 +43,7 @@ def ours() -> Framework:
     )  # fmt: skip
 
 
-def theirs() -> Framework:
+def of_torch() -> Framework:
     """PyTorch."""
     import torch
     from torch import func
@@ -49,6 +52,28 @@ def theirs() -> Framework:
         torch, torch.from_numpy, func.grad, func.jacrev, func.hessian, lambda f, x, t: func.jvp(f, (x,), (t,))[1],
         lambda f, *axes: func.vmap(f, in_dims=axes),
     )  # fmt: skip
+
+
+def of_jax(is_compiled: bool = True) -> Framework:
+    """JAX."""
+    import jax
+
+    def run(f: Callable[..., Any], *arguments: Any) -> Any:
+        return jax.block_until_ready(f(*arguments))
+
+    def run_compiled(f: Callable[..., Any], *arguments: Any) -> Any:
+        if f not in compiled:
+            compiled[f] = jax.jit(f)
+        return run(compiled[f], *arguments)
+
+    compiled: dict[Any, Any] = {}
+    return Framework(
+        jax.numpy, jax.numpy.asarray, jax.grad, jax.jacrev, jax.hessian, lambda f, x, t: jax.jvp(f, (x,), (t,))[1],
+        lambda f, *axes: jax.vmap(f, in_axes=axes), run_compiled if is_compiled else run,
+    )  # fmt: skip
+
+
+PEERS: dict[str, Callable[[], Framework]] = {"torch": of_torch, "jax": of_jax, "jax-eager": partial(of_jax, False)}
 
 
 def network(f: Framework, model: Tree, x: Any) -> Any:
@@ -93,7 +118,7 @@ CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
 }
 
 
-def parts(name: str) -> Parts:
+def parts(name: str, peer: str) -> Parts:
     """The two sizes. Raises where the results differ."""
     import numpy as np
 
@@ -102,19 +127,23 @@ def parts(name: str) -> Parts:
         arrays = {"w": draw.normal(size=(n, n)) / n**0.5, "b": draw.normal(size=n), "v": draw.normal(size=n) / n**0.5}
         x, y = draw.normal(size=(n, n)), draw.normal(size=n)
         calls = []
-        for f in (ours(), theirs()):
+        for f in (ours(), PEERS[peer]()):
             model = {key: f.tensor(value.astype(np.float32)) for key, value in arrays.items()}
-            calls.append(partial(CASES[name], f, model, *(f.tensor(a.astype(np.float32)) for a in (x, y))))
+            operands = model, *(f.tensor(a.astype(np.float32)) for a in (x, y))
+            calls.append(partial(f.run, partial(CASES[name], f), *operands))
         found, expected = (call() for call in calls)
         for key in expected if isinstance(expected, dict) else [...]:
-            theirs_ = expected[key].numpy()
-            np.testing.assert_allclose(found[key].numpy(), theirs_, rtol=1e-3, atol=1e-4 * np.abs(theirs_).max())
+            theirs = np.asarray(expected[key])
+            np.testing.assert_allclose(found[key].numpy(), theirs, rtol=1e-3, atol=1e-4 * np.abs(theirs).max())
         yield part, calls[0], calls[1]
 
 
 def main() -> None:
     """Measure transforms."""
-    report(options(__doc__).parse_args(), ("64", "256"), ((name, partial(parts, name)) for name in CASES))
+    parser = options(__doc__)
+    parser.add_argument("--peer", default="torch", choices=PEERS)
+    chosen = parser.parse_args()
+    report(chosen, ("64", "256"), ((name, partial(parts, name, chosen.peer)) for name in CASES))
 
 
 if __name__ == "__main__":
