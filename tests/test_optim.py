@@ -129,6 +129,32 @@ def test_the_fused_step_is_the_default_body(name: str, dtype: str) -> None:
         np.testing.assert_allclose(got, reference, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_step_of_many_tensors_is_that_of_each(dtype: str, donate: bool) -> None:
+    """Bit for bit, for tensors of every size and layout."""
+    generator = np.random.default_rng(0)
+    shapes = [(), (1,), (0, 3), (7,), (5, 9), (300, 200), (64, 33)]
+    lists: list[list[Any]]
+    lists = [[np.asarray(generator.normal(size=s)).astype(dtype) for s in shapes] for _ in range(4)]
+    params, grads, ms, vs = *lists[:3], list(map(np.abs, lists[3]))
+    grads[4], ms[6] = np.asfortranarray(grads[4]), np.asfortranarray(ms[6])
+    vs[0] = vs[0][()]  # a scalar of NumPy's, which is no array
+    options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.3, "step": 3}
+    each: Any = zip(params, grads, ms, vs, strict=True)
+    alone = [NUMPY.adam_step(p.copy(), g, m.copy(), v.copy(), **options) for p, g, m, v in each]
+    together = NUMPY.adam_steps(params, grads, ms, vs, **options, donate=donate)
+    for i, of_one in enumerate(alone):
+        for got, expected in zip(together[i :: len(shapes)], of_one, strict=True):
+            np.testing.assert_array_equal(got, expected, strict=True)
+    assert [got is m for got, m in zip(together[7:14], ms, strict=True)] == [*[donate] * 6, False]
+    assert NUMPY.adam_steps([], [], [], []) == ()
+    with pytest.raises(ShapeError):
+        NUMPY.adam_steps(params, grads[:3], ms, vs)
+    with pytest.raises(ShapeError):
+        NUMPY.adam_steps(params[:2], grads[1:3], ms[:2], vs[:2])
+
+
 @pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
 def test_the_fused_step_refuses_what_does_not_fit(name: str) -> None:
     step = getattr(NUMPY, name)

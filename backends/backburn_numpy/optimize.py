@@ -7,13 +7,16 @@ recycled memory: those of the step before last are usually free.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from backburn.backend.optimize import adam_factors
+from backburn.backend.optimize import adam_factors, check_lengths
 from backburn.base.errors import ShapeError
-from backburn_numpy.blocks import in_parts
+from backburn_numpy import compiled
+from backburn_numpy.blocks import SHARED, in_parts
 from backburn_numpy.halves import wide_dtype, widened
 from backburn_numpy.memory import empty
 from backburn_numpy.threads import for_parts
@@ -92,15 +95,13 @@ def adam_step(
     donate: bool = False,
 ) -> tuple[Array, Array, Array]:
     _check_alike(param, grad, m, v)
-    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
-    result = empty(param.shape, param.dtype)
-    first, second = (a if donate and _writable(a) else empty(param.shape, param.dtype) for a in (m, v))
-    arrays = result, first, second, param, grad, m, v
+    numbers = _adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
+    new = _adam_results(param, m, v, donate)
+    arrays = *new, param, grad, m, v
+    if in_parts("adam_step", arrays, param.size, None, *numbers):
+        return new
+    rate, floor, *_, coupled, shrink = numbers
     width = wide_dtype(param)
-    coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
-    betas = beta1, 1.0 - beta1, beta2, 1.0 - beta2
-    if in_parts("adam_step", arrays, result.size, None, rate, floor, *betas, coupled, shrink):
-        return result, first, second
     flat = [_flat(a) for a in arrays]
 
     @quietly
@@ -136,8 +137,58 @@ def adam_step(
             if width is not param.dtype:
                 new_m[...], new_v[...] = out_m, out_v
 
-    for_parts(work, result.size)
-    return result, first, second
+    for_parts(work, param.size)
+    return new
+
+
+def adam_steps(
+    params: Sequence[Array],
+    grads: Sequence[Array],
+    ms: Sequence[Array],
+    vs: Sequence[Array],
+    /,
+    lr: float = 1e-3,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    step: int = 1,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    donate: bool = False,
+) -> tuple[Array, ...]:
+    check_lengths(params, grads, ms, vs)
+    at_once = compiled.kernel("adam_steps")
+    numbers = _adam_numbers(lr, beta1, beta2, eps, step, weight_decay, decoupled)
+    results, rows = [], []
+    for operands in zip(params, grads, ms, vs, strict=True):
+        param, _, m, v = operands
+        is_small = param.dtype == np.float32 and param.size < SHARED
+        if at_once is None or not is_small or not all(map(_is_contiguous, operands)):
+            results.append(adam_step(*operands, lr, beta1, beta2, eps, step, weight_decay, decoupled, donate))
+            continue
+        _check_alike(*operands)
+        results.append(_adam_results(param, m, v, donate))
+        rows += [*map(compiled.address, (*results[-1], *operands)), param.size]
+    if rows:
+        assert at_once is not None
+        table = np.array(rows, np.int64)
+        at_once(compiled.address(table), len(rows) // 8, *numbers)
+    return tuple(chain.from_iterable(zip(*results, strict=True)))
+
+
+def _adam_numbers(
+    lr: float, beta1: float, beta2: float, eps: float, step: int, weight_decay: float, decoupled: bool
+) -> tuple[float, ...]:
+    """The numbers that the kernels of Adam take."""
+    rate, floor = adam_factors(lr, beta1, beta2, eps, step)
+    coupled, shrink = (0.0, 1.0 - lr * weight_decay) if decoupled else (weight_decay, 1.0)
+    return rate, floor, beta1, 1.0 - beta1, beta2, 1.0 - beta2, coupled, shrink
+
+
+def _adam_results(param: Array, m: Array, v: Array, donate: bool) -> tuple[Array, Array, Array]:
+    """Memory for the new parameter and moments."""
+    first, second = (a if donate and _writable(a) else empty(param.shape, param.dtype) for a in (m, v))
+    return empty(param.shape, param.dtype), first, second
 
 
 def _check_alike(param: Array, *others: Array) -> None:
@@ -149,6 +200,11 @@ def _check_alike(param: Array, *others: Array) -> None:
 def _flat(a: Array) -> Array:
     """``a`` flattened; a view if contiguous."""
     return a.reshape(-1)
+
+
+def _is_contiguous(a: Array) -> bool:
+    """Whether the elements of an array lie in a row; False for a scalar of NumPy's."""
+    return type(a) is np.ndarray and a.flags.c_contiguous
 
 
 def _writable(a: Array | None) -> bool:

@@ -57,3 +57,13 @@ KERNEL(adam_step, float *restrict out, float *new_m, float *new_v, const float *
         out[i] = param[i] * shrink - rate * (first / (sqrtf(second) + floor));
     }
 }
+
+/* The same for several tensors: each row of the table has the addresses of the arrays, in the order above, and the
+ * number of elements. */
+KERNEL(adam_steps, const int64_t *restrict table, int64_t tensors, float rate, float floor, float beta1, float rest1,
+       float beta2, float rest2, float decay, float shrink) {
+    for (const int64_t *row = table; row < table + 8 * tensors; row += 8)
+        NAMED(adam_step)((float *)row[0], (float *)row[1], (float *)row[2], (const float *)row[3],
+                         (const float *)row[4], (const float *)row[5], (const float *)row[6], rate, floor, beta1,
+                         rest1, beta2, rest2, decay, shrink, row[7]);
+}

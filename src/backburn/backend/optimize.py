@@ -39,7 +39,7 @@ def _all_alike(results: int) -> Any:
     one = _alike(results)
 
     def rule(params: Sequence[Shape], *lists: Sequence[Shape], **_: Any) -> tuple[Shape, ...]:
-        _check_lengths(params, *lists)
+        check_lengths(params, *lists)
         for param, *others in zip(params, *lists, strict=True):
             one(param, *others)
         return (*params,) * results
@@ -51,7 +51,8 @@ def _sgd_shapes(params: Sequence[Shape], grads: Sequence[Shape], velocities: Seq
     return _all_alike(2)(params, grads, velocities or params)
 
 
-def _check_lengths(params: Sequence[Any], *lists: Sequence[Any]) -> None:
+def check_lengths(params: Sequence[Any], *lists: Sequence[Any]) -> None:
+    """Raise for lists of other lengths than that of the parameters."""
     for others in lists:
         if len(others) != len(params):
             raise ShapeError(f"a step of {len(params)} parameters takes as many of the others, and {len(others)} came")
@@ -114,7 +115,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         No ``velocities`` at all are absent ones. All tensors have one dtype; a backend may take them in one go.
         """
-        _check_lengths(params, grads, velocities or params)
+        check_lengths(params, grads, velocities or params)
         moved: Sequence[F | None] = velocities or [None] * len(params)
         return _in_turn(
             self.sgd_step(
@@ -179,7 +180,7 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
         All tensors have one dtype, and all parameters are at the same step; a backend may take them in one go.
         """
-        _check_lengths(params, grads, ms, vs)
+        check_lengths(params, grads, ms, vs)
         return _in_turn(
             self.adam_step(
                 *tensors, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=step,
