@@ -9,7 +9,7 @@ import pytest
 from tests.cuda.emulated import EmulatedRunner
 from tests.cuda.operands import NUMPY, check, operand
 
-from backburn_cupy.kernels import normalize
+from backburn_cupy.kernels import normalize, reduce
 
 EPS = 1e-5
 
@@ -120,8 +120,20 @@ def test_sums_of_all_axes_but_one(on: EmulatedRunner, dtype: str, shape: tuple[i
         axis = tuple(i for i in range(len(shape)) if i != kept)
         for keepdims in (False, True):
             expected = x.astype(np.float64).sum(axis, keepdims=keepdims).astype(x.dtype)
-            check(normalize.sum(on, x, axis, keepdims), expected, 16)
+            check(reduce.sum(on, x, axis, keepdims), expected, 16)
     assert on.launched
+
+
+@pytest.mark.parametrize("shape", [(1,), (33,), (128,), (5, 7), (1024,), (3, 1025), (2, 8192)])
+def test_sums_and_means_of_small_arrays(on: EmulatedRunner, dtype: str, shape: tuple[int, ...]) -> None:
+    x, axis = operand(shape, dtype), tuple(range(len(shape)))
+    for keepdims in (False, True):
+        wide = x.astype(np.float64)
+        check(reduce.sum(on, x, axis, keepdims), np.asarray(wide.sum(axis, keepdims=keepdims)).astype(x.dtype), 16)
+        check(reduce.mean(on, x, axis, keepdims), np.asarray(wide.mean(axis, keepdims=keepdims)).astype(x.dtype), 16)
+    x[-1] = np.nan
+    assert np.isnan(reduce.mean(on, x, axis).astype(np.float64))
+    assert len(on.launched) == 5
 
 
 def test_sums_that_are_left_to_cupy(on: EmulatedRunner, dtype: str) -> None:
@@ -130,5 +142,6 @@ def test_sums_that_are_left_to_cupy(on: EmulatedRunner, dtype: str) -> None:
         *((x, (1,)), (x, (0, 1)), (x, ()), (x.T, (0,)), (x[:5], (0,)), (x[0], ())),
         *((np.ones((300, 300), np.int64), (0,)), (x.reshape(2, 150, 300), (0,))),
     ):
-        assert normalize.sum(on, given, axis) is NotImplemented
+        assert reduce.sum(on, given, axis) is NotImplemented
+        assert reduce.mean(on, given, axis) is NotImplemented
     assert not on.launched

@@ -106,6 +106,13 @@ def test_cross_entropy(on: EmulatedRunner, dtype: str, count: int, length: int) 
     assert not on.fault.any()
 
 
+def test_a_gradient_that_all_examples_share_is_not_copied(on: EmulatedRunner, dtype: str) -> None:
+    x, labels = operand((9, 5), dtype), np.array([0, 4, 2, 1, 1, 3, 0, 0, 2])
+    shared = np.broadcast_to(operand((), dtype, 1), (9,))
+    for name, other in (("label_cross_entropy_backward", labels), ("softmax_cross_entropy_backward", abs(x))):
+        check(getattr(softmax, name)(on, shared, x, other, 1), getattr(NUMPY, name)(shared, x, other, 1), 4, least=1)
+
+
 def test_cross_entropy_along_other_axes(on: EmulatedRunner, dtype: str) -> None:
     x, grad, labels = operand((2, 5, 3), dtype), operand((2, 3), dtype, 1), np.array([[0, 4, 2], [1, 1, 3]])
     check(softmax.label_cross_entropy(on, x, labels, 1), NUMPY.label_cross_entropy(x, labels, 1), least=1)

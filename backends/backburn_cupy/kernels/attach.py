@@ -7,11 +7,11 @@ from functools import wraps
 from typing import Any
 
 from backburn.backend.table import OPERATIONS
-from backburn_cupy.kernels import activate, index, normalize, optimize, pool, random, scan, softmax
+from backburn_cupy.kernels import activate, index, normalize, optimize, pool, random, reduce, scan, softmax
 from backburn_cupy.kernels.formulas import FORMULAS, in_one_pass
 
 #: The modules whose functions are operations of the contract, with a runner as their first argument.
-FAMILIES = (softmax, normalize, activate, index, optimize, random, scan, pool)
+FAMILIES = (softmax, normalize, reduce, activate, index, optimize, random, scan, pool)
 
 #: The launcher of each operation that has one. It returns NotImplemented for unsupported operands.
 LAUNCHERS: dict[str, Callable[..., Any]] = {

@@ -26,6 +26,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         _ROWS,
     ),
     "norm": {"norm": _NORMS, "norm_backward": _NORM_SUMS, "column_sum": _ALONE},
+    "reduce": {"sum_all": _ALONE},
     "batch_norm": dict.fromkeys(
         (
             "pilot",

@@ -139,8 +139,8 @@ def _batch_norm_backward(on: Runner, grad: Array, x: Array, scale: Array, axis: 
     return batch.applied(grad, coefficients), of_scale
 
 
-def sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    """Of all axes but one that is not the first, as in the gradient of a bias."""
+def channel_sum(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    """The sum over all axes but one that is not the first, as in the gradient of a bias."""
     left = [i for i in range(x.ndim) if i not in axis]
     if len(left) != 1 or not left[0] or x.size < MANY or x.dtype.char not in "fdeE" or not x.flags.c_contiguous:
         return NotImplemented

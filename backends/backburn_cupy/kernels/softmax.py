@@ -43,7 +43,7 @@ def label_cross_entropy_backward(on: Runner, grad: Array, x: Array, labels: Arra
     labelled(x.shape, labels.shape, axis=axis)
     lines = _lines(on, x, axis)
     out = on.xp.empty(lines.shape, x.dtype)
-    operands = (on.xp.ascontiguousarray(grad), lines, _int64(on, labels))
+    operands = (*_strided(on, grad), lines, _int64(on, labels))
     _rows(on, "loss", "label_cross_entropy_backward", *operands, out, like=lines, fault=True)
     return _back(on, out, axis)
 
@@ -59,7 +59,7 @@ def softmax_cross_entropy_backward(on: Runner, grad: Array, x: Array, targets: A
     _same("softmax_cross_entropy_backward", x, targets)
     lines = _lines(on, x, axis)
     out = on.xp.empty(lines.shape, x.dtype)
-    operands = (on.xp.ascontiguousarray(grad), lines, _lines(on, targets, axis))
+    operands = (*_strided(on, grad), lines, _lines(on, targets, axis))
     _rows(on, "loss", "softmax_cross_entropy_backward", *operands, out, like=lines)
     return _back(on, out, axis)
 
@@ -80,6 +80,11 @@ def _lines(on: Runner, x: Array, axis: int) -> Array:
 def _back(on: Runner, out: Array, axis: int) -> Array:
     """``out``, which has ``axis`` last, with that axis moved back."""
     return out if axis == out.ndim - 1 else on.xp.moveaxis(out, -1, axis)
+
+
+def _strided(on: Runner, grad: Array) -> tuple[Any, int]:
+    """The elements of ``grad`` in order, and how far they lie apart: 0 if it was broadcast from one, else 1."""
+    return (on.address(grad), 0) if not any(grad.strides) else (on.xp.ascontiguousarray(grad), 1)
 
 
 def _int64(on: Runner, labels: Array) -> Array:

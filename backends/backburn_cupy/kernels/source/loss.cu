@@ -1,4 +1,5 @@
-// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax.
+// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax. The
+// gradients of the losses lie `step` apart: a mean has given all of them the same one.
 #include "fault.cuh"
 #include "powers.cuh"
 
@@ -24,8 +25,8 @@ label_cross_entropy(const T* x, const index_t* labels, T* out, index_t rows, ind
 
 template <class T, int LANES, int ITEMS>
 __global__ void __launch_bounds__(THREADS<T, LANES>)
-label_cross_entropy_backward(const T* grad, const T* x, const index_t* labels, T* out, index_t rows, index_t length,
-                             Fault* fault) {
+label_cross_entropy_backward(const T* grad, index_t step, const T* x, const index_t* labels, T* out, index_t rows,
+                             index_t length, Fault* fault) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -33,7 +34,7 @@ label_cross_entropy_backward(const T* grad, const T* x, const index_t* labels, T
     C top, sum;
     powers<T, LANES>(line, top, sum);
     index_t label = row < rows ? labels[row] : 0;
-    C g = row < rows ? widen(grad[row]) : C(0), inverse = C(1) / sum;
+    C g = row < rows ? widen(grad[row * step]) : C(0), inverse = C(1) / sum;
     if (row < rows && group.lane == 0 && (label < 0 || label >= length)) report(fault, label, length);
     line.store(out + row * length, [&](C v, C, index_t element) {
       return (exponential<T>(v - top) * inverse - (element == label ? C(1) : C(0))) * g;
@@ -59,7 +60,8 @@ softmax_cross_entropy(const T* x, const T* targets, T* out, index_t rows, index_
 
 template <class T, int LANES, int ITEMS>
 __global__ void __launch_bounds__(THREADS<T, LANES>)
-softmax_cross_entropy_backward(const T* grad, const T* x, const T* targets, T* out, index_t rows, index_t length) {
+softmax_cross_entropy_backward(const T* grad, index_t step, const T* x, const T* targets, T* out, index_t rows,
+                               index_t length) {
   typedef compute<T> C;
   Group<LANES> group;
   FOR_ROWS(group, row, rows) {
@@ -67,7 +69,7 @@ softmax_cross_entropy_backward(const T* grad, const T* x, const T* targets, T* o
     C top, sum, weight = 0;
     powers<T, LANES>(line, top, sum);
     line.each([&](C, C target, index_t) { weight += target; });
-    C share = total<LANES>(weight) / sum, g = row < rows ? widen(grad[row]) : C(0);
+    C share = total<LANES>(weight) / sum, g = row < rows ? widen(grad[row * step]) : C(0);
     line.store(out + row * length, [&](C v, C target, index_t) { return (exponential<T>(v - top) * share - target) * g; });
   }
 }
