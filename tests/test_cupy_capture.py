@@ -247,7 +247,68 @@ def test_what_an_operation_wrote_in_place_is_not_copied(k: Any, monkeypatch: pyt
             return list(k.adam_step(state[0], inputs[0], *state[1:], donate=donate)), []
 
         recorded(k, program, [k.ones((3,), dtypes.float32) for _ in range(3)], [k.ones((3,), dtypes.float32)])
-    assert copied == [1, 3]
+    assert copied == [2]  # the moments that were not donated: parameters are written where they lie
+
+
+def _distance(state: Any, loss: Any) -> Any:
+    """How far the step moved."""
+    model, optimizer = state
+    before = model.weight.detach()
+    optimizer.step(model, loss.backward())
+    return state, (loss, (model.weight.detach() - before).square().sum())
+
+
+def _before(state: Any, loss: Any) -> Any:
+    """The parameter before the step."""
+    model, optimizer = state
+    before = model.weight.T.detach()
+    optimizer.step(model, loss.backward())
+    return state, (loss, before)
+
+
+def _again(state: Any, loss: Any) -> Any:
+    """The new parameter, read in other ways."""
+    model, optimizer = state
+    optimizer.step(model, loss.backward())
+    return state, (model.weight.T.detach(), model.weight.T.square().sum().detach())
+
+
+def _behind(state: Any, loss: Any) -> Any:
+    """A model that is a step behind."""
+    model, optimizer, old = state
+    old["weight"] = model.weight.detach()
+    optimizer.step(model, loss.backward())
+    return state, (loss, old["weight"])
+
+
+@pytest.mark.parametrize(("step", "recordings"), [(_distance, 2), (_before, 2), (_again, 1), (_behind, 2)])
+@pytest.mark.parametrize("make", [optim.Adam, lambda: optim.SGD(0.1, 0.9)])
+def test_parameters_are_overwritten_unless_they_are_read_again(
+    cupy: Any, k: Any, step: Any, recordings: int, make: Any
+) -> None:
+    begun: list[bool] = []
+
+    def run(by: Callable[[Any], Any], backend: str) -> list[Any]:
+        def whole(state: Any, x: Any) -> Any:
+            if (recording := REPLAY.get()) is not None:
+                begun.append(recording.overwrites)
+            return step(state, state[0](x).square().mean())
+
+        found, captured = [], by(whole)
+        with bb.use_backend(backend):
+            bb.random.seed(1)
+            model, x = nn.Linear(4, 3), bb.random.normal((5, 4))
+            state = (model, make(), *([{"weight": bb.zeros((4, 3))}] if step is _behind else []))
+            for _ in range(5):
+                state, out = captured(state, x)
+                found += [value.numpy() for value in (*out, model.weight)]
+        return found
+
+    plain = run(lambda f: f, CUPY)
+    for got, expected in zip(run(lambda f: bb.capture(f, on_fallback="error"), CUPY), plain, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    assert begun == [True, False][:recordings]
+    nothing_is_left(cupy, k)
 
 
 @pytest.mark.parametrize("make", [lambda: optim.SGD(0.1), lambda: optim.SGD(0.1, 0.9), optim.Adam, optim.AdamW])
@@ -352,6 +413,8 @@ def test_memory_from_elsewhere_is_kept_as_long_as_the_recording(k: Any) -> None:
     kept = {memory.ptr for memory in replay._kept.values()}
     assert table.data.mem.ptr in kept
     assert not kept & {x.data.mem.ptr for x in made}
+    other, _ = recorded(k, lambda _, s, i: (s, [k.one_pass(lambda k, x: k.tanh(k.add(x, x)), table)]), [], [])
+    assert table.data.mem.ptr in {memory.ptr for memory in other._kept.values()}
     replay, _ = recorded(k, lambda *_: ([table], []), [x], [])
     assert table.data.mem.ptr in {memory.ptr for memory in replay._kept.values()}
 

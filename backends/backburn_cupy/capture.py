@@ -22,7 +22,7 @@ from backburn.backend.capture import Program
 from backburn.backend.quantized import Quantized
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import CaptureError
-from backburn.base.replay import REPLAY, ReplayedFloat, ReplayedInt, contents
+from backburn.base.replay import REPLAY, Overwritten, ReplayedFloat, ReplayedInt, contents
 from backburn_cupy.create import converted
 from backburn_cupy.kernels.attach import LAUNCHERS
 from backburn_cupy.kernels.optimize import copy_tensors
@@ -48,6 +48,10 @@ class Recorded:
             self._pool.set_limit(size=0)  # at one it would give back what the graph uses
             #: Objects outside the pool to keep alive as long as the graph, by id.
             self._kept: dict[int, Any] = {}
+            #: The addresses of state that new values have been written over, and the arrays that hold these, by id.
+            self._overwritten: set[int] = set()
+            self._newer: dict[int, Array] = {}
+            self._is_stale = False
             self._stream = cupy.cuda.Stream(non_blocking=True)
             pending = k.faults.pending
             k.faults.record()  # allocated now, not as part of the recording
@@ -65,10 +69,12 @@ class Recorded:
                     for dtype, shape, data in brought
                 }
                 self._stream.synchronize()
-        with k.placed(), self._within(), _watched(k, self._read) as calls, self._recording():
+        with k.placed(), self._within(), _watched(k, self._read, self._made) as calls, self._recording():
             new, out = program(list(self.state), list(self._inputs))
             _check_plain(*new, *out)
-            self._read(new)
+            self._read((*new, *out))
+            if self._is_stale:
+                raise Overwritten
             with k.errors("capture"):
                 self._outputs = self._apart(out)
                 self._renew(new)
@@ -91,7 +97,10 @@ class Recorded:
         """A context in which launches are not executed but become the graph."""
         faults = self._k.faults
         pending, faults.pending = faults.pending, False
+        runner = self._k.runner
         _UNDER_WAY.append(self)
+        if runner is not None:
+            runner.recorded = self
         try:
             with self._k.errors("capture"):
                 # In relaxed mode, CuPy's default, the pool may grow during the capture.
@@ -108,16 +117,41 @@ class Recorded:
                 self._graph = self._stream.end_capture()
         finally:
             self._may_fail, faults.pending = faults.pending, pending
+            self._newer.clear()
             _UNDER_WAY.remove(self)
+            if runner is not None:
+                runner.recorded = None
 
     def keep(self, things: Iterable[Any]) -> None:
         """Keep objects alive as long as the graph, which uses their memory."""
         self._kept |= {id(thing): thing for thing in things}
 
+    def overwrite(self, x: Array) -> Array | None:
+        """An array for new values in the memory of ``x``, if that is state; None if it is to be kept."""
+        recording = REPLAY.get()
+        if recording is None or not recording.overwrites or not x.flags.c_contiguous:
+            return None
+        if all(x is not held for held in self.state) or x.data.mem.ptr in self._overwritten:
+            return None
+        newer = x.view()
+        self._overwritten.add(x.data.mem.ptr)
+        self._newer[id(newer)] = newer
+        return newer
+
     def _read(self, operands: Iterable[Any]) -> None:
-        """Keep operands alive that are not the recording's own, lest their memory be reused."""
-        memories = [x.data.mem for x in flat(operands) if isinstance(x, cupy.ndarray)]
+        """Keep operands alive that are not the recording's own, lest their memory be reused; note overwritten ones."""
+        arrays = [x for x in flat(operands) if isinstance(x, cupy.ndarray)]
+        memories = [x.data.mem for x in arrays]
         self.keep(memory for memory in memories if getattr(memory, "pool", None) is not self._own)
+        if self._overwritten:
+            pairs = zip(arrays, memories, strict=True)
+            self._is_stale |= any(m.ptr in self._overwritten and id(x) not in self._newer for x, m in pairs)
+
+    def _made(self, results: Any) -> None:
+        """Note results that lie in overwritten memory: they were made of what has been written there."""
+        if self._overwritten:
+            arrays = [x for x in flat((results,)) if isinstance(x, cupy.ndarray)]
+            self._newer |= {id(x): x for x in arrays if x.data.mem.ptr in self._overwritten}
 
     def _apart(self, out: Sequence[Array]) -> list[Array]:
         """The outputs, separate from the state that is about to be overwritten."""
@@ -289,11 +323,13 @@ class Numbers:
 
 
 @contextlib.contextmanager
-def _watched(k: Any, read: Callable[[Iterable[Any]], None]) -> Iterator[list[str]]:
+def _watched(
+    k: Any, read: Callable[[Iterable[Any]], None], made: Callable[[Any], None]
+) -> Iterator[list[str]]:
     """Pass numbers that change per replay to the operations of ``k`` as arrays; yields the operations' names.
 
-    ``read`` is called with their operands. The methods are set on the instance, over the class, so that nothing is
-    slower at other times.
+    ``read`` is called with their operands, and ``made`` with their result. The methods are set on the instance, over
+    the class, so that nothing is slower at other times.
     """
     calls: list[str] = []
 
@@ -307,20 +343,28 @@ def _watched(k: Any, read: Callable[[Iterable[Any]], None]) -> Iterator[list[str
             read(operands)
             if not binds and any(isinstance(x, (ReplayedFloat, ReplayedInt)) for x in operands):
                 operands = _on_device(k, name, operands)
-            return function(*operands, **options)
+            result = function(*operands, **options)
+            made(result)
+            return result
 
         return operation
 
-    before = dict(vars(k))
+    def in_one_pass(formula: Any, /, *values: Any, **options: Any) -> Any:
+        if REPLAY.get() is not None:
+            read(values)
+        return one_pass(formula, *values, **options)
+
+    before, names, one_pass = dict(vars(k)), (*OPERATIONS, "one_pass"), k.one_pass
+    k.one_pass = in_one_pass
     for name, entry in OPERATIONS.items():
         if getattr(type(k), name) is not entry.body:
             setattr(k, name, watching(name, getattr(k, name)))
     try:
         yield calls
     finally:
-        for name in OPERATIONS:
+        for name in names:
             vars(k).pop(name, None)
-        vars(k).update({name: value for name, value in before.items() if name in OPERATIONS})
+        vars(k).update({name: value for name, value in before.items() if name in names})
 
 
 def _on_device(k: Any, name: str, operands: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -147,6 +147,9 @@ class EmulatedRunner:
     def address(self, x: Any) -> int:
         return int(x.ctypes.data)
 
+    def successor(self, x: Any) -> Any:
+        return self.xp.empty(x.shape, x.dtype)
+
     def bound(self, number: float) -> Any:
         recording = REPLAY.get()
         place = None if recording is None else recording.bind(number)

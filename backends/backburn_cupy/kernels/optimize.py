@@ -64,7 +64,7 @@ def adam_steps(
     rate, floor = adam_factors(lr, beta1, beta2, eps, step)
     _check_alike("adam_step", params, grads, ms, vs)
     lists = [[on.xp.ascontiguousarray(a) for a in arrays] for arrays in (params, grads, ms, vs)]
-    new_params = [on.xp.empty(p.shape, p.dtype) for p in params]
+    new_params = list(map(on.successor, params))
     new_m, new_v = (
         [_target(on, given, copy, donate) for given, copy in zip(old, copies, strict=True)]
         for old, copies in zip((ms, vs), lists[2:], strict=True)
@@ -112,7 +112,7 @@ def sgd_steps(
     _check_alike("sgd_step", params, grads, *([velocities] if velocities else []))
     contiguous = on.xp.ascontiguousarray
     moved = [contiguous(v) for v in velocities] if velocities and momentum else [None] * len(params)
-    new = [on.xp.empty(p.shape, p.dtype) for p in params]
+    new = list(map(on.successor, params))
     moving = [
         _target(on, given, last, donate) if last is not None
         else grad if not weight_decay and grad.dtype == given.dtype  # the velocity is the gradient

@@ -60,6 +60,10 @@ class Runner(Protocol):
         """
         ...
 
+    def successor(self, x: Array) -> Array:
+        """Memory for the new values of a parameter: its own, in a recorded step that does not read it any more."""
+        ...
+
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch an instance of ``family``'s kernels, such as ``softmax<float, 32, 8>``.
 
@@ -87,6 +91,8 @@ class CupyRunner:
         #: The numbers of recorded steps, by place.
         self.numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
+        #: What is being recorded (:class:`backburn_cupy.capture.Recorded`).
+        self.recorded: Any = None
 
     @property
     def fault(self) -> Array:
@@ -106,6 +112,11 @@ class CupyRunner:
         if place is None:
             return None
         return self.numbers[place : place + 1].view("int64" if isinstance(number, int) else "float64")
+
+    def successor(self, x: Array) -> Array:
+        """Its own memory in a recording, if that allows it."""
+        own = None if self.recorded is None else self.recorded.overwrite(x)
+        return self.xp.empty(x.shape, x.dtype) if own is None else own
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         """Launch a kernel."""

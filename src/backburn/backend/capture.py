@@ -45,6 +45,8 @@ class CapturingBackend(Protocol):
         until it is replayed. Numbers that differ from replay to replay reach operations as ``ReplayedFloat`` and
         ``ReplayedInt``: each is bound (``REPLAY.get().bind(number)``). Values from the host are constants if the step
         brought the same when it ran before (``REPLAY.get().brought``, where the backend has put them: ``BROUGHT``).
+        A backend that writes new state over the old one while the step goes on raises ``Overwritten`` if the old one is
+        read after that, and is then called once more, where it must not (``REPLAY.get().overwrites``).
         Raises :class:`CaptureError` for what cannot be recorded, such as reading a value on the host, with nothing
         changed.
         """

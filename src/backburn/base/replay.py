@@ -34,6 +34,10 @@ class ReplayedInt(int):
     place: int
 
 
+class Overwritten(Exception):
+    """The step reads state after its new values were written over it: it must be recorded without that."""
+
+
 #: What arrays on the host hold: the dtype, the shape, and the elements.
 Contents = tuple[Any, tuple[int, ...], bytes]
 #: Of how many bytes an array is a constant of a recorded step, and no data that happen to be the same again.
@@ -43,9 +47,13 @@ LARGEST_CONSTANT = 1 << 20
 class Recording:
     """The numbers of one recorded program, in the order in which the host computes them."""
 
-    def __init__(self, brought: Collection[Contents] = ()) -> None:
-        """A recording without numbers, of a step that brought these arrays from the host when it last ran."""
+    def __init__(self, brought: Collection[Contents] = (), overwrites: bool = True) -> None:
+        """A recording without numbers, of a step that brought these arrays from the host when it last ran.
+
+        ``overwrites`` if new parameters may be written over the state, unless that is read later.
+        """
         self.brought = brought
+        self.overwrites = overwrites
         self._advance: list[Callable[[], Any]] = []
         self._undo: list[Callable[[], Any]] = []
         self._numbers: list[tuple[int, type]] = []

@@ -12,7 +12,7 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.contexts import ACTIVE, DEFAULT_FLOAT, RECORDING, scoped
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.base.mutable_trees import MutableTree
-from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Recording, plays, renewed
+from backburn.base.replay import BROUGHT, REPLAY, Carrier, Contents, Overwritten, Recording, plays, renewed
 from backburn.base.trees import Structure, flatten, same, unflatten
 from backburn.tensor import generators
 from backburn.tensor.classes import Tensor
@@ -146,8 +146,13 @@ class Captured:
 
     def _record(self, base: Any, slots: _Slots, inputs: _Inputs, brought: Collection[Contents]) -> _Plan | str:
         """The recorded program, or the reason why there is none; then nothing has changed."""
-        recording, before = Recording(brought), slots.tensors
-        plan = _Plan(recording, inputs)
+        try:
+            return self._recorded(base, slots, inputs, Recording(brought))
+        except Overwritten:
+            return self._recorded(base, slots, inputs, Recording(brought, overwrites=False))
+
+    def _recorded(self, base: Any, slots: _Slots, inputs: _Inputs, recording: Recording) -> _Plan | str:
+        plan, before = _Plan(recording, inputs), slots.tensors
 
         def program(state: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
             slots.put([_rebuilt(x, p) for x, p in zip(before, state, strict=True)], owned=True)
@@ -172,7 +177,7 @@ class Captured:
         except CaptureError as error:
             recording.undo()
             slots.put(before)
-            return self._refused(error, stacklevel=4)
+            return self._refused(error, stacklevel=5)
         except BaseException:
             recording.undo()
             slots.put(before)

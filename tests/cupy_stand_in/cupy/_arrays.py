@@ -81,8 +81,8 @@ class ndarray:  # noqa: N801 - CuPy's name
     def transpose(self, *axes: Any) -> ndarray:
         return ndarray(self._host.transpose(*axes))
 
-    def view(self, dtype: Any) -> ndarray:
-        return ndarray(self._host.view(dtype))
+    def view(self, dtype: Any = None) -> ndarray:
+        return ndarray(self._host.view() if dtype is None else self._host.view(dtype))
 
     def fill(self, value: Any) -> None:
         target = self._host
