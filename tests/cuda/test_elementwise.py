@@ -38,6 +38,7 @@ def _check_activations(on: EmulatedRunner, x: Any, grad: Any) -> None:
     for approximate in ("none", "tanh"):
         check(activate.gelu(on, x, approximate), NUMPY.gelu(x, approximate), 4)
         check(activate.gelu_backward(on, grad, x, approximate), NUMPY.gelu_backward(grad, x, approximate), 4)
+    check(activate.relu(on, x), NUMPY.relu(x))
     check(activate.silu(on, x), NUMPY.silu(x), 4)
     check(activate.silu_backward(on, grad, x), NUMPY.silu_backward(grad, x), 4)
     for name, y in (

@@ -30,6 +30,10 @@ def silu_backward(on: Runner, grad: Array, x: Array, /) -> Array:
     return _elementwise(on, "silu_backward", grad, x)
 
 
+def relu(on: Runner, x: Array, /) -> Array:
+    return _elementwise(on, "relu", x)
+
+
 def relu_backward(on: Runner, grad: Array, y: Array, /) -> Array:
     return _elementwise(on, "relu_backward", grad, y)
 

@@ -44,7 +44,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "activate": dict.fromkeys(
         (
             *("gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "silu", "silu_backward"),
-            *("relu_backward", "sigmoid_backward", "tanh_backward"),
+            *("relu", "relu_backward", "sigmoid_backward", "tanh_backward"),
         ),
         _ALONE,
     ),

@@ -1,4 +1,4 @@
-// Element-wise GELU and SiLU, their gradients, and those of ReLU, sigmoid and tanh.
+// Element-wise GELU, SiLU and ReLU, their gradients, and those of sigmoid and tanh.
 #include "map.cuh"
 
 // 2 sqrt(2 / pi) and 0.044715 times it: tanh GELU is x sigmoid(LINEAR x + CUBIC x^3). Linear beyond FLAT.
@@ -42,6 +42,11 @@ __global__ void __launch_bounds__(256) gelu_tanh_backward(const T* grad, const T
     C gate = quotient<T>(C(1), C(1) + exponential<T>(-v * (v * v * C(CUBIC) + C(LINEAR))));
     return g * (gate * (C(1) + v * (v * v * C(3 * CUBIC) + C(LINEAR)) * (C(1) - gate)));
   });
+}
+
+template <class T> __global__ void __launch_bounds__(256) relu(const T* x, T* out, index_t count) {
+  typedef compute<T> C;
+  map<T>({x}, out, count, [](const C* at) { return larger(at[0], C(0)); });
 }
 
 template <class T>
