@@ -174,7 +174,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
     def fail(*_: Any, **__: Any) -> Any:
         raise error
 
-    x = bb.ones((2, 3), backend="cupy")
+    x = bb.ones((2, 3), dtype="int64", backend="cupy")
     monkeypatch.setattr("cupy.sum", fail)
     return x
 

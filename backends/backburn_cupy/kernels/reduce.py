@@ -29,7 +29,9 @@ def mean(on: Runner, x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 def _is_small(x: Array, axis: Axes) -> bool:
     """Whether a block sums all elements of ``x``, floats, along all of its axes."""
-    return len(axis) == x.ndim > 0 and 0 < x.size <= FEW and x.dtype.char in "fdeE" and bool(x.flags.c_contiguous)
+    if axis != tuple(range(x.ndim)) or not axis or not 0 < x.size <= FEW:
+        return False
+    return x.dtype.char in "fdeE" and bool(x.flags.c_contiguous)
 
 
 def _of_all(on: Runner, x: Array, divisor: float, keepdims: bool) -> Array:
