@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from tests.cuda.operands import host_dtype
 
+from backburn import optim
 from backburn.autodiff.rules import FUSABLE, RULES
 from backburn.backend.formulas import method_of
 from backburn.backend.table import OPERATIONS
-from backburn.optim import adaptive, moments
 from backburn_cupy.kernels.formulas import FORMULAS, kernels_of
 
 #: The operands that are no numbers, of operations that take numbers for others, or for none.
@@ -30,12 +30,12 @@ OPTIONS: dict[str, tuple[Any, ...]] = {"n": (0, 1, 2, 3, 4)}
 
 #: Steps of optimizers: how many tensors they take, their options, and how many numbers.
 STEPS: tuple[tuple[Callable[..., Any], int, tuple[Any, ...], int], ...] = (
-    (adaptive._adadelta, 4, (0.5, 0.9, 1e-3, 0.1), 0),
-    (moments._adamax, 4, (0.9, 0.99, 1e-3, 0.1), 1),
-    (moments._nadam, 4, (0.9, 0.99, 0.1), 4),
-    (moments.by_root, 4, (0.9, 0.99, 0.0), 4),
-    (moments.by_root, 5, (0.9, 0.99, 0.1), 4),
-    (moments._lion, 3, (0.9, 0.99), 2),
+    (optim.Adadelta._formula, 4, (0.9, 1e-3, 0.1), 1),
+    (optim.Adamax._formula, 4, (0.9, 0.99, 1e-3, 0.1), 1),
+    (optim.NAdam._formula, 4, (0.9, 0.99, 0.1), 4),
+    (optim.Adam._formula, 4, (0.9, 0.99, 0.0), 4),
+    (optim.Adam._formula, 5, (0.9, 0.99, 0.1), 4),
+    (optim.Lion._formula, 3, (0.9, 0.99), 2),
 )
 
 
@@ -50,7 +50,7 @@ def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 for kinds in _kinds(name, rule.takes[1:], rule.operands):
                     yield name, rule.function, kinds
     for step, tensors, options, numbers in STEPS:
-        yield step.__name__, step, (*["array"] * tensors, *map(_option, options), *["array"] * numbers)
+        yield step.__qualname__, step, (*["array"] * tensors, *map(_option, options), *["array"] * numbers)
 
 
 def _kinds(operation: str, names: tuple[str, ...], arrays: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, ClassVar
 
-from backburn.optim.formulas import decayed, each, mean, mean_square, numbers_of_step
-from backburn.optim.optimizer import Optimizer, Rate
+from backburn.optim.formulas import ElementWise, decayed, mean, mean_square
+from backburn.optim.optimizer import Rate
 
 
-class RMSprop(Optimizer):
+class RMSprop(ElementWise):
     """Gradients divided by the root of their running mean square (Hinton, "Neural networks", lecture 6e, 2012).
 
     With ``g = gradient + weight_decay * x`` the mean square becomes ``alpha * square + (1 - alpha) * g**2``, and what
@@ -51,17 +51,25 @@ class RMSprop(Optimizer):
         """The mean square, with momentum the velocity, and if centered the mean."""
         return (*(("velocity",) if self.momentum else ()), "square", *(("mean",) if self.centered else ()))
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
-        lists = [params, grads, *remembered]
-        options = rate, self.alpha, self.eps, self.weight_decay, self.momentum, self.centered
-        return each(k, _rmsprop, lists, *options, donate=donate)
+    def _constants(self) -> tuple[Any, ...]:
+        return self.alpha, self.eps, self.weight_decay, self.momentum, self.centered
+
+    @staticmethod
+    def _formula(k: Any, x: Any, g: Any, *rest: Any) -> tuple[Any, ...]:
+        *before, alpha, eps, weight_decay, momentum, centered, lr = rest
+        velocity = [before.pop(0)] if momentum else []
+        g = decayed(k, g, x, weight_decay)
+        spread = square = mean_square(k, before[0], g, alpha)
+        means = [mean(k, before[1], g, alpha)] if centered else []
+        if centered:  # below 0 by rounding alone
+            spread = k.maximum(k.sub(square, k.square(means[0])), 0.0)
+        along = k.div(g, k.add(k.sqrt(spread), eps))
+        if momentum:
+            along = velocity[0] = k.add(k.mul(velocity[0], momentum), along)
+        return (k.sub(x, k.mul(along, lr)), *velocity, square, *means)
 
 
-class Adagrad(Optimizer):
+class Adagrad(ElementWise):
     """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer 2011).
 
     With ``g = gradient + weight_decay * x`` the parameter ``x`` falls by ``lr * g / (sqrt(sum of g**2) + eps)``.
@@ -83,15 +91,17 @@ class Adagrad(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
-        return each(k, _adagrad, [params, grads, *remembered], rate, self.eps, self.weight_decay, donate=donate)
+    def _constants(self) -> tuple[Any, ...]:
+        return self.eps, self.weight_decay
+
+    @staticmethod
+    def _formula(k: Any, x: Any, g: Any, total: Any, eps: float, weight_decay: float, lr: Any) -> tuple[Any, ...]:
+        g = decayed(k, g, x, weight_decay)
+        total = k.add(total, k.square(g))
+        return k.sub(x, k.div(k.mul(g, lr), k.add(k.sqrt(total), eps))), total
 
 
-class Adadelta(Optimizer):
+class Adadelta(ElementWise):
     """Steps as large as the last ones, by the ratio of two running means (Zeiler, "ADADELTA", 2012, algorithm 1).
 
     With ``g = gradient + weight_decay * x`` the mean square of the gradients becomes ``rho * square + (1 - rho) *
@@ -117,46 +127,14 @@ class Adadelta(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        (rate,) = numbers_of_step(k, params[0], _rate, lr, step)
-        options = rate, self.rho, self.eps, self.weight_decay
-        return each(k, _adadelta, [params, grads, *remembered], *options, donate=donate)
+    def _constants(self) -> tuple[Any, ...]:
+        return self.rho, self.eps, self.weight_decay
 
-
-def _rate(lr: float, step: int) -> tuple[float, ...]:
-    return (lr,)
-
-
-# ---- formulas ----
-
-
-def _rmsprop(k: Any, x: Any, g: Any, *rest: Any) -> tuple[Any, ...]:
-    *before, lr, alpha, eps, weight_decay, momentum, centered = rest
-    velocity = [before.pop(0)] if momentum else []
-    g = decayed(k, g, x, weight_decay)
-    spread = square = mean_square(k, before[0], g, alpha)
-    means = [mean(k, before[1], g, alpha)] if centered else []
-    if centered:  # below 0 by rounding alone
-        spread = k.maximum(k.sub(square, k.square(means[0])), 0.0)
-    along = k.div(g, k.add(k.sqrt(spread), eps))
-    if momentum:
-        along = velocity[0] = k.add(k.mul(velocity[0], momentum), along)
-    return (k.sub(x, k.mul(along, lr)), *velocity, square, *means)
-
-
-def _adagrad(k: Any, x: Any, g: Any, total: Any, lr: Any, eps: float, weight_decay: float) -> tuple[Any, ...]:
-    g = decayed(k, g, x, weight_decay)
-    total = k.add(total, k.square(g))
-    return k.sub(x, k.div(k.mul(g, lr), k.add(k.sqrt(total), eps))), total
-
-
-def _adadelta(
-    k: Any, x: Any, g: Any, square: Any, moved: Any, lr: Any, rho: float, eps: float, weight_decay: float
-) -> tuple[Any, ...]:
-    g = decayed(k, g, x, weight_decay)
-    square = mean_square(k, square, g, rho)
-    change = k.mul(g, k.sqrt(k.div(k.add(moved, eps), k.add(square, eps))))
-    return k.sub(x, k.mul(change, lr)), square, mean_square(k, moved, change, rho)
+    @staticmethod
+    def _formula(
+        k: Any, x: Any, g: Any, square: Any, moved: Any, rho: float, eps: float, weight_decay: float, lr: Any
+    ) -> tuple[Any, ...]:
+        g = decayed(k, g, x, weight_decay)
+        square = mean_square(k, square, g, rho)
+        change = k.mul(g, k.sqrt(k.div(k.add(moved, eps), k.add(square, eps))))
+        return k.sub(x, k.mul(change, lr)), square, mean_square(k, moved, change, rho)

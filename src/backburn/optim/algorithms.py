@@ -7,8 +7,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from backburn.backend.optimize import adam_factors
-from backburn.optim.formulas import each, numbers_of_step
-from backburn.optim.moments import Moments, by_root
+from backburn.optim.moments import Moments, adam_formula
 from backburn.optim.optimizer import Optimizer, Rate
 from backburn.tensor.options import bounded
 
@@ -82,6 +81,7 @@ class Adam(Moments):
 
     _is_operation = True
     _decoupled = False
+    _formula = staticmethod(adam_formula)
     _flags = ("amsgrad",)
 
     def __init__(
@@ -106,17 +106,18 @@ class Adam(Moments):
         self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
         donate: bool,
     ) -> tuple[Any, ...]:  # fmt: skip
-        beta1, beta2 = self.betas
         if self.amsgrad:
-            factors = numbers_of_step(k, params[0], self._factors, lr, step)
-            options = *self.betas, 0.0 if self._decoupled else self.weight_decay
-            return each(k, by_root, [params, grads, *remembered], *options, *factors, donate=donate)
+            return super()._update(k, params, grads, remembered, lr, step, donate)
+        beta1, beta2 = self.betas
         results: tuple[Any, ...] = k.adam_steps(
             params, grads, *remembered,
             lr=lr, beta1=beta1, beta2=beta2, eps=self.eps, step=step,
             weight_decay=self.weight_decay, decoupled=self._decoupled, donate=donate,
         )  # fmt: skip
         return results
+
+    def _constants(self) -> tuple[Any, ...]:
+        return *self.betas, 0.0 if self._decoupled else self.weight_decay
 
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         rate, floor = adam_factors(lr, *self.betas, self.eps, step)

@@ -1,23 +1,41 @@
-"""Steps as formulas, each parameter's in one pass over memory, and the numbers in them that change at every step."""
+"""Optimizers whose step is an element-wise formula, and the parts that such formulas have in common."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from backburn.base.replay import REPLAY
+from backburn.optim.optimizer import Optimizer
 
 
-def each(k: Any, formula: Callable[..., Any], lists: list[list[Any]], *common: Any, donate: bool) -> tuple[Any, ...]:
-    """A formula of each parameter, its gradient and what is remembered of it, the ``lists``, and ``common`` numbers.
+class ElementWise(Optimizer):
+    """The base class of optimizers whose step is an element-wise formula, computed in one pass over memory."""
 
-    It results in the new parameter and what is remembered from now on, as do the steps of many of the contract.
-    """
-    places = tuple(range(2, len(lists))) if donate else ()
-    steps = [k.one_pass(formula, *tensors, *common, donate=places) for tensors in zip(*lists, strict=True)]
-    return tuple(chain.from_iterable(zip(*steps, strict=True)))
+    #: ``formula(k, x, gradient, *remembered, *constants, *factors)``: the new parameter, and what is remembered next.
+    _formula: ClassVar[Callable[..., tuple[Any, ...]]]
+
+    @abstractmethod
+    def _constants(self) -> tuple[Any, ...]:
+        """The options in the formula, which a backend may compile into it."""
+
+    def _factors(self, lr: float, step: int) -> tuple[float, ...]:
+        """The numbers in the formula that may change from step to step."""
+        return (lr,)
+
+    def _update(
+        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
+        donate: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        factors = numbers_of_step(k, params[0], self._factors, lr, step)
+        numbers = (*self._constants(), *factors)
+        places = tuple(range(2, 2 + len(remembered))) if donate else ()
+        tensors = zip(params, grads, *remembered, strict=True)
+        steps = [k.one_pass(self._formula, *of_one, *numbers, donate=places) for of_one in tensors]
+        return tuple(chain.from_iterable(zip(*steps, strict=True)))
 
 
 def numbers_of_step(k: Any, like: Any, formula: Callable[..., tuple[float, ...]], lr: float, step: int) -> list[Any]:

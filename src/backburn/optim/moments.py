@@ -8,12 +8,22 @@ from typing import Any, ClassVar
 
 from backburn.backend.optimize import adam_factors
 from backburn.base.errors import ArgumentError
-from backburn.optim.formulas import decayed, each, mean, mean_square, numbers_of_step
-from backburn.optim.optimizer import Optimizer, Rate
+from backburn.optim.formulas import ElementWise, decayed, mean, mean_square
+from backburn.optim.optimizer import Rate
 from backburn.tensor.options import bounded
 
 
-class Moments(Optimizer):
+def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
+    """A step of Adam, with a ``peak`` by the largest second moment, with a ``share`` of 0 by the first alone."""
+    *peak, beta1, beta2, weight_decay, rate, share, floor, shrink = rest
+    g = decayed(k, g, x, weight_decay)
+    m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
+    peak = [k.maximum(before, v) for before in peak]
+    change = k.div(k.mul(m, rate), k.add(k.mul(k.sqrt([v, *peak][-1]), share), floor))
+    return (k.sub(k.mul(x, shrink), change), m, v, *peak)
+
+
+class Moments(ElementWise):
     """The base class of optimizers with two decays, ``betas``, and a weight decay."""
 
     _corrects = True
@@ -66,13 +76,16 @@ class Adamax(Moments):
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         return (lr / (1.0 - self.betas[0] ** step),)
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        factors = numbers_of_step(k, params[0], self._factors, lr, step)
-        options = *self.betas, self.eps, self.weight_decay
-        return each(k, _adamax, [params, grads, *remembered], *options, *factors, donate=donate)
+    def _constants(self) -> tuple[Any, ...]:
+        return *self.betas, self.eps, self.weight_decay
+
+    @staticmethod
+    def _formula(
+        k: Any, x: Any, g: Any, m: Any, u: Any, beta1: float, beta2: float, eps: float, weight_decay: float, rate: Any
+    ) -> tuple[Any, ...]:
+        g = decayed(k, g, x, weight_decay)
+        m, u = mean(k, m, g, beta1), k.maximum(k.mul(u, beta2), k.add(k.abs(g), eps))
+        return k.sub(x, k.div(k.mul(m, rate), u)), m, u
 
 
 class NAdam(Moments):
@@ -124,13 +137,18 @@ class NAdam(Moments):
         rate, shrink = lr * root, 1.0 - lr * self.weight_decay * self.decoupled_weight_decay
         return rate * (1.0 - now) / (1.0 - product), rate * soon / (1.0 - product * soon), self.eps * root, shrink
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
+    def _constants(self) -> tuple[Any, ...]:
+        return *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
+
+    @staticmethod
+    def _formula(
+        k: Any, x: Any, g: Any, m: Any, v: Any, beta1: float, beta2: float, weight_decay: float,
+        new: Any, old: Any, floor: Any, shrink: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        factors = numbers_of_step(k, params[0], self._factors, lr, step)
-        options = *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
-        return each(k, _nadam, [params, grads, *remembered], *options, *factors, donate=donate)
+        g = decayed(k, g, x, weight_decay)
+        m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
+        along = k.add(k.mul(g, new), k.mul(m, old))
+        return k.sub(k.mul(x, shrink), k.div(along, k.add(k.sqrt(v), floor))), m, v
 
 
 class RAdam(Moments):
@@ -178,13 +196,10 @@ class RAdam(Moments):
         part = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
         return rate * sqrt(part), 1.0, self.eps, shrink
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        factors = numbers_of_step(k, params[0], self._factors, lr, step)
-        options = *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
-        return each(k, by_root, [params, grads, *remembered], *options, *factors, donate=donate)
+    _formula = staticmethod(adam_formula)
+
+    def _constants(self) -> tuple[Any, ...]:
+        return *self.betas, 0.0 if self.decoupled_weight_decay else self.weight_decay
 
 
 class Lion(Moments):
@@ -215,45 +230,12 @@ class Lion(Moments):
     def _factors(self, lr: float, step: int) -> tuple[float, ...]:
         return lr, 1.0 - lr * self.weight_decay
 
-    def _update(
-        self, k: Any, params: list[Any], grads: list[Any], remembered: list[list[Any]], lr: float, step: int,
-        donate: bool,
+    def _constants(self) -> tuple[Any, ...]:
+        return self.betas
+
+    @staticmethod
+    def _formula(
+        k: Any, x: Any, g: Any, m: Any, beta1: float, beta2: float, lr: Any, shrink: Any
     ) -> tuple[Any, ...]:  # fmt: skip
-        factors = numbers_of_step(k, params[0], self._factors, lr, step)
-        return each(k, _lion, [params, grads, *remembered], *self.betas, *factors, donate=donate)
-
-
-# ---- formulas ----
-
-
-def _adamax(
-    k: Any, x: Any, g: Any, m: Any, u: Any, beta1: float, beta2: float, eps: float, weight_decay: float, rate: Any
-) -> tuple[Any, ...]:
-    g = decayed(k, g, x, weight_decay)
-    m, u = mean(k, m, g, beta1), k.maximum(k.mul(u, beta2), k.add(k.abs(g), eps))
-    return k.sub(x, k.div(k.mul(m, rate), u)), m, u
-
-
-def _nadam(
-    k: Any, x: Any, g: Any, m: Any, v: Any, beta1: float, beta2: float, weight_decay: float,
-    new: Any, old: Any, floor: Any, shrink: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    g = decayed(k, g, x, weight_decay)
-    m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
-    along = k.add(k.mul(g, new), k.mul(m, old))
-    return k.sub(k.mul(x, shrink), k.div(along, k.add(k.sqrt(v), floor))), m, v
-
-
-def by_root(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
-    """A step of Adam, with a ``peak`` by the largest second moment, with a ``share`` of 0 by the first alone."""
-    *peak, beta1, beta2, weight_decay, rate, share, floor, shrink = rest
-    g = decayed(k, g, x, weight_decay)
-    m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
-    peak = [k.maximum(before, v) for before in peak]
-    change = k.div(k.mul(m, rate), k.add(k.mul(k.sqrt([v, *peak][-1]), share), floor))
-    return (k.sub(k.mul(x, shrink), change), m, v, *peak)
-
-
-def _lion(k: Any, x: Any, g: Any, m: Any, beta1: float, beta2: float, lr: Any, shrink: Any) -> tuple[Any, ...]:
-    new = k.sub(k.mul(x, shrink), k.mul(k.sign(mean(k, m, g, beta1)), lr))
-    return new, mean(k, m, g, beta2)
+        new = k.sub(k.mul(x, shrink), k.mul(k.sign(mean(k, m, g, beta1)), lr))
+        return new, mean(k, m, g, beta2)
