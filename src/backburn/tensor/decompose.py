@@ -70,9 +70,9 @@ def matrices(name: str, value: Any) -> Any:
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
-    """The lower triangular L whose product ``L @ L.T`` is the symmetric matrix ``x``, or its transpose with ``upper``.
+    """The lower triangular L with ``L @ L.T`` equal to the symmetric matrix ``x``; with ``upper``, its transpose.
 
-    Of a matrix that is not symmetric, the symmetric part ``(x + x.T) / 2`` counts; the gradient is symmetric. Raises
+    If a matrix is not symmetric, its symmetric part ``(x + x.T) / 2`` is factored; the gradient is symmetric. Raises
     :class:`LinearAlgebraError` for a matrix that is not positive definite.
 
         >>> import backburn as bb
@@ -84,11 +84,11 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
 
 
 def lu(x: Tensor, /) -> LUResult:
-    """``x`` as a product of a permutation P, a lower triangular L and an upper triangular U.
+    """``x`` as the product of a permutation P, a lower triangular L and an upper triangular U.
 
-    L has ones on its diagonal and no element beyond 1, as many columns as the shorter side of ``x``, and U as many
-    rows. Every matrix has these factors; their gradient needs pivots, the diagonal of U, that are not 0, and raises
-    :class:`SingularMatrixError` where one is.
+    L has ones on its diagonal, no element of absolute value above 1, and as many columns as the shorter side of ``x``;
+    U has as many rows. Every matrix has these factors. Their gradient needs nonzero pivots (the diagonal of U), and
+    raises :class:`SingularMatrixError` otherwise.
 
         >>> import backburn as bb
         >>> p, l, u = bb.linalg.lu(bb.asarray([[1.0, 2.0], [4.0, 4.0]]))
@@ -101,12 +101,12 @@ def lu(x: Tensor, /) -> LUResult:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
-    """``x`` as a product of a matrix Q with orthonormal columns and an upper triangular R.
+    """``x`` as the product of a matrix Q with orthonormal columns and an upper triangular R.
 
-    Q has as many columns as the shorter side of ``x``, with ``mode="complete"`` as many as rows. The diagonal of R has
-    no negative element. The gradient needs independent columns, of a wide matrix the first ones, and raises
-    :class:`SingularMatrixError` where an element of R's diagonal is not above rounding beside the largest. Raises
-    :class:`ArgumentError` for another ``mode``.
+    Q has as many columns as the shorter side of ``x``, or with ``mode="complete"`` as many as ``x`` has rows. The
+    diagonal of R is not negative. The gradient needs linearly independent columns (of a wide matrix, the first ones),
+    and raises :class:`SingularMatrixError` if an element of R's diagonal is 0 relative to the largest, up to rounding.
+    Raises :class:`ArgumentError` for any other ``mode``.
 
         >>> import backburn as bb
         >>> q, r = bb.linalg.qr(bb.asarray([[3.0], [4.0]]))
@@ -121,11 +121,11 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 def svd(x: Tensor, /, *surplus: Never, full_matrices: bool = True, **wrong: Never) -> SVDResult:
     """The singular value decomposition: ``U``, the values ``S`` in descending order, and ``Vh``.
 
-    U and Vh are square, without ``full_matrices`` only as large as the shorter side of ``x``. The first large element
-    of a column of U is positive. Gradients are right where the values are distinct and not 0. Where values are equal to
-    rounding, or 0, vectors have no derivative: gradients are finite, and right for functions of the sum of equal values
-    and of the space that their vectors span, but not for others. (Townsend, Differentiating the singular value
-    decomposition, 2016)
+    U and Vh are square; with ``full_matrices=False`` they are only as large as the shorter side of ``x``. The first
+    large element of each column of U is positive. Gradients are correct where the values are distinct and nonzero.
+    Vectors of zero values, and of values that are equal up to rounding, have no derivative: there the gradients are
+    finite, and correct for functions of the sum of the equal values and of the space that their vectors span, but not
+    for other functions. (Townsend, Differentiating the singular value decomposition, 2016)
 
         >>> import backburn as bb
         >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
@@ -151,9 +151,9 @@ def svdvals(x: Tensor, /) -> FloatTensor:
 def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
     """The eigenvalues of symmetric matrices in ascending order, and their eigenvectors as columns.
 
-    Of a matrix that is not symmetric, the symmetric part counts, or with ``UPLO`` the lower (``"L"``) or upper
-    (``"U"``) triangle, beside which no element is read; gradients go to what counts. The first large element of a
-    vector is positive. Equal eigenvalues are as equal singular values in :func:`svd`.
+    If a matrix is not symmetric, its symmetric part is decomposed. ``UPLO`` selects the lower (``"L"``) or upper
+    (``"U"``) triangle instead; the other elements are not read. Gradients go to the elements that are used. The first
+    large element of each vector is positive. For equal eigenvalues, see equal singular values in :func:`svd`.
 
         >>> import backburn as bb
         >>> values, vectors = bb.linalg.eigh(bb.asarray([[2.0, 0.0], [0.0, 1.0]]))
@@ -164,7 +164,7 @@ def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
 
 
 def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
-    """The eigenvalues of symmetric matrices in ascending order; ``UPLO`` is that of :func:`eigh`.
+    """The eigenvalues of symmetric matrices in ascending order; for ``UPLO``, see :func:`eigh`.
 
     >>> import backburn as bb
     >>> bb.linalg.eigvalsh(bb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()

@@ -1,4 +1,4 @@
-"""Random numbers by rejection, and what is made of them: gamma, beta, Dirichlet, Student's t and Poisson numbers."""
+"""Random numbers by rejection sampling, and those derived from them: gamma, beta, Dirichlet, Student's t, Poisson."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def gamma(
     device: BackendLike = None,
     generator: Generator | None = None,
 ) -> FloatTensor:
-    """Numbers with the gamma distribution of shape ``alpha``, times ``scale``: their mean is ``alpha * scale``.
+    """Random numbers from the gamma distribution with shape parameter ``alpha``, times ``scale``.
 
-    The parameters are numbers, or float tensors that broadcast with ``shape``; without ``shape`` the result has theirs,
-    and it has the dtype of ``alpha`` if that is a tensor. Where a number is too small for the dtype, as most are for a
-    small ``alpha``, it is 0. Where a tensor has a negative ``alpha``, it is NaN. Gradients flow to ``scale``, none to
-    ``alpha``. See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000).
+    The parameters are numbers, or float tensors that broadcast with ``shape``. Without ``shape``, the result has the
+    parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results that are too small for the dtype, as
+    most are for a small ``alpha``, are 0; they are NaN where a tensor has a negative ``alpha``. Gradients flow to
+    ``scale``, but not to ``alpha``. See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang,
+    2000).
 
     Raises :class:`ArgumentError` for numbers below 0.
 
@@ -60,10 +61,10 @@ def beta(
     device: BackendLike = None,
     generator: Generator | None = None,
 ) -> FloatTensor:
-    """Numbers from 0 to 1 with the beta distribution, whose mean is ``a / (a + b)``.
+    """Random numbers between 0 and 1 from the beta distribution, whose mean is ``a / (a + b)``.
 
-    They are ``x / (x + y)`` of two :func:`gamma` numbers, computed by their logarithms. Parameters and errors are those
-    of :func:`gamma`; no gradient flows to them.
+    They are ``x / (x + y)`` for two :func:`gamma` numbers, computed from their logarithms. Parameters and errors are
+    those of :func:`gamma`; no gradient flows to the parameters.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -81,11 +82,11 @@ def dirichlet(
     *,
     generator: Generator | None = None,
 ) -> FloatTensor:
-    """Vectors of numbers with the sum 1 along the last axis, with the Dirichlet distribution of ``alpha``.
+    """Random vectors, along the last axis, from the Dirichlet distribution with parameters ``alpha``; each sums to 1.
 
-    The result has the shape ``(*shape, *alpha.shape)``; their mean is ``alpha / sum(alpha)``. They are :func:`gamma`
-    numbers over their sum, computed by their logarithms; no gradient flows to ``alpha``. Raises :class:`ShapeError` if
-    the last axis is empty.
+    The result has the shape ``(*shape, *alpha.shape)``, and the mean is ``alpha / sum(alpha)``. The vectors are
+    :func:`gamma` numbers divided by their sum, computed from their logarithms; no gradient flows to ``alpha``. Raises
+    :class:`ShapeError` if the last axis is empty.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -109,10 +110,10 @@ def student_t(
     device: BackendLike = None,
     generator: Generator | None = None,
 ) -> FloatTensor:
-    """Numbers with Student's t distribution of ``df`` degrees of freedom.
+    """Random numbers from Student's t distribution with ``df`` degrees of freedom.
 
-    They are normal numbers over ``sqrt(2 * x / df)``, of a :func:`gamma` number ``x`` of shape ``df / 2``. Parameters
-    and errors are those of :func:`gamma`; no gradient flows to ``df``.
+    They are normal numbers divided by ``sqrt(2 * x / df)``, for a :func:`gamma` number ``x`` with shape parameter ``df
+    / 2``. Parameters and errors are those of :func:`gamma`; no gradient flows to ``df``.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -135,10 +136,10 @@ def poisson(
     device: BackendLike = None,
     generator: Generator | None = None,
 ) -> FloatTensor:
-    """Numbers of events, of which there are ``rate`` on the average: the Poisson distribution.
+    """Random counts from the Poisson distribution with mean ``rate``, as floats.
 
-    They are floats; ``astype("int64")`` makes them integers. ``rate`` is a number, or a float tensor that broadcasts
-    with ``shape``; without ``shape`` the result has that of ``rate``. Where a tensor is negative, it is NaN. No
+    ``rate`` is a number, or a float tensor that broadcasts with ``shape``; without ``shape`` the result has the shape
+    of ``rate``. ``astype("int64")`` converts the counts to integers. They are NaN where a tensor is negative. No
     gradient flows to ``rate``. See :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
 
     Raises :class:`ArgumentError` for a number below 0.

@@ -242,7 +242,7 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
 def irfftn(
     real: Tensor, imag: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward"
 ) -> FloatTensor:
-    """The real numbers that have this :func:`rfftn`; without ``n``, an even number of them along the last axis.
+    """The real tensor that has this :func:`rfftn`; without ``n``, of even length along the last axis.
 
     >>> import backburn as bb
     >>> x = bb.asarray([[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]])
@@ -331,7 +331,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLi
 
 
 def fftshift(x: T, /, *, axis: Axes = -1) -> T:
-    """``x`` with frequency 0 in the middle of ``axis``, of several axes, or with None of all.
+    """``x`` with frequency 0 moved to the middle of ``axis``: of one axis, of several, or (None) of all.
 
     >>> import backburn as bb
     >>> bb.fourier.fftshift(bb.fourier.fftfreq(4)).tolist()

@@ -32,7 +32,7 @@ class SlogdetResult(NamedTuple):
 
 
 def det(x: Tensor, /) -> FloatTensor:
-    """The determinant; its gradient is right at singular matrices too.
+    """The determinant; its gradient is correct for singular matrices too.
 
     >>> import backburn as bb
     >>> bb.linalg.det(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).item()
@@ -44,7 +44,7 @@ def det(x: Tensor, /) -> FloatTensor:
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
 
-    They are 0 and -inf for a singular matrix, whose gradient is NaN.
+    For a singular matrix they are 0 and -inf, and the gradient is NaN.
 
         >>> import backburn as bb
         >>> sign, logarithm = bb.linalg.slogdet(bb.asarray([[0.0, 1.0], [1.0, 0.0]]))
@@ -55,9 +55,10 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """The product of ``n`` times ``x``, of its inverse for a negative ``n``; the unit matrix for 0.
+    """The matrix power ``x @ x @ ...`` with ``n`` factors.
 
-    Raises :class:`ArgumentError` for an ``n`` that is not an integer.
+    A negative ``n`` gives a power of the inverse, and 0 the identity matrix. Raises :class:`ArgumentError` if ``n`` is
+    not an integer.
 
         >>> import backburn as bb
         >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()
@@ -83,12 +84,13 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
 
 
 def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
-    """The exponential of matrices, the limit of ``I + x + x @ x / 2 + x @ x @ x / 6 + ...``.
+    """The matrix exponential: the limit of ``I + x + x @ x / 2 + x @ x @ x / 6 + ...``.
 
-    By a rational approximation of ``x / 2**s``, which is squared ``s`` times (Higham, "The scaling and squaring method
-    for the matrix exponential revisited", 2005), of degree 7, or 13 in float64; ``s`` follows from the largest sum of a
-    column's absolute values. It is at most ``max_squarings``, which are always computed: where more were needed, for a
-    sum above 260,000 or 350,000 (float64), the result is NaN.
+    Computed by scaling and squaring: a Padé approximation of ``x / 2**s``, of degree 7 (13 in float64), is squared
+    ``s`` times (Higham, "The scaling and squaring method for the matrix exponential revisited", 2005). ``s`` follows
+    from the 1-norm of ``x``, the largest column sum of absolute values. ``max_squarings`` limits it, and as many
+    squarings are always computed. Where more are needed, by default for a norm above 260,000 (350,000 in float64), the
+    result is NaN.
 
     Raises :class:`ShapeError` for matrices that are not square.
 
@@ -145,9 +147,9 @@ def matrix_norm(
     """A norm of the matrices whose rows and columns lie along the two axes ``axis``.
 
     ``ord`` is ``"fro"`` (the root of the sum of squares), ``"nuc"`` (the sum of the singular values), 2 or -2 (the
-    largest or smallest of them), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf (that of
-    rows); the largest of none is 0. The gradient at a zero matrix is 0. Raises :class:`ArgumentError` for another
-    ``ord``, :class:`AxisError` for other than two axes.
+    largest or smallest singular value), 1 or -1 (the largest or smallest column sum of absolute values), inf or -inf
+    (the same of rows). A maximum over no elements is 0. The gradient at a zero matrix is 0. Raises
+    :class:`ArgumentError` for any other ``ord``, and :class:`AxisError` unless there are two axes.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[3.0, 0.0], [0.0, -4.0]])

@@ -1,7 +1,7 @@
-"""Tensor functions: reductions that leave out NaN, and numbers in its place.
+"""Tensor functions: reductions that ignore NaN, and replacing NaN by numbers.
 
-``axis`` and ``keepdims`` are those of :mod:`backburn.tensor.reduce`. Elements that are left out have the gradient 0.
-Tensors of integers or booleans have no NaN: of them, the results are those of the plain function.
+``axis`` and ``keepdims`` are those of :mod:`backburn.tensor.reduce`. Ignored elements have a gradient of 0. Integers
+and booleans are never NaN: for them, the results are those of the plain function.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLACES = {"linear": ("floor", "ceil"), **{method: tuple(f.__name__ for f in ends
 
 @plain_signature
 def nansum(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
-    """The sum of the elements over ``axis`` that are not NaN; 0 if there are none. Dtypes are those of :func:`sum`.
+    """The sum over ``axis``, ignoring NaN; 0 if there is nothing else. Dtypes are those of :func:`sum`.
 
     >>> import backburn as bb
     >>> bb.nansum(bb.asarray([[1.0, bb.nan], [bb.nan, bb.nan]]), axis=1).tolist()
@@ -55,7 +55,7 @@ def nansum(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
 
 @plain_signature
 def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
-    """The mean of the elements over ``axis`` that are not NaN; NaN if there are none.
+    """The mean over ``axis``, ignoring NaN; NaN if there is nothing else.
 
     Dtypes are those of :func:`mean`.
 
@@ -76,7 +76,7 @@ def nanmean(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = F
 def nanvar(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
-    """The variance of the ``n`` elements over ``axis`` that are not NaN; NaN unless ``n > correction``.
+    """The variance over ``axis`` of the ``n`` elements that are not NaN; NaN unless ``n > correction``.
 
     Dtypes and ``correction`` are those of :func:`var`.
 
@@ -95,9 +95,9 @@ def nanvar(
 def nanstd(
     x: Tensor, /, axis: Axis = None, *surplus: Never, correction: float = 0.0, keepdims: bool = False, **wrong: Never
 ) -> FloatTensor:
-    """The standard deviation of the elements over ``axis`` that are not NaN, the root of :func:`nanvar`.
+    """The standard deviation over ``axis``, ignoring NaN: the square root of :func:`nanvar`.
 
-    As for :func:`std`, the gradient is 0 where all of them are equal.
+    As in :func:`std`, the gradient is 0 where all of the elements are equal.
 
         >>> import backburn as bb
         >>> bb.nanstd(bb.asarray([1.0, bb.nan, 5.0])).item()
@@ -112,7 +112,7 @@ def nanstd(
 
 @plain_signature
 def nanmax(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
-    """The largest element over ``axis`` that is not NaN; NaN if there is none. Errors are those of :func:`max`.
+    """The largest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`max`.
 
     >>> import backburn as bb
     >>> bb.nanmax(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
@@ -125,7 +125,7 @@ def nanmax(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
 
 @plain_signature
 def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> T:
-    """The smallest element over ``axis`` that is not NaN; NaN if there is none. Errors are those of :func:`min`.
+    """The smallest element over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`min`.
 
     >>> import backburn as bb
     >>> bb.nanmin(bb.asarray([3.0, bb.nan, 2.0])).item()
@@ -138,7 +138,7 @@ def nanmin(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, 
 
 @plain_signature
 def nanmedian(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> FloatTensor:
-    """The median of the elements over ``axis`` that are not NaN; NaN if there are none. Errors are those of median.
+    """The median over ``axis``, ignoring NaN; NaN if there is nothing else. Raises the errors of :func:`median`.
 
     >>> import backburn as bb
     >>> bb.nanmedian(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
@@ -160,7 +160,7 @@ def nanquantile(
     method: str = "linear",
     **wrong: Never,
 ) -> FloatTensor:
-    """The quantile ``q`` of the elements over ``axis`` that are not NaN; NaN if there are none.
+    """The quantile ``q`` over ``axis``, ignoring NaN; NaN if there is nothing else.
 
     Parameters, methods, gradients and errors are those of :func:`quantile`.
 
@@ -177,10 +177,10 @@ def nanquantile(
 
 
 def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
-    """``x`` with ``nan`` in the place of NaN, and ``posinf`` and ``neginf`` in that of the infinities.
+    """``x`` with NaN replaced by ``nan``, and the infinities by ``posinf`` and ``neginf``.
 
-    Without them, infinities become the largest and the smallest number of the dtype. What is replaced has the gradient
-    0. Integers and booleans stay as they are.
+    By default, infinities become the largest and the smallest finite number of the dtype. Replaced elements have a
+    gradient of 0. Integers and booleans are returned unchanged.
 
         >>> import backburn as bb
         >>> bb.nan_to_num(bb.asarray([1.0, bb.nan, -bb.inf]), neginf=-100.0).tolist()

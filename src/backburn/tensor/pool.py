@@ -78,12 +78,12 @@ def max_unpool(
     padding: Padding = 0,
     output_size: Sizes | None = None,
 ) -> FloatTensor:
-    """Each element of ``x`` at its index, as :func:`max_pool_with_indices` gives it, and 0 elsewhere.
+    """Each element of ``x`` at its index, as returned by :func:`max_pool_with_indices`, and 0 elsewhere.
 
-    ``size``, ``stride`` and ``padding`` are those of the pooling, whose input had ``(n - 1) * stride + size - padding``
-    elements along an axis (the padding at both ends) or some more: ``output_size`` has the lengths of the spatial axes.
-    Where several elements have one index, the last counts. Raises :class:`ShapeError` for indices of another shape,
-    :class:`OutOfRangeError` for indices beyond the result.
+    ``size``, ``stride`` and ``padding`` are those of the pooling. Its input had ``(n - 1) * stride + size - padding``
+    elements along an axis (with the padding of both ends), or a few more; ``output_size`` gives the exact lengths of
+    the spatial axes. If an index is repeated, the last element wins. Raises :class:`ShapeError` for indices of another
+    shape, and :class:`OutOfRangeError` for indices beyond the result.
 
         >>> import backburn as bb
         >>> values, indices = max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2)

@@ -1,4 +1,4 @@
-"""Tensor functions: outer, cross and Kronecker products, distances of rows, and covariance."""
+"""Tensor functions: outer, cross and Kronecker products, pairwise distances, and covariance."""
 
 from __future__ import annotations
 
@@ -59,15 +59,16 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def cdist(x1: Tensor, x2: Tensor, /, *, ord: float = 2.0, method: str = "auto") -> FloatTensor:
-    """The distances of all rows of ``x1`` (..., n, d) from all rows of ``x2`` (..., m, d), of shape (..., n, m).
+    """The distances between all rows of ``x1`` (..., n, d) and all rows of ``x2`` (..., m, d), of shape (..., n, m).
 
-    They are vector norms of order ``ord``; leading axes broadcast. With ``method="products"`` those of order 2 are
-    computed as ``sqrt(x1 @ x1 - 2 * x1 @ x2 + x2 @ x2)``, of rows of which the mean of ``x2`` is subtracted before:
-    that takes little memory, and distances that are small beside those from the mean lose digits. ``"differences"``
-    computes norms of the ``n * m`` differences; ``"auto"`` does so for up to 25 rows of each, and for other orders. The
-    gradient of a distance of 0 is 0.
+    They are vector norms of order ``ord``; leading axes broadcast. ``method`` says how those of order 2 are computed.
+    ``"products"`` takes ``sqrt(x1 @ x1 - 2 * x1 @ x2 + x2 @ x2)`` after subtracting the mean of ``x2`` from all rows:
+    this needs little memory, but distances that are small compared with those from the mean lose digits.
+    ``"differences"`` computes norms of the ``n * m`` differences; ``"auto"`` does so for up to 25 rows of each. Other
+    orders always take differences. The gradient of a distance of 0 is 0.
 
-    Raises :class:`ShapeError` for rows of different lengths, and :class:`ArgumentError` for products of another order.
+    Raises :class:`ShapeError` for rows of different lengths, and :class:`ArgumentError` for ``"products"`` with another
+    order.
 
         >>> import backburn as bb
         >>> bb.linalg.cdist(bb.asarray([[0.0, 0.0], [3.0, 0.0]]), bb.asarray([[0.0, 4.0]])).tolist()
@@ -97,7 +98,7 @@ def cdist(x1: Tensor, x2: Tensor, /, *, ord: float = 2.0, method: str = "auto") 
 def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The Kronecker product: each element of ``x1`` times all of ``x2``, as blocks along every axis.
 
-    The operand with fewer axes gets axes of length 1 in front.
+    The operand with fewer axes is given leading axes of length 1.
 
         >>> import backburn as bb
         >>> bb.kron(bb.asarray([[1, 2]]), bb.asarray([[1, 1], [0, 1]])).tolist()
@@ -115,11 +116,12 @@ def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
 def cov(
     x: Tensor, /, *, correction: float = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> FloatTensor:
-    """The covariances of the rows of a matrix, whose columns are observations; the variance of a vector.
+    """The covariance matrix of the rows of a matrix, whose columns are observations; the variance of a vector.
 
     The sums of products are divided by the number of observations minus ``correction``. ``fweights`` are integer
-    frequencies of the observations, ``aweights`` their importance. The result for a matrix of one row is 0-d, as for a
-    vector. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more axes or weights that do not fit.
+    frequencies of the observations, ``aweights`` their relative importance. For a vector, or a matrix of one row, the
+    result is 0-d. 16-bit floats are computed in float32. Raises :class:`ShapeError` for more than two axes, and for
+    weights that do not fit.
 
         >>> import backburn as bb
         >>> bb.cov(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()
@@ -177,7 +179,7 @@ def _weights(x: Any, *weights: Tensor | None) -> Any:
 
 
 def corrcoef(x: Tensor, /) -> FloatTensor:
-    """The correlations of the rows of a matrix, between -1 and 1; NaN for a row without variance.
+    """The correlation matrix of the rows of a matrix, between -1 and 1; NaN for a row without variance.
 
     >>> import backburn as bb
     >>> bb.corrcoef(bb.asarray([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).tolist()

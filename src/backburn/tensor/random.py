@@ -262,14 +262,14 @@ def choice(
     generator: Generator | None = None,
     **wrong: Never,
 ) -> Tensor:
-    """Numbers from 0 to ``x - 1``, or entries of a tensor along ``axis``, which ``shape`` replaces; all equally likely.
+    """Random numbers from 0 to ``x - 1``, or random entries of a tensor along ``axis``, which ``shape`` replaces.
 
-    ``p``, a vector, has the probability of each, or a positive multiple of it. Without ``replace``, none is drawn
-    twice: each draw is among those that are left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
-    2006). The numbers are on ``backend``, or on that of ``p``; a tensor stays on its own.
+    ``p``, a vector, is proportional to their probabilities; by default all are equally likely. With ``replace=False``
+    nothing is drawn twice: each draw is from what is left (Efraimidis and Spirakis, "Weighted random sampling with a
+    reservoir", 2006). Numbers are on ``backend``, or on that of ``p``; the entries of a tensor stay on its own.
 
-    Raises :class:`ArgumentError` where there are fewer to choose from than are drawn, :class:`ShapeError` for a ``p``
-    of another length, and :class:`BackendMismatchError` for a tensor and another ``backend``.
+    Raises :class:`ArgumentError` if there are fewer to choose from than are drawn, :class:`ShapeError` for a ``p`` of
+    another length, and :class:`BackendMismatchError` for a tensor and another ``backend``.
 
         >>> import backburn as bb
         >>> sorted(bb.random.choice(4, (4,), replace=False).tolist())

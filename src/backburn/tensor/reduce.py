@@ -155,10 +155,8 @@ def min(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **w
 def max_abs(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     """The largest absolute value over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
-    Where it is that of the smallest integer, which the dtype does not hold, it is the largest one: 127 in int8.
-
-    Raises :class:`ShapeError` where there is no element to choose from and :class:`DTypeError` for bool and quantized
-    tensors.
+    The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest: 127 in int8. Raises
+    :class:`ShapeError` where there is no element to choose from and :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.max_abs(bb.asarray([2.0, -7.0])).item()

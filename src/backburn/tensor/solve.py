@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LstsqResult(NamedTuple):
-    """The solution, the sum of squares that it leaves for each right-hand side, and what tells how sure it is."""
+    """The solution, the sum of squared residuals of each right-hand side, the rank and the singular values."""
 
     solution: FloatTensor
     residuals: FloatTensor
@@ -31,9 +31,8 @@ class LstsqResult(NamedTuple):
 def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> FloatTensor:
     """The solution of ``x1 @ x = x2`` for square matrices ``x1`` and a vector or matrices ``x2``.
 
-    ``x2`` is a vector if it has one axis, else it has matrices in its last two, and axes before them broadcast.
-    Without ``left`` it is the solution of ``x @ x1 = x2``.
-    Raises :class:`SingularMatrixError` where there is no solution, or no single one.
+    ``x2`` is a vector if it has one axis; otherwise its last two axes are matrices, and the axes before them broadcast.
+    With ``left=False``, the solution of ``x @ x1 = x2``. Raises :class:`SingularMatrixError` for a singular matrix.
 
         >>> import backburn as bb
         >>> bb.linalg.solve(bb.asarray([[2.0, 0.0], [0.0, 4.0]]), bb.asarray([2.0, 2.0])).tolist()
@@ -45,9 +44,9 @@ def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> FloatTensor:
 def triangular_solve(
     x1: Tensor, x2: Tensor, /, *, upper: bool = False, left: bool = True, unitriangular: bool = False
 ) -> FloatTensor:
-    """:func:`solve` with the lower or ``upper`` triangle of ``x1``; its other elements are not read.
+    """:func:`solve` with the lower or ``upper`` triangle of ``x1``; the other elements are not read.
 
-    With ``unitriangular`` the diagonal is not read either, and counts as ones.
+    With ``unitriangular`` the diagonal is not read either, and is taken to be 1.
 
         >>> import backburn as bb
         >>> bb.linalg.triangular_solve(bb.asarray([[2.0, 9.0], [1.0, 1.0]]), bb.asarray([2.0, 3.0])).tolist()
@@ -62,9 +61,9 @@ def triangular_solve(
 
 
 def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTensor:
-    """The solution of ``a @ x = x2`` for the matrices ``a`` whose factor ``x1`` is ``cholesky(a, upper=upper)``.
+    """The solution of ``a @ x = x2``, given the factor ``x1 = cholesky(a, upper=upper)``.
 
-    One factor serves for several ``x2``, which are as in :func:`solve`. The other triangle of ``x1`` is not read.
+    One factor serves several ``x2``, whose shapes are as in :func:`solve`. The other triangle of ``x1`` is not read.
 
         >>> import backburn as bb
         >>> factor = bb.linalg.cholesky(bb.asarray([[4.0, 2.0], [2.0, 5.0]]))
@@ -107,7 +106,7 @@ def _solution(name: str, x1: Any, x2: Any, left: bool = True, **options: Any) ->
 
 
 def inv(x: Tensor, /) -> FloatTensor:
-    """The inverse. Raises :class:`SingularMatrixError` for a matrix that has none.
+    """The inverse. Raises :class:`SingularMatrixError` for a singular matrix.
 
     >>> import backburn as bb
     >>> bb.linalg.inv(bb.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
@@ -120,11 +119,11 @@ def inv(x: Tensor, /) -> FloatTensor:
 def pinv(
     x: Tensor, /, *surplus: Never, rtol: float | Tensor | None = None, hermitian: bool = False, **wrong: Never
 ) -> FloatTensor:
-    """The pseudo-inverse of Moore and Penrose, for matrices of every shape and rank.
+    """The Moore-Penrose pseudoinverse, of matrices of any shape and rank.
 
-    Singular values up to ``rtol`` times the largest count as 0; it is one number or one for each matrix, and without
-    it the longer side times the dtype's eps. With ``hermitian`` the symmetric part of square matrices counts. The
-    gradient is that at constant rank.
+    Singular values up to ``rtol`` times the largest are taken to be 0. ``rtol`` is one number, or one for each matrix;
+    by default it is the longer side times the dtype's eps. With ``hermitian`` the symmetric part of square matrices is
+    used. The gradient is that at constant rank.
 
         >>> import backburn as bb
         >>> bb.linalg.pinv(bb.asarray([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])).tolist()
@@ -159,10 +158,10 @@ def matrix_rank(
     atol: float | Tensor | None = None,
     hermitian: bool = False,
 ) -> IntTensor:
-    """How many singular values are more than ``rtol`` times the largest; see :func:`pinv`.
+    """The number of singular values that exceed ``rtol`` times the largest; see :func:`pinv`.
 
-    With ``atol`` they must be more than that, too, and ``rtol`` is 0 unless it is given; each is one number or one for
-    each matrix.
+    With ``atol`` they must also exceed ``atol``, and the default of ``rtol`` is 0. Each is one number, or one for each
+    matrix.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1.0, 2.0], [2.0, 4.0]])
@@ -193,10 +192,10 @@ def _for_each(option: str, x: Any, tolerance: Any) -> Any:
 def lstsq(
     x1: Tensor, x2: Tensor, /, *surplus: Never, rtol: float | Tensor | None = None, **wrong: Never
 ) -> LstsqResult:
-    """The shortest of the vectors that leave least squares ``sum((x1 @ x - x2) ** 2)``, by the pseudo-inverse.
+    """The least-squares solution: the shortest ``x`` that minimizes ``sum((x1 @ x - x2) ** 2)``, by the pseudoinverse.
 
-    ``x2`` is a vector or has matrices in its last two axes, whose columns are right-hand sides. ``rtol`` is that of
-    :func:`pinv`. Returns the solution, the sums of squares that are left, the rank and the singular values.
+    ``x2`` is a vector, or has matrices in its last two axes whose columns are right-hand sides. For ``rtol``, see
+    :func:`pinv`. Returns the solution, the sums of squared residuals, the rank and the singular values.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])

@@ -145,11 +145,11 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 def interp(
     x: Tensor, xp: Tensor, fp: Tensor, /, *, left: float | None = None, right: float | None = None
 ) -> FloatTensor:
-    """The values at ``x`` of the line through the points ``(xp, fp)``, linear between two of them.
+    """Piecewise linear interpolation: the values at ``x`` of the line through the points ``(xp, fp)``.
 
-    ``xp`` and ``fp`` are vectors of one length, and ``xp`` increases. Below the first point, the value is ``left`` or
-    by default that of the point, and beyond the last ``right`` or that of the point. Integers become the default float
-    dtype. Gradients go to all three. Raises :class:`ShapeError` for points that are not in two such vectors.
+    ``xp`` and ``fp`` are vectors of one length, and ``xp`` is increasing. Below the first point the result is ``left``,
+    above the last one it is ``right``; by default, the value of that point. Integers become the default float dtype.
+    Gradients go to all three. Raises :class:`ShapeError` unless the points are two such vectors.
 
         >>> import backburn as bb
         >>> xp, fp = bb.asarray([1.0, 2.0, 4.0]), bb.asarray([10.0, 20.0, 0.0])
@@ -195,11 +195,11 @@ def quantile(
 ) -> FloatTensor:
     """The quantile ``q`` of the elements over ``axis``.
 
-    Between two adjacent elements, ``method`` interpolates (``"linear"``) or takes the ``"lower"`` or the ``"higher"``
-    one, the ``"nearest"`` (ties go to an even index) or their mean (``"midpoint"``). A sequence ``q`` gives one result
-    for each, along a new first axis. NaN if an element is NaN. The gradient goes to the elements that are used. Raises
-    :class:`ArgumentError` for a ``q`` outside 0 to 1 and another ``method``, :class:`ShapeError` where there is no
-    element, :class:`DTypeError` for bool and quantized tensors.
+    Between two adjacent elements, ``method`` interpolates (``"linear"``) or takes the ``"lower"`` or ``"higher"`` one,
+    the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). A sequence ``q`` gives one result for
+    each, along a new first axis. The result is NaN if an element is NaN. The gradient goes to the elements that are
+    used. Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if
+    there are no elements, and :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> bb.quantile(bb.asarray([4.0, 1.0, 3.0, 2.0]), [0.0, 0.5, 1.0]).tolist()
@@ -274,10 +274,10 @@ def median(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool = Fa
 
 @plain_signature
 def mode(x: T, /, axis: Axis = None, *surplus: Never, keepdims: bool = False, **wrong: Never) -> ModeResult[T]:
-    """The most frequent element over ``axis``, the smallest of several, and its count, in int64.
+    """The most frequent element over ``axis`` (the smallest, if there are several), and its count, in int64.
 
     Each NaN is distinct from all others; 0 and -0 are equal. The gradient goes to one of the equal elements. Raises
-    :class:`ShapeError` where there is no element, :class:`DTypeError` for bool tensors.
+    :class:`ShapeError` if there are no elements, and :class:`DTypeError` for bool tensors.
 
         >>> import backburn as bb
         >>> values, counts = bb.mode(bb.asarray([[3, 1, 3], [2, 2, 1]]), axis=1)

@@ -17,14 +17,13 @@ T = TypeVar("T")
 
 
 def ravel(tree: T) -> tuple[FloatTensor, Callable[[FloatTensor], T]]:
-    """The elements of all float tensors of a tree as a vector, and the function that makes such a tree of a vector.
+    """The elements of all float tensors of a tree as one vector, and a function that restores the tree from it.
 
     The tensors come in the order of :func:`flatten`, each in row-major order, in their promoted dtype. The function
     takes a vector of the same length, and gives each tensor its shape and dtype back; all other leaves are those of
-    ``tree``. Gradients flow both ways. With it, what works on vectors, such as a Hessian matrix or an optimizer of
-    SciPy, works on models. Raises :class:`ArgumentError` for a tree without float tensors, and
-    :class:`BackendMismatchError` for tensors on several backends; the function raises :class:`ShapeError` for another
-    vector.
+    ``tree``. Gradients flow both ways. Algorithms for vectors, such as a Hessian matrix or SciPy's optimizers, thus
+    apply to models. Raises :class:`ArgumentError` for a tree without float tensors, and :class:`BackendMismatchError`
+    for tensors on several backends; the function raises :class:`ShapeError` for a vector of another length.
 
         >>> import backburn as bb
         >>> vector, unravel = bb.trees.ravel({"w": bb.asarray([[1.0, 2.0]]), "b": bb.asarray(3.0), "n": 7})
