@@ -81,17 +81,17 @@ def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: A
 def gumbel_softmax(
     x: Tensor, /, tau: float = 1.0, *, hard: bool = False, axis: int = -1, generator: Any = None
 ) -> FloatTensor:
-    """A random distribution along ``axis``, near one category, which is drawn with the probabilities ``softmax(x)``.
+    """A random distribution along ``axis``, close to one category drawn with the probabilities ``softmax(x)``.
 
-    It is ``softmax((x + g) / tau)`` with noise ``g`` of the standard Gumbel distribution: the smaller ``tau``, the
-    nearer to a single 1. With ``hard`` the result is that 1 with zeros, and the gradient that of the soft one. The
-    random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless ``tau`` is
-    positive. After Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017, and Maddison, Mnih
-    and Teh, "The concrete distribution", 2017.
+    It is ``softmax((x + g) / tau)`` with standard Gumbel noise ``g``: the smaller ``tau``, the closer to one-hot. With
+    ``hard`` the result is one-hot, and the gradient that of the soft one. The random numbers come from ``generator``,
+    or from the default one. Raises :class:`ArgumentError` unless ``tau`` is positive. After Jang, Gu and Poole,
+    "Categorical reparameterization with Gumbel-softmax", 2017, and Maddison, Mnih and Teh, "The concrete distribution",
+    2017.
 
-    >>> import backburn as bb
-    >>> gumbel_softmax(bb.asarray([0.0, -bb.inf, -bb.inf]), hard=True).tolist()
-    [1.0, 0.0, 0.0]
+        >>> import backburn as bb
+        >>> gumbel_softmax(bb.asarray([0.0, -bb.inf, -bb.inf]), hard=True).tolist()
+        [1.0, 0.0, 0.0]
     """
     bounded("gumbel_softmax", "tau", tau, above=0, below=math.inf)
     flags("gumbel_softmax", hard=hard)
@@ -110,14 +110,15 @@ def gumbel_softmax(
 
 
 def pad_sequence(sequences: Sequence[Tensor], *, value: float = 0.0) -> Tensor:
-    """Sequences of several lengths as one tensor, the shorter ones padded with ``value`` at their ends.
+    """Sequences of different lengths stacked into one tensor, the shorter ones padded with ``value`` at their ends.
 
-    Tensors (length, ...), alike in all but their lengths, give (sequences, longest length, ...), in their promoted
-    dtype. Raises :class:`ShapeError` for tensors that are not alike, and :class:`ArgumentError` for none.
+    Tensors (length, ...) of the same shape apart from their lengths give (sequences, longest length, ...), in their
+    promoted dtype. Raises :class:`ShapeError` for tensors of other shapes, and :class:`ArgumentError` if there are
+    none.
 
-    >>> import backburn as bb
-    >>> pad_sequence([bb.asarray([1, 2, 3]), bb.asarray([4])], value=-1).tolist()
-    [[1, 2, 3], [4, -1, -1]]
+        >>> import backburn as bb
+        >>> pad_sequence([bb.asarray([1, 2, 3]), bb.asarray([4])], value=-1).tolist()
+        [[1, 2, 3], [4, -1, -1]]
     """
     tensors = shape.listed("pad_sequence", sequences)
     if any(x.ndim == 0 or x.shape[1:] != tensors[0].shape[1:] for x in tensors):

@@ -45,15 +45,15 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """The sum of ``x[i] * y[j] * weight[i, j]``, plus ``bias``, of vectors ``x`` and ``y``.
+    """The sum of ``x[i] * y[j] * weight[i, j]``, plus ``bias``, for vectors ``x`` and ``y``.
 
     Called with ``x`` (..., first) and ``y`` (..., second); returns (..., outputs). ``weight`` has the shape (first,
     second, outputs), ``bias`` (outputs,); both are initialized uniformly between ``-1 / sqrt(first)`` and ``1 /
     sqrt(first)``.
 
-    >>> import backburn as bb
-    >>> Bilinear(3, 4, 2)(bb.ones((5, 3)), bb.ones((5, 4))).shape
-    (5, 2)
+        >>> import backburn as bb
+        >>> Bilinear(3, 4, 2)(bb.ones((5, 3)), bb.ones((5, 4))).shape
+        (5, 2)
     """
 
     weight: FloatTensor
@@ -93,15 +93,15 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """The mean, sum or maximum of the vectors that each bag of indices selects.
+    """The mean, sum or maximum of the vectors selected by each bag of indices.
 
-    Called with indices (..., bag); returns (..., size). ``mode`` is ``"mean"``, ``"sum"`` or ``"max"``; with ``"sum"``
-    there may be ``per_sample_weights``. Shorter bags are padded with ``padding_idx``, which is ignored. ``weight`` is
-    that of :class:`Embedding`; see :func:`functional.embedding_bag`.
+    Called with indices (..., bag); returns (..., size). ``mode`` is ``"mean"``, ``"sum"`` or ``"max"``; ``"sum"``
+    accepts ``per_sample_weights``. Shorter bags are padded with ``padding_idx``, which is ignored. ``weight`` is that
+    of :class:`Embedding`; see :func:`functional.embedding_bag`.
 
-    >>> import backburn as bb
-    >>> EmbeddingBag(10, 4, padding_idx=0)(bb.asarray([[1, 2, 9], [3, 0, 0]])).shape
-    (2, 4)
+        >>> import backburn as bb
+        >>> EmbeddingBag(10, 4, padding_idx=0)(bb.asarray([[1, 2, 9], [3, 0, 0]])).shape
+        (2, 4)
     """
 
     weight: FloatTensor

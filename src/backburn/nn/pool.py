@@ -108,21 +108,21 @@ class _MaxUnpool(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """The maxima of a pooling over one axis, put back to where they were; see :func:`functional.max_unpool`.
+    """The inverse of max pooling over one axis: maxima are put back in place; see :func:`functional.max_unpool`.
 
-    Called with them, their indices and optionally the length of the result.
+    Called with the maxima, their indices, and optionally the length of the result.
 
-    >>> import backburn as bb
-    >>> values, indices = functional.max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
-    >>> MaxUnpool1d(2)(values, indices).tolist()
-    [[[0.0, 3.0, 2.0, 0.0]]]
+        >>> import backburn as bb
+        >>> values, indices = functional.max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+        >>> MaxUnpool1d(2)(values, indices).tolist()
+        [[[0.0, 3.0, 2.0, 0.0]]]
     """
 
     RANK = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The same over two axes, like :class:`MaxUnpool1d`.
+    """The inverse of max pooling over two axes, like :class:`MaxUnpool1d`.
 
     >>> import backburn as bb
     >>> values, indices = functional.max_pool_with_indices(bb.ones((1, 4, 9, 9)), 3)
@@ -134,7 +134,7 @@ class MaxUnpool2d(_MaxUnpool):
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The same over three axes, like :class:`MaxUnpool1d`.
+    """The inverse of max pooling over three axes, like :class:`MaxUnpool1d`.
 
     >>> import backburn as bb
     >>> values, indices = functional.max_pool_with_indices(bb.ones((1, 1, 5, 5, 5)), 2)

@@ -24,10 +24,10 @@ from backburn.tensor.quantized import fake_quantize
 
 
 class Ranges(Protocol):
-    """What finds the ranges of a weight's steps; every observer of :mod:`backburn.quantization` does."""
+    """Finds the ranges of the quantization steps of a weight; every observer of :mod:`backburn.quantization` does."""
 
     def weight_range(self, x: Tensor, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
-        """The ends of the ranges, of the shape of the steps."""
+        """The ends of the ranges, in the shape of the steps."""
         ...
 
 
@@ -39,7 +39,7 @@ class Kept:
 
 
 class InputRange(Protocol):
-    """What knows the range of a layer's inputs, such as an observer that has seen them."""
+    """Knows the range of a layer's inputs; an observer that has seen them does."""
 
     def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         """The ends of the range, 0-d."""
@@ -94,13 +94,13 @@ class QuantizedInputs(Module):
 class QuantizedLinear(QuantizedInputs):
     """A linear layer with a quantized weight, which is a buffer; made from a :class:`Linear` layer.
 
-    ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs, or over outputs and inputs where
-    they have two lengths, and ``channel`` axis 0 is an output. It is never dequantized whole. The bias, a float tensor,
-    is frozen. ``weights`` finds the ranges of the steps, by default from the least to the largest value.
+    ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs (or over outputs and inputs, if they
+    have two lengths), and ``channel`` axis 0 stands for the outputs. It is never dequantized whole. The bias, a float
+    tensor, is frozen. ``weights`` finds the ranges of the steps; the default is from the smallest to the largest value.
 
-    With a scheme for ``activations``, inputs are quantized too, with the range of ``inputs``, or that of each input if
-    it is None, and integers are multiplied where :func:`backburn.quantized_matmul` can. Inputs that are tracked, or
-    inside ``vmap``, are rounded as floats instead, with a straight-through gradient.
+    With a scheme for ``activations``, inputs are quantized too, with the range of ``inputs`` (if it is None, with the
+    range of each input), and products of integers are computed where :func:`backburn.quantized_matmul` can. Inputs that
+    are tracked, or inside ``vmap``, are rounded as floats instead, with a straight-through gradient.
 
         >>> import backburn as bb
         >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
@@ -136,16 +136,16 @@ class QuantizedLinear(QuantizedInputs):
 class QuantizedConv(QuantizedInputs):
     """A convolution with a quantized weight, which is dequantized for each call; made from a convolutional layer.
 
-    ``weight`` has the shape (outputs, all others), or of a transposed convolution (inputs, all others): blocks lie
-    along the others and ``channel`` axis 0 is an output. It saves memory, not time. With a scheme for ``activations``,
-    inputs are rounded to quantized values, with the range of ``inputs`` or that of each input; the gradient passes
-    straight through.
+    ``weight`` has the shape (outputs, all others), or (inputs, all others) in a transposed convolution: blocks lie
+    along the other axes, and ``channel`` axis 0 is the first one. This saves memory, not time. With a scheme for
+    ``activations``, inputs are rounded to quantized values, with the range of ``inputs`` or that of each input; the
+    gradient passes straight through.
 
-    >>> import backburn as bb
-    >>> from backburn.nn import Conv2d
-    >>> layer = QuantizedConv(Conv2d(2, 4, 3), "qint8_symmetric_channel0_float32")
-    >>> layer(bb.zeros((1, 2, 5, 5))).shape, layer.weight.nbytes
-    ((1, 4, 3, 3), 88)
+        >>> import backburn as bb
+        >>> from backburn.nn import Conv2d
+        >>> layer = QuantizedConv(Conv2d(2, 4, 3), "qint8_symmetric_channel0_float32")
+        >>> layer(bb.zeros((1, 2, 5, 5))).shape, layer.weight.nbytes
+        ((1, 4, 3, 3), 88)
     """
 
     weight: QuantizedTensor
@@ -170,13 +170,13 @@ class QuantizedConv(QuantizedInputs):
         self._quantize_inputs(self.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """What the layer computes with the weight's rounded values."""
+        """The convolution with the rounded weight."""
         weight = self.weight.dequantize(dtype=x.dtype if x.dtype.kind == "float" else None)
         return holding(self.layer, weight=weight.reshape(*self.weight_shape)).forward(self._rounded(x))
 
 
 def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
-    """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for another dtype."""
+    """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for any other dtype."""
     chosen = as_dtype(scheme)
     if not isinstance(chosen, QuantizedDType):
         raise ArgumentError(f"{name}: {chosen} is no scheme; bb.qint8 is one")
@@ -197,11 +197,11 @@ def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | Ke
 
 
 class FakeQuantizedLinear(QuantizedInputs, Linear):
-    """A linear layer that computes with quantized values of its weight and inputs, for quantization-aware training.
+    """A linear layer that computes with rounded values of its weight and inputs, for quantization-aware training.
 
-    The gradient passes straight through the rounding to the weight, which stays a float tensor. It is made from a
-    :class:`Linear` layer and is one itself: :func:`quantize_model` makes it a :class:`QuantizedLinear` that computes
-    the same.
+    The gradient passes straight through the rounding to the weight, which stays a float tensor. The layer is made from
+    a :class:`Linear` layer and is one itself: :func:`quantize_model` turns it into a :class:`QuantizedLinear` that
+    computes the same.
 
         >>> import backburn as bb
         >>> layer = FakeQuantizedLinear(Linear(4, 3), "qint4_symmetric_block4_float32")
@@ -228,7 +228,7 @@ class FakeQuantizedLinear(QuantizedInputs, Linear):
 
 
 class FakeQuantizedConv(QuantizedInputs, Convolution):
-    """A convolution like :class:`FakeQuantizedLinear`, which becomes a :class:`QuantizedConv`.
+    """A convolution like :class:`FakeQuantizedLinear`; :func:`quantize_model` turns it into a :class:`QuantizedConv`.
 
     >>> import backburn as bb
     >>> from backburn.nn import Conv2d
@@ -252,23 +252,23 @@ class FakeQuantizedConv(QuantizedInputs, Convolution):
         self._quantize_inputs(layer.weight, activations, inputs)
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """What the layer computes with rounded values."""
+        """The convolution with rounded weight and inputs."""
         rows = self.weight.reshape(self.weight.shape[0], -1)
         weight = fake_quantize(rows, dtype=self.scheme).reshape(*self.weight.shape)
         return holding(self.layer, weight=weight, bias=self.bias).forward(self._rounded(x))
 
 
 class LoRALinear(Module):
-    """``base(x) + (x @ down @ up) * (alpha / rank)``: a low-rank adapter of a frozen layer.
+    """``base(x) + (x @ down @ up) * (alpha / rank)``: a low-rank adapter for a frozen layer.
 
     Only ``down``, initialized uniformly, and ``up``, initialized with zeros, are trained. ``base`` is a
-    :class:`QuantizedLinear` layer or a :class:`Linear` one, which is copied and frozen. (Hu et al. (2021), *LoRA:
+    :class:`QuantizedLinear` layer, or a :class:`Linear` one, which is copied and frozen. (Hu et al. (2021), *LoRA:
     Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685.)
 
-    >>> import backburn as bb
-    >>> layer = LoRALinear(QuantizedLinear(Linear(8, 3)), rank=2)
-    >>> layer(bb.zeros((5, 8))).shape, [name for name, x in layer.named_parameters() if x.is_require_grad]
-    ((5, 3), ['down', 'up'])
+        >>> import backburn as bb
+        >>> layer = LoRALinear(QuantizedLinear(Linear(8, 3)), rank=2)
+        >>> layer(bb.zeros((5, 8))).shape, [name for name, x in layer.named_parameters() if x.is_require_grad]
+        ((5, 3), ['down', 'up'])
     """
 
     base: QuantizedLinear | Linear

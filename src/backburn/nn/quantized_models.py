@@ -48,13 +48,13 @@ def quantize_model(
 ) -> M:
     """A copy of ``model`` with its linear and convolutional layers quantized.
 
-    Layers whose paths match ``pattern`` but not ``skip`` (one or several, with shell wildcards) are quantized. A
-    channel axis and blocks are those of weights of shape (outputs, inputs); see :class:`QuantizedLinear` and
-    :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
-    With a scheme for ``activations``, layers quantize their inputs too: for the ranges in ``inputs`` by path (see
-    :func:`quantization.calibrate`), or if that is None for the range of each input. Raises :class:`ArgumentError` if no
-    layer matches, a pattern of ``skip`` matches none, or a layer has no range in ``inputs``, and :class:`DTypeError`
-    for anything but a scheme.
+    Layers are quantized if their paths match ``pattern`` but not ``skip`` (one or several, with shell wildcards). The
+    channel axis and the blocks of the scheme refer to weights of shape (outputs, inputs); see :class:`QuantizedLinear`
+    and :class:`QuantizedConv`. ``weights`` finds the ranges of weights (an observer such as :class:`quantization.MSE`).
+    With a scheme for ``activations``, layers quantize their inputs too, with the ranges that ``inputs`` has by path
+    (see :func:`quantization.calibrate`), or if it is None with the range of each input. Raises :class:`ArgumentError`
+    if no layer matches, a pattern of ``skip`` matches none, or a layer has no range in ``inputs``; and
+    :class:`DTypeError` for anything but a scheme.
 
         >>> from backburn.nn import ReLU, Sequential
         >>> model = quantize_model(Sequential(Linear(4, 4), ReLU(), Linear(4, 2)), "qint8_symmetric_channel0_float32")
@@ -110,7 +110,7 @@ def fake_quantize_model(
 def known_range(
     name: str, path: str, activations: QuantizedDType | str | None, inputs: Mapping[str, InputRange] | None
 ) -> InputRange | None:
-    """The range of a layer's inputs. Raises where some are known and this one is not."""
+    """The range of a layer's inputs. Raises if some layers' ranges are known but not this one's."""
     if activations is None or inputs is None:
         return None
     if path not in inputs:
@@ -122,9 +122,9 @@ def known_range(
 
 
 def quantize_like(model: M, state: Mapping[str, Any]) -> M:
-    """A copy of ``model`` that ``state`` can be loaded into: layers whose weights are quantized there are quantized.
+    """A copy of ``model`` with layers quantized as in ``state``, so that it can be loaded.
 
-    ``state`` is that of a model quantized by :func:`quantize_model`, such as :func:`backburn.io.load_model` returns;
+    ``state`` is that of a model quantized by :func:`quantize_model`, as :func:`backburn.io.load_model` returns it;
     layers whose inputs are quantized there quantize theirs. ``model`` has the original layers; quantized weights are
     taken from the state. Raises :class:`ShapeError` for weights of other shapes.
 
@@ -213,7 +213,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def replaced(model: M, layers: Mapping[str, Module]) -> M:
-    """A copy of ``model`` with other modules at these paths; a module that stands in several places is one again."""
+    """A copy of ``model`` with other modules at these paths; a shared module stays shared."""
     made = copy.deepcopy(model)
     modules = dict(made.named_modules())
     new = {id(modules[path]): module for path, module in layers.items()}

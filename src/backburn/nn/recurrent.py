@@ -107,16 +107,17 @@ class LSTM(_Recurrent):
     """Long short-term memory over the steps of an input (steps, examples, inputs).
 
     Called with ``x`` and, optionally, the initial hidden and cell states, each (layers * directions, examples, size);
-    it returns the outputs (steps, examples, directions * size) and the last states. With ``batch_first`` the examples
-    come first in input and output. ``dropout`` acts between layers in training mode. Each layer has an ``input_weight``
-    (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, initialized uniformly between plus and minus ``1 /
-    sqrt(size)``; their four parts are input gate, forget gate, candidate and output gate. After Hochreiter and
-    Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
+    it returns the outputs (steps, examples, directions * size) and the final states. With ``batch_first`` the examples
+    are the first axis of input and output. ``dropout`` is applied between layers in training mode. Each layer has an
+    ``input_weight`` (inputs, 4 * size), a ``weight`` (size, 4 * size) and two biases, initialized uniformly between
+    plus and minus ``1 / sqrt(size)``; their four parts are input gate, forget gate, candidate and output gate. After
+    Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs
+    that do not fit.
 
-    >>> import backburn as bb
-    >>> outputs, (hidden, cell) = LSTM(3, 4, layers=2)(bb.zeros((5, 2, 3)))
-    >>> outputs.shape, hidden.shape, cell.shape
-    ((5, 2, 4), (2, 2, 4), (2, 2, 4))
+        >>> import backburn as bb
+        >>> outputs, (hidden, cell) = LSTM(3, 4, layers=2)(bb.zeros((5, 2, 3)))
+        >>> outputs.shape, hidden.shape, cell.shape
+        ((5, 2, 4), (2, 2, 4), (2, 2, 4))
     """
 
     GATES = 4
@@ -125,7 +126,7 @@ class LSTM(_Recurrent):
     def forward(
         self, x: Tensor, states: tuple[Tensor, Tensor] | None = None
     ) -> tuple[FloatTensor, tuple[FloatTensor, FloatTensor]]:
-        """The outputs, and the last hidden and cell states."""
+        """The outputs, and the final hidden and cell states."""
         outputs, (hidden, cell) = self._run(x, states)
         return outputs, (hidden, cell)
 
@@ -151,7 +152,7 @@ class GRU(_Recurrent):
     STATES = 1
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
-        """The outputs, and the last hidden state."""
+        """The outputs, and the final hidden state."""
         outputs, (last,) = self._run(x, None if state is None else (state,))
         return outputs, last
 
@@ -190,7 +191,7 @@ class RNN(_Recurrent):
         self.activation = activation
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[FloatTensor, FloatTensor]:
-        """The outputs, and the last hidden state."""
+        """The outputs, and the final hidden state."""
         outputs, (last,) = self._run(x, None if state is None else (state,))
         return outputs, last
 
@@ -238,17 +239,17 @@ class _Cell(_Layer):
 
 
 class LSTMCell(_Cell):
-    """One step of :class:`LSTM`, of an input (examples, inputs).
+    """One step of :class:`LSTM`, for an input (examples, inputs).
 
-    Called with ``x`` and, optionally, the hidden and cell states, each (examples, size), it returns both after the
-    step. Weights are those of a layer of :class:`LSTM`. Raises :class:`ShapeError` for operands that do not fit.
+    Called with ``x`` and, optionally, the hidden and cell states, each (examples, size); it returns the new states.
+    Weights are those of a layer of :class:`LSTM`. Raises :class:`ShapeError` for operands that do not fit.
 
-    >>> import backburn as bb
-    >>> cell = LSTMCell(3, 4)
-    >>> states = cell(bb.zeros((2, 3)))
-    >>> hidden, state = cell(bb.ones((2, 3)), states)
-    >>> hidden.shape, state.shape
-    ((2, 4), (2, 4))
+        >>> import backburn as bb
+        >>> cell = LSTMCell(3, 4)
+        >>> states = cell(bb.zeros((2, 3)))
+        >>> hidden, state = cell(bb.ones((2, 3)), states)
+        >>> hidden.shape, state.shape
+        ((2, 4), (2, 4))
     """
 
     GATES = 4
@@ -264,7 +265,7 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of :class:`GRU`, of an input (examples, inputs), like :class:`LSTMCell`; there is one state.
+    """One step of :class:`GRU`, for an input (examples, inputs), like :class:`LSTMCell`; there is one state.
 
     >>> import backburn as bb
     >>> GRUCell(3, 4)(bb.zeros((2, 3))).shape
@@ -279,13 +280,13 @@ class GRUCell(_Cell):
 
 
 class RNNCell(_Cell):
-    """One step of :class:`RNN`, of an input (examples, inputs), like :class:`GRUCell`.
+    """One step of :class:`RNN`, for an input (examples, inputs), like :class:`GRUCell`.
 
     ``activation`` is ``"tanh"`` or ``"relu"``.
 
-    >>> import backburn as bb
-    >>> RNNCell(3, 4)(bb.zeros((2, 3))).shape
-    (2, 4)
+        >>> import backburn as bb
+        >>> RNNCell(3, 4)(bb.zeros((2, 3))).shape
+        (2, 4)
     """
 
     GATES = 1

@@ -24,9 +24,9 @@ FIRST = 15
 
 
 class Reparametrized(Module):
-    """The base class of modules around a layer, one of whose parameters they compute.
+    """The base class of modules that wrap a layer and compute one of its parameters.
 
-    ``layer`` is that layer without its parameter ``name``.
+    ``layer`` is the layer without its parameter ``name``.
     """
 
     layer: Module
@@ -62,11 +62,11 @@ class Reparametrized(Module):
 
     @property
     def weight(self) -> FloatTensor:
-        """The parameter that the layer is given, computed from those of this module."""
+        """The parameter of the layer, computed from those of this module."""
         raise NotImplementedError
 
     def plain(self) -> Module:
-        """The layer with the present :attr:`weight` as its own parameter."""
+        """The layer with the current :attr:`weight` as its own parameter."""
         value = self.weight.detach()
         return holding(self.layer, **{self.name: parameter(value) if self.weight.is_tracked else value})
 
@@ -78,14 +78,14 @@ class Reparametrized(Module):
 class WeightNorm(Reparametrized):
     """A layer whose weight is ``magnitude * direction / norm(direction)`` (Salimans and Kingma, 2016).
 
-    The two are parameters; at first they give the layer's weight. Norms are taken for each index of ``axis``, by
-    default for each output of a :class:`Linear` layer or a convolution and for each row of an :class:`Embedding`, or of
-    the whole with ``axis=None``. ``magnitude`` has the weight's shape, with length 1 along all other axes. ``name`` is
-    the layer's attribute.
+    ``magnitude`` and ``direction`` are parameters, whose initial values give the weight of ``layer``. There is one norm
+    for each index of ``axis``: by default, for each output of a :class:`Linear` layer or a convolution, and for each
+    row of an :class:`Embedding`; with ``axis=None`` there is a single norm. ``magnitude`` has the shape of the weight,
+    with length 1 along all other axes. ``name`` is the layer's attribute to compute.
 
-    :attr:`weight` is what it gives now, and ``plain()`` a layer with it. The layer itself is left as it is. Raises
-    :class:`ArgumentError` for a layer without such a parameter and for one of another kind without ``axis``, and
-    :class:`AxisError` for an axis that there is not.
+    :attr:`weight` is the computed weight, and ``plain()`` returns an ordinary layer with it. ``layer`` itself is
+    unchanged. Raises :class:`ArgumentError` for a layer without such a parameter, and for other kinds of layers if
+    ``axis`` is not given; :class:`AxisError` for an axis that does not exist.
 
         >>> import backburn as bb
         >>> layer = WeightNorm(bb.nn.Linear(3, 2))
@@ -115,15 +115,15 @@ class WeightNorm(Reparametrized):
 class SpectralNorm(Reparametrized):
     """A layer whose weight is divided by its largest singular value (Miyato et al., "Spectral normalization", 2018).
 
-    Of a weight with more than two axes, the singular values are those of the matrix with a row for each index of
-    ``axis`` (see :class:`WeightNorm`; a choice matters only there); one with a single axis is divided by its norm. They
-    are found by power iteration (algorithm 1): ``n_power_iterations`` in each call in training mode, which go on from
-    the singular vectors before, the buffers ``u`` and ``v``. No gradient flows through these, and other modes leave
-    them as they are.
+    For a weight with more than two axes, that is the singular value of the matrix with a row for each index of ``axis``
+    (see :class:`WeightNorm`; the choice of ``axis`` matters only there); a weight with a single axis is divided by its
+    norm. It is estimated by power iteration (algorithm 1): each call in training mode makes ``n_power_iterations``,
+    beginning with the last singular vectors, which are the buffers ``u`` and ``v``. No gradient flows through the
+    vectors, and they do not change in evaluation mode.
 
-    ``original`` is the parameter, :attr:`weight` what is made of it, and ``plain()`` a layer with that. The layer
-    itself is left as it is. Raises as :class:`WeightNorm` does, and :class:`GraphError` in training mode inside
-    ``vmap`` over the weight, where each example would have vectors of its own.
+    ``original`` is the parameter, :attr:`weight` the computed weight, and ``plain()`` returns an ordinary layer with
+    it. ``layer`` itself is unchanged. Raises the errors of :class:`WeightNorm`, and :class:`GraphError` in training
+    mode inside ``vmap`` over the weight, where each example would have its own vectors.
 
         >>> import backburn as bb
         >>> layer = SpectralNorm(bb.nn.Linear(3, 2))
@@ -188,13 +188,13 @@ class SpectralNorm(Reparametrized):
 
     @property
     def weight(self) -> FloatTensor:
-        """The parameter divided by the singular value that belongs to ``u`` and ``v``."""
+        """The parameter divided by the singular value of ``u`` and ``v``."""
         if not self._iterates:
             return functional.normalize(self.original, axis=None, eps=self.eps)
         return self.original / vecdot(self.u, matmul(self._matrix(self.original), self.v))
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the layer computes; in training mode, with more exact singular vectors from now on."""
+        """What the layer computes; in training mode, after refining the singular vectors."""
         if self.training and self._iterates:
             self._iterate(self.n_power_iterations)
         return super().forward(*inputs, **options)

@@ -1,6 +1,6 @@
-"""Optimizers: they replace the parameters of a model by better ones.
+"""Optimizers, which replace the parameters of a model by better ones.
 
-A loop of training::
+A training loop::
 
     optimizer = Adam(lr=1e-3)
     for images, labels in batches:

@@ -1,4 +1,4 @@
-"""Optimizers with a rate of its own for each element, by the squares of its gradients: RMSprop, Adagrad, Adadelta."""
+"""Optimizers that scale the learning rate of each element by its past gradients: RMSprop, Adagrad, Adadelta."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from backburn.optim.optimizer import Rate
 class RMSprop(ElementWise):
     """Gradients divided by the root of their running mean square (Hinton, "Neural networks", lecture 6e, 2012).
 
-    With ``g = gradient + weight_decay * x`` the mean square becomes ``alpha * square + (1 - alpha) * g**2``, and what
-    takes the gradient's place in :class:`SGD`, with ``momentum`` if it is not 0, is ``g / (sqrt(square) + eps)``. If
-    ``centered``, the square of the running mean of ``g`` is subtracted before the root is taken (Graves 2013).
+    With ``g = gradient + weight_decay * x``, the mean square becomes ``alpha * square + (1 - alpha) * g**2``. The
+    parameter ``x`` is then updated as by :class:`SGD` (with ``momentum``, unless it is 0), with ``g / (sqrt(square) +
+    eps)`` for the gradient. If ``centered``, the square of the running mean of ``g`` is subtracted before taking the
+    root (Graves 2013).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -48,7 +49,7 @@ class RMSprop(ElementWise):
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
-        """The mean square, with momentum the velocity, and if centered the mean."""
+        """The mean square; the velocity, if there is momentum; and the mean, if ``centered``."""
         return (*(("velocity",) if self.momentum else ()), "square", *(("mean",) if self.centered else ()))
 
     def _constants(self) -> tuple[Any, ...]:
@@ -72,8 +73,8 @@ class RMSprop(ElementWise):
 class Adagrad(ElementWise):
     """Gradients divided by the root of the sum of all their squares (Duchi, Hazan and Singer 2011).
 
-    With ``g = gradient + weight_decay * x`` the parameter ``x`` falls by ``lr * g / (sqrt(sum of g**2) + eps)``.
-    Raises :class:`ArgumentError` for options out of range.
+    With ``g = gradient + weight_decay * x``, a step subtracts ``lr * g / (sqrt(sum of g**2) + eps)`` from the parameter
+    ``x``. Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -102,11 +103,11 @@ class Adagrad(ElementWise):
 
 
 class Adadelta(ElementWise):
-    """Steps as large as the last ones, by the ratio of two running means (Zeiler, "ADADELTA", 2012, algorithm 1).
+    """Steps scaled to the size of previous ones, by two running means (Zeiler, "ADADELTA", 2012, algorithm 1).
 
-    With ``g = gradient + weight_decay * x`` the mean square of the gradients becomes ``rho * square + (1 - rho) *
-    g**2``; the step is ``change = sqrt(moved + eps) / sqrt(square + eps) * g``, where ``moved`` is the mean square of
-    the steps before it, and the parameter ``x`` falls by ``lr * change``. Raises :class:`ArgumentError` for options out
+    With ``g = gradient + weight_decay * x``, the mean square of the gradients becomes ``rho * square + (1 - rho) *
+    g**2``. A step subtracts ``lr * change`` from the parameter ``x``, where ``change = sqrt(moved + eps) / sqrt(square
+    + eps) * g`` and ``moved`` is the mean square of the previous changes. Raises :class:`ArgumentError` for options out
     of range.
 
         >>> import backburn as bb

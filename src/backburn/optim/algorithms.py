@@ -13,11 +13,11 @@ from backburn.tensor.options import bounded
 
 
 class SGD(Optimizer):
-    """Gradient descent, with momentum if it is not 0 (Sutskever et al. 2013, in the form that deep learning uses).
+    """Gradient descent, with momentum unless it is 0 (Sutskever et al. 2013, in the form usual in deep learning).
 
-    ``lr`` is a number or a function of the number of steps done before. With ``g = gradient + weight_decay * x`` the
-    velocity becomes ``momentum * velocity + g``; the parameter ``x`` falls by ``lr * velocity``, or with ``nesterov``
-    by ``lr * (g + momentum * velocity)``.
+    ``lr`` is a number, or a function of the number of steps already taken. With ``g = gradient + weight_decay * x``,
+    the velocity becomes ``momentum * velocity + g``; a step subtracts ``lr * velocity`` from the parameter ``x``, or
+    with ``nesterov`` ``lr * (g + momentum * velocity)``.
 
     Raises :class:`ArgumentError` for negative options, and for ``nesterov`` without momentum.
 
@@ -64,10 +64,11 @@ class SGD(Optimizer):
 class Adam(Moments):
     """Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015).
 
-    ``lr`` is a number or a function of the number of steps done before; ``betas`` are the decays of the first and the
-    second moment of the gradient, ``eps`` is added to the square root of the second. ``weight_decay`` times the
-    parameter is added to its gradient; see :class:`AdamW` for the other way. With ``amsgrad`` the largest second moment
-    so far takes the place of the second moment (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018).
+    ``lr`` is a number, or a function of the number of steps already taken. ``betas`` are the decay rates of the first
+    and second moments of the gradient; ``eps`` is added to the square root of the second. ``weight_decay`` times the
+    parameter is added to its gradient; :class:`AdamW` applies it differently. With ``amsgrad`` the largest second
+    moment so far is used in place of the current one (Reddi, Kale and Kumar, "On the convergence of Adam and beyond",
+    2018).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -99,7 +100,7 @@ class Adam(Moments):
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
-        """Both moments, and with ``amsgrad`` the largest second one so far."""
+        """Both moments, and with ``amsgrad`` the largest second moment so far."""
         return ("m", "v", "peak") if self.amsgrad else ("m", "v")
 
     def _update(
@@ -127,8 +128,8 @@ class Adam(Moments):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    A step shrinks the parameter by ``lr * weight_decay`` of itself, instead of adding to its gradient. Options and
-    errors are those of :class:`Adam`.
+    A step multiplies the parameter by ``1 - lr * weight_decay`` instead of adding to its gradient. Options and errors
+    are those of :class:`Adam`.
     """
 
     _decoupled = True

@@ -39,9 +39,10 @@ class ElementWise(Optimizer):
 
 
 def numbers_of_step(k: Any, like: Any, formula: Callable[..., tuple[float, ...]], lr: float, step: int) -> list[Any]:
-    """The numbers ``formula(lr, step)``, in recorded steps of the present rate and count, as 0-d tensors.
+    """The numbers ``formula(lr, step)`` as 0-d tensors; in a recorded step, those of the current rate and step number.
 
-    Python's own numbers are constants of a formula, which a backend would prepare anew whenever they change.
+    Python numbers would be constants of an element-wise formula, which a backend would compile again for each new
+    value.
     """
     recording = REPLAY.get()
     numbers = formula(lr, step) if recording is None else recording.derived(formula, lr, step)
@@ -53,17 +54,17 @@ def numbers_of_step(k: Any, like: Any, formula: Callable[..., tuple[float, ...]]
 
 
 def decayed(k: Any, g: Any, x: Any, weight_decay: float) -> Any:
-    """A gradient with ``weight_decay`` times the parameter added."""
+    """A gradient plus ``weight_decay`` times the parameter."""
     return k.add(g, k.mul(x, weight_decay)) if weight_decay else g
 
 
 def mean(k: Any, before: Any, x: Any, beta: float) -> Any:
-    """A running mean with one more element."""
+    """A running mean, updated with ``x``."""
     return k.add(k.mul(before, beta), k.mul(x, 1.0 - beta))
 
 
 def mean_square(k: Any, before: Any, x: Any, beta: float) -> Any:
-    """The same of squares."""
+    """A running mean of squares, updated with ``x``."""
     return mean(k, before, k.square(x), beta)
 
 
@@ -71,10 +72,10 @@ def mean_square(k: Any, before: Any, x: Any, beta: float) -> Any:
 
 
 def total(k: Any, x: Any) -> Any:
-    """The sum of all elements, in one order: in whatever way they lie in memory, a run that is resumed rounds alike."""
+    """The sum of all elements, in row-major order whatever the memory layout, so that a resumed run rounds alike."""
     return k.sum(k.reshape(x, (prod(x.shape),)), (0,), False)
 
 
 def length(k: Any, x: Any) -> Any:
-    """The norm of all elements, in one order too."""
+    """The Euclidean norm of all elements, in row-major order too."""
     return k.norm(k.reshape(x, (prod(x.shape),)), (0,))

@@ -2,7 +2,7 @@
 
 :func:`named_gradients` reads them from the result of ``backward``. The other functions here take dicts of gradients by
 path, or trees like the model as ``bb.grad`` returns them, and return new dicts. (For tied parameters, ``bb.grad``
-returns a partial gradient for each place; ``named_gradients`` sums these.) ::
+returns a partial gradient at each path; ``named_gradients`` sums these.) ::
 
     total = None
     for images, labels in parts:
@@ -52,7 +52,7 @@ def named_gradients(model: Any, gradients: Any) -> NamedGradients:
 
 
 def named_by_leaf(model: Any, leaves: list[Leaf], gradients: Any) -> NamedGradients:
-    """:func:`named_gradients`, of the leaves that a walk over the model has found."""
+    """:func:`named_gradients` for leaves that have been found by walking over the model."""
     if is_tree(gradients):
         given = by_leaf("named_gradients", model, leaves, gradients, lower=ACTIVE.get() is None)
         return {leaves[i].path: gradient for i, gradient in sorted(given.items())}
@@ -64,7 +64,7 @@ def named_by_leaf(model: Any, leaves: list[Leaf], gradients: Any) -> NamedGradie
 
 
 def add(first: Any, second: Any) -> NamedGradients:
-    """The sums of the gradients, path by path; a gradient that only one side has stays as it is."""
+    """The sums of gradients, path by path; a gradient that only one side has is unchanged."""
     total = _named("add", first)
     for path, gradient in _named("add", second).items():
         total[path] = total[path] + gradient if path in total else gradient
@@ -151,7 +151,7 @@ def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
 
 
 def is_tree(gradients: Any) -> bool:
-    """Whether gradients are tensors in a container, and not what ``backward`` returned."""
+    """Whether gradients are tensors in a container, rather than what ``backward`` returned."""
     return isinstance(gradients, Mapping) or (gradients is not None and node_type(gradients.__class__) is not None)
 
 

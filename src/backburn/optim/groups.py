@@ -1,4 +1,4 @@
-"""Parameter groups: several optimizers for one model, each for parameters with certain paths."""
+"""Parameter groups: one model with several optimizers, each for the parameters whose paths match a pattern."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Groups(Settled):
-    """Optimizers by patterns of paths: each parameter is that of the first pattern that its path matches.
+    """Optimizers by patterns of paths: a parameter belongs to the first pattern that its path matches.
 
-    A pattern has shell wildcards, or is the path of a part, such as ``"layers.0"``, and stands for all in it. Raises
-    :class:`ArgumentError` for anything but an optimizer, and at a step for a pattern that matches no parameter and for
-    a parameter with a gradient that no pattern matches (``"*"`` matches all).
+    A pattern contains shell wildcards, or is the path of a part of the model, such as ``"layers.0"``, and then stands
+    for everything in it. Raises :class:`ArgumentError` for anything but an optimizer; and at a step for a pattern that
+    matches no parameter, and for a parameter with a gradient that matches no pattern (``"*"`` matches everything).
 
         >>> import backburn as bb
         >>> from backburn.optim import SGD
@@ -53,11 +53,11 @@ class Groups(Settled):
 
     @property
     def steps(self) -> int:
-        """The number of steps done: that of the optimizer with the most."""
+        """The number of steps taken: the largest of the optimizers' numbers."""
         return max((optimizer.steps for optimizer in self.optimizers.values()), default=0)
 
     def step(self, model: Any, gradients: Any) -> None:
-        """Let each optimizer step with the gradients of its parameters; see :meth:`Optimizer.step`."""
+        """Let each optimizer update its parameters; see :meth:`Optimizer.step`."""
         tree = self._walked(model)
         named = named_by_leaf(model, tree.leaves, gradients)
         parts: dict[str, dict[str, Any]] = {pattern: {} for pattern in self.optimizers}
@@ -91,11 +91,11 @@ class Groups(Settled):
         return next((p for p in self.optimizers if any(path_matches(path, p) for path in leaf.paths)), None)
 
     def state_dict(self) -> dict[str, FloatTensor | int]:
-        """The state for saving: that of each optimizer, under its number."""
+        """The state for saving: that of each optimizer, prefixed with its number."""
         return _joined(optimizer.state_dict() for optimizer in self.optimizers.values())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a saved :meth:`state_dict`; errors are those of :meth:`Optimizer.load_state_dict`."""
+        """Restore a saved :meth:`state_dict`. Raises the errors of :meth:`Optimizer.load_state_dict`."""
         parts = _parted(state, len(self.optimizers), "load_state_dict")
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
             optimizer.load_state_dict(part)
@@ -105,7 +105,7 @@ class Groups(Settled):
         return _joined(optimizer.carried() for optimizer in self.optimizers.values())
 
     def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
-        """Put others in the places of :meth:`carried`."""
+        """Replace the tensors of :meth:`carried`."""
         parts = _parted(tensors, len(self.optimizers), "carry")
         for optimizer, part in zip(self.optimizers.values(), parts, strict=True):
             optimizer.carry(part, owned)

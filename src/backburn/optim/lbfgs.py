@@ -26,14 +26,15 @@ LESS, FLATTER, EVALUATIONS = 1e-4, 0.9, 30
 class LBFGS(Optimizer):
     """Limited-memory BFGS: the two-loop recursion (Nocedal and Wright, "Numerical Optimization", 2006, algorithm 7.4).
 
-    Each step is ``lr`` times the approximate Newton step from the last ``history`` changes of parameters and gradient;
-    the first is at most as long as ``lr``. It is meant for the loss of all data, not of batches that change from step
-    to step. Parameters of one dtype have one Hessian. ``2 * history`` tensors are kept for each parameter.
+    Each step is ``lr`` times an approximate Newton step, computed from the last ``history`` changes of the parameters
+    and the gradient; the length of the first is at most ``lr``. The loss should be that of all data, not of batches
+    that change from step to step. Parameters of one dtype share one Hessian. ``2 * history`` tensors are kept for each
+    parameter.
 
-    ``step(model, gradients)`` takes this step without a line search: near a minimum ``lr=1`` is right, far from it less
-    may be needed. ``step(model, loss)``, with a function of the model, searches along the line, which takes several
-    calls of the function, for a step that satisfies the weak Wolfe conditions, by bisection (Lewis and Overton,
-    "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
+    ``step(model, gradients)`` takes this step without a line search: near a minimum ``lr=1`` is right, elsewhere it may
+    be too large. ``step(model, loss)``, where ``loss`` is a function of the model, searches along the line, by
+    bisection and with several calls of the function, for a step that satisfies the weak Wolfe conditions (Lewis and
+    Overton, "Nonsmooth optimization via quasi-Newton methods", 2013, algorithm 2.6).
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -52,7 +53,7 @@ class LBFGS(Optimizer):
 
     @property
     def remembers(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the options
-        """The gradient, and the changes of parameters and gradient, the newest first."""
+        """The gradient, and the changes of the parameters and the gradient, newest first."""
         n = self.history
         return ("gradient", *(f"move{i}" for i in range(n)), *(f"change{i}" for i in range(1, n)))
 
@@ -62,9 +63,9 @@ class LBFGS(Optimizer):
         return super()._checked(name, value)
 
     def step(self, model: Any, gradients: Any) -> float | None:  # type: ignore[override]
-        """One step by gradients (see :meth:`Optimizer.step`), or by a function of the model that returns its loss.
+        """Take one step, given gradients (see :meth:`Optimizer.step`) or a function of the model that returns its loss.
 
-        For a function, returns the loss before the step. Where it raises an error, nothing is changed.
+        With a function, returns the loss before the step. If the function raises an error, nothing is changed.
         """
         if not callable(gradients):
             super().step(model, gradients)

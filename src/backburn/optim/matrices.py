@@ -1,4 +1,4 @@
-"""Optimizers that look at parameters as matrices: Adafactor, by rows and columns, and Muon, by singular vectors."""
+"""Optimizers that treat parameters as matrices: Adafactor, by rows and columns, and Muon, by singular vectors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Shape = tuple[int, ...]
 
 
 class Adafactor(Optimizer):
-    """Adam without momentum, and with second moments by row and column (Shazeer and Stern, "Adafactor", 2018).
+    """Adam without momentum, with factored second moments (Shazeer and Stern, "Adafactor", 2018).
 
-    The mean squares of gradients are kept for the rows and for the columns along the last two axes, each with the decay
-    ``1 - n**beta2_decay`` in step ``n``. The second moment ``v`` of an element is the product of those of its row and
-    of its column, over the mean of all rows (algorithm 4); for parameters with fewer than two axes it is kept itself.
-    With ``rms(x)`` the root of the mean square, ``u = g / sqrt(max(v, eps1**2))`` and ``eps1, eps2 = eps``, the
-    parameter ``x`` falls by ``min(lr, 1 / sqrt(n)) * max(rms(x), eps2) * u / max(rms(u) / d, 1)``: ``lr`` is relative
-    to the parameter's size. Before, it is shrunk by ``lr * weight_decay`` of itself.
+    The mean squares of the gradients are kept for the rows and the columns of the last two axes, each with the decay
+    rate ``1 - n**beta2_decay`` in step ``n``. The second moment ``v`` of an element is the product of those of its row
+    and its column, divided by the mean of all rows (algorithm 4). For parameters with fewer than two axes, ``v`` itself
+    is kept. With ``rms(x)`` the root mean square, ``eps1, eps2 = eps`` and ``u = g / sqrt(max(v, eps1**2))``, a step
+    first multiplies the parameter ``x`` by ``1 - lr * weight_decay``, and then subtracts ``min(lr, 1 / sqrt(n)) *
+    max(rms(x), eps2) * u / max(rms(u) / d, 1)``: ``lr`` is relative to the size of the parameter.
 
-    ``eps1`` is that of the parameter's dtype if it is None (the paper adds 1e-30 to the squares instead), and that of
-    float32 for 16-bit floats. Raises :class:`ArgumentError` for options out of range.
+    If ``eps1`` is None, it is the eps of the parameter's dtype, or of float32 for 16-bit floats (the paper adds 1e-30
+    to the squares instead). Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([[3.0, -2.0], [1.0, 4.0]]).require_grad()}
@@ -96,21 +96,22 @@ class Adafactor(Optimizer):
 
 
 class Muon(Optimizer):
-    """Momentum made orthogonal, for matrices (Jordan et al., "Muon: an optimizer for hidden layers", 2024).
+    """Orthogonalized momentum, for matrices (Jordan et al., "Muon: an optimizer for hidden layers", 2024).
 
-    The mean of gradients becomes ``m = momentum * m + (1 - momentum) * g``, and of it, or with ``nesterov`` of
-    ``momentum * m + (1 - momentum) * g`` once more, the singular values are brought near 1 by ``ns_steps`` iterations
-    of Newton and Schulz with the polynomial ``a * s + b * s**3 + c * s**5`` of ``ns_coefficients``; before, it is
-    divided by its Frobenius norm, or ``eps`` if that is larger. The parameter ``x`` of shape (inputs, outputs) falls by
-    ``lr`` times the result times ``sqrt(max(1, outputs / inputs))``, or with ``adjust_lr_fn="match_rms_adamw"`` times
-    ``0.2 * sqrt(max(inputs, outputs))``, with which the rates of :class:`AdamW` fit (Liu et al., "Muon is scalable for
-    LLM training", 2025). Before, it is shrunk by ``lr * weight_decay`` of itself.
+    The mean of the gradients becomes ``m = momentum * m + (1 - momentum) * g``. It is orthogonalized, or with
+    ``nesterov`` the mean ``momentum * m + (1 - momentum) * g`` is: divided by its Frobenius norm (or ``eps``, if that
+    is larger), its singular values are brought near 1 by ``ns_steps`` Newton-Schulz iterations with the polynomial ``a
+    * s + b * s**3 + c * s**5``, whose coefficients are ``ns_coefficients``. A step multiplies the parameter ``x`` of
+    shape (inputs, outputs) by ``1 - lr * weight_decay``, and then subtracts the orthogonalized matrix times ``lr *
+    sqrt(max(1, outputs / inputs))``. With ``adjust_lr_fn="match_rms_adamw"`` the factor is ``lr * 0.2 *
+    sqrt(max(inputs, outputs))``, for which the learning rates of :class:`AdamW` are suitable (Liu et al., "Muon is
+    scalable for LLM training", 2025).
 
-    It computes in the parameters' dtype, and in float32 for 16-bit floats. It is meant for the matrices of hidden
-    layers; biases, embeddings and the last layer are for another optimizer: :class:`Groups`.
+    Steps are computed in the dtype of the parameters, and in float32 for 16-bit floats. Muon is meant for the matrices
+    of hidden layers; use another optimizer for biases, embeddings and the last layer, with :class:`Groups`.
 
-    Raises :class:`ArgumentError` for options out of range, and at a step :class:`ShapeError` for parameters other than
-    matrices.
+    Raises :class:`ArgumentError` for options out of range, and at a step :class:`ShapeError` for parameters that are
+    not matrices.
 
         >>> import backburn as bb
         >>> from backburn.optim import AdamW, Groups

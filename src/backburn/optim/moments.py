@@ -1,4 +1,4 @@
-"""Optimizers with running means of the gradient, besides Adam: Adamax, NAdam, RAdam and Lion."""
+"""Variants of Adam, which keep running means of the gradient: Adamax, NAdam, RAdam and Lion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.tensor.options import bounded
 
 
 def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
-    """A step of Adam, with a ``peak`` by the largest second moment, with a ``share`` of 0 by the first alone."""
+    """A step of Adam, with the largest second moment if a ``peak`` is kept; ``share=0`` ignores the second moment."""
     *peak, beta1, beta2, weight_decay, rate, share, floor, shrink = rest
     g = decayed(k, g, x, weight_decay)
     m, v = mean(k, m, g, beta1), mean_square(k, v, g, beta2)
@@ -24,7 +24,7 @@ def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[An
 
 
 class Moments(ElementWise):
-    """The base class of optimizers with two decays, ``betas``, and a weight decay."""
+    """The base class of optimizers with two decay rates, ``betas``, and a weight decay."""
 
     _corrects = True
     _numbers: ClassVar[Mapping[str, float]] = {"eps": inf, "weight_decay": inf, "momentum_decay": inf}
@@ -47,11 +47,11 @@ class Moments(ElementWise):
 
 
 class Adamax(Moments):
-    """Adam by the largest gradients in place of their mean square (Kingma and Ba, "Adam", 2015, algorithm 2).
+    """Adam with the largest gradients in place of their mean square (Kingma and Ba, "Adam", 2015, algorithm 2).
 
-    With ``g = gradient + weight_decay * x`` the mean becomes ``m = beta1 * m + (1 - beta1) * g`` and the norm ``u =
-    max(beta2 * u, abs(g) + eps)``; the parameter ``x`` falls by ``lr / (1 - beta1**n) * m / u`` in step ``n``. Raises
-    :class:`ArgumentError` for options out of range.
+    With ``g = gradient + weight_decay * x``, the mean becomes ``m = beta1 * m + (1 - beta1) * g`` and the norm ``u =
+    max(beta2 * u, abs(g) + eps)``. Step ``n`` subtracts ``lr / (1 - beta1**n) * m / u`` from the parameter ``x``.
+    Raises :class:`ArgumentError` for options out of range.
 
         >>> import backburn as bb
         >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
@@ -89,12 +89,13 @@ class Adamax(Moments):
 
 
 class NAdam(Moments):
-    """Adam with Nesterov's momentum (Dozat, "Incorporating Nesterov momentum into Adam", 2016, algorithm 2).
+    """Adam with Nesterov momentum (Dozat, "Incorporating Nesterov momentum into Adam", 2016, algorithm 2).
 
-    Moments are those of :class:`Adam`, with the momentum ``mu(n) = beta1 * (1 - 0.96**(n * momentum_decay) / 2)`` in
-    step ``n``. With ``p`` the product of all of them so far, the parameter falls by ``lr`` times ``(1 - mu(n)) * g / (1
-    - p) + mu(n + 1) * m / (1 - p * mu(n + 1))`` over ``sqrt(v / (1 - beta2**n)) + eps``. ``weight_decay`` is part of
-    the gradient, or if ``decoupled_weight_decay`` shrinks the parameter as in :class:`AdamW`.
+    The moments are those of :class:`Adam`, with momentum ``mu(n) = beta1 * (1 - 0.96**(n * momentum_decay) / 2)`` in
+    step ``n``, and ``p`` is the product of the momenta so far. A step subtracts from the parameter ``lr`` times ``(1 -
+    mu(n)) * g / (1 - p) + mu(n + 1) * m / (1 - p * mu(n + 1))``, divided by ``sqrt(v / (1 - beta2**n)) + eps``.
+    ``weight_decay`` times the parameter is added to its gradient, or with ``decoupled_weight_decay`` applied as in
+    :class:`AdamW`.
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -152,13 +153,12 @@ class NAdam(Moments):
 
 
 class RAdam(Moments):
-    """Adam, rectified in its first steps (Liu et al., "On the variance of the adaptive learning rate", 2020).
+    """Rectified Adam (Liu et al., "On the variance of the adaptive learning rate", 2020, algorithm 2).
 
-    Moments are those of :class:`Adam`. From their decay and the number of steps follows how much the second moment
-    varies by chance: as long as it is too much, which with ``beta2 = 0.999`` are 5 steps, the parameter falls by ``lr``
-    times the corrected first moment; then by the step of :class:`Adam` times a factor that rises to 1 (algorithm 2).
-    ``weight_decay`` is part of the gradient, or if ``decoupled_weight_decay`` shrinks the parameter as in
-    :class:`AdamW`.
+    The moments are those of :class:`Adam`. In the first steps (5 for ``beta2 = 0.999``), when the second moment is an
+    average of too few gradients, a step subtracts ``lr`` times the bias-corrected first moment from the parameter;
+    afterwards, the step of :class:`Adam` times a factor that rises to 1. ``weight_decay`` times the parameter is added
+    to its gradient, or with ``decoupled_weight_decay`` applied as in :class:`AdamW`.
 
     Raises :class:`ArgumentError` for options out of range.
 
@@ -203,11 +203,12 @@ class RAdam(Moments):
 
 
 class Lion(Moments):
-    """The sign of a mean of gradients (Chen et al., "Symbolic discovery of optimization algorithms", 2023, program 1).
+    """The sign of a running mean of the gradient (Chen et al., "Symbolic discovery of optimization algorithms", 2023).
 
-    The parameter ``x`` falls by ``lr * (sign(beta1 * m + (1 - beta1) * gradient) + weight_decay * x)``, and then ``m``
-    becomes ``beta2 * m + (1 - beta2) * gradient``. Every element moves by ``lr``: the paper recommends a third to a
-    tenth of the rate for :class:`AdamW`, and as many times its weight decay. One tensor is kept for each parameter.
+    A step subtracts ``lr * (sign(beta1 * m + (1 - beta1) * gradient) + weight_decay * x)`` from the parameter ``x``,
+    and then updates the mean: ``m = beta2 * m + (1 - beta2) * gradient`` (program 1). Every element moves by ``lr``:
+    the paper recommends a third to a tenth of the learning rate for :class:`AdamW`, and a weight decay larger by the
+    same factor. One tensor is kept for each parameter.
 
     Raises :class:`ArgumentError` for options out of range.
 

@@ -40,9 +40,9 @@ WIDENED = 1 << 24
 
 
 class ParameterState:
-    """An optimizer's state for one parameter: the number of its steps and some primitives of ``backend``.
+    """An optimizer's state for one parameter: the number of its steps, and some primitives of ``backend``.
 
-    The primitives come in the order of the optimizer's ``remembers``. They are ``owned`` if nobody else refers to them,
+    The primitives are in the order of the optimizer's ``remembers``. They are ``owned`` if nothing else refers to them,
     so that the next step may reuse their memory.
     """
 
@@ -372,7 +372,7 @@ class Optimizer(Settled):
         }
 
     def carry(self, tensors: Mapping[str, Any], owned: bool) -> None:
-        """Put others in the places of :meth:`carried`."""
+        """Replace the tensors of :meth:`carried`."""
         for path, entry in self._states.items():
             entry.values = [tensors[f"{path}.{name}"].primitive for name in self.remembers]
             entry.owned = owned
@@ -382,7 +382,7 @@ class Optimizer(Settled):
         return {**vars(self), "_tree": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a saved :meth:`state_dict`; its values may also be NumPy arrays.
+        """Restore a saved :meth:`state_dict`, whose values may also be NumPy arrays.
 
         Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another kind;
         then nothing is changed.

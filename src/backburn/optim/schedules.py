@@ -1,7 +1,7 @@
-"""Learning-rate schedules: functions of the number of steps done, passed to an optimizer as ``lr``.
+"""Learning-rate schedules: functions of the number of steps taken, passed to an optimizer as ``lr``.
 
-A schedule but :class:`Plateau` has no state: it is called with a number of steps, which the optimizer counts and saves.
-Any function will do. ::
+Apart from :class:`Plateau`, a schedule has no state: the optimizer counts the steps, and saves their number. Any
+function will do. ::
 
     optimizer = AdamW(Warmup(100, Cosine(1e-3, 10_000)), weight_decay=0.1)
 """
@@ -36,7 +36,7 @@ if not TYPE_CHECKING:
 class Schedule:
     """The base class of schedules, which validates their options.
 
-    Raises :class:`ArgumentError` for negative rates and numbers of steps that are not positive integers.
+    Raises :class:`ArgumentError` for negative rates, and for numbers of steps that are not positive integers.
     """
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """From ``start`` to ``end`` in ``steps`` equal steps, and constant after that.
+    """From ``start`` to ``end`` in ``steps`` equal steps; constant after that.
 
     >>> rate = Linear(1.0, 0.0, steps=4)
     >>> [rate(n) for n in (0, 1, 4, 9)]
@@ -80,7 +80,7 @@ class Linear(Schedule):
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """From ``rate`` to ``end`` in ``steps`` steps, by the power ``power`` of what is left of them.
+    """From ``rate`` to ``end`` in ``steps`` steps, following the remaining share of steps raised to ``power``.
 
     >>> rate = Polynomial(1.0, steps=4, power=2.0)
     >>> [rate(n) for n in (0, 1, 2, 4, 9)]
@@ -119,13 +119,13 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Restarts(Schedule):
-    """From ``rate`` to ``end`` along half a cosine, again and again (Loshchilov and Hutter, "SGDR", 2017).
+    """From ``rate`` to ``end`` along half a cosine, over and over (Loshchilov and Hutter, "SGDR", 2017).
 
-    The first time in ``steps`` steps, and then each time in ``growth`` times as many as before.
+    The first cycle takes ``steps`` steps, and each further one ``growth`` times as many as the one before.
 
-    >>> rate = Restarts(1.0, steps=2, growth=2)
-    >>> [round(rate(n), 4) for n in range(8)]
-    [1.0, 0.5, 1.0, 0.8536, 0.5, 0.1464, 1.0, 0.9619]
+        >>> rate = Restarts(1.0, steps=2, growth=2)
+        >>> [round(rate(n), 4) for n in range(8)]
+        [1.0, 0.5, 1.0, 0.8536, 0.5, 0.1464, 1.0, 0.9619]
     """
 
     rate: float
@@ -181,7 +181,7 @@ class Step(Schedule):
 
 @dataclass(frozen=True)
 class MultiStep(Schedule):
-    """``rate``, times ``factor`` after each of the numbers of steps ``at``.
+    """``rate``, multiplied by ``factor`` at each of the step numbers ``at``.
 
     >>> rate = MultiStep(1.0, 0.5, at=(30, 80))
     >>> [rate(n) for n in (0, 29, 30, 79, 80)]
@@ -199,13 +199,13 @@ class MultiStep(Schedule):
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Up to ``rate`` in the first ``share`` of ``steps`` and down again, along cosines (Smith and Topin, 2019).
+    """Up to ``rate`` in the first ``share`` of ``steps``, and down again, along half cosines (Smith and Topin, 2019).
 
     It begins at ``rate / rise`` and ends at that divided by ``fall``, as in "Super-convergence".
 
-    >>> rate = OneCycle(1.0, steps=100)
-    >>> [round(rate(n), 4) for n in (0, 30, 65, 100)]
-    [0.04, 1.0, 0.5, 0.0]
+        >>> rate = OneCycle(1.0, steps=100)
+        >>> [round(rate(n), 4) for n in (0, 30, 65, 100)]
+        [0.04, 1.0, 0.5, 0.0]
     """
 
     rate: float
@@ -226,13 +226,13 @@ class OneCycle(Schedule):
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A linear rise in ``steps`` steps to the first rate of ``after``, a schedule or a constant rate, which follows.
+    """A linear rise in ``steps`` steps to the first rate of ``after``, a schedule or a number, which then follows.
 
-    The rate of the first step is not 0 but one increment.
+    The rate of the first step is one increment rather than 0.
 
-    >>> rate = Warmup(4, Cosine(1.0, steps=10))
-    >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]
-    [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
+        >>> rate = Warmup(4, Cosine(1.0, steps=10))
+        >>> [round(rate(n), 4) for n in (0, 1, 3, 4, 9, 14)]
+        [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
     """
 
     steps: int
@@ -245,30 +245,30 @@ class Warmup(Schedule):
 
 
 class Plateau(Schedule):
-    """``rate``, times ``factor`` each time a metric has stopped improving for more than ``patience`` observations.
+    """``rate``, multiplied by ``factor`` whenever a metric has not improved in more than ``patience`` observations.
 
-    ``rate`` is a number or another schedule. :meth:`observe` is called with the metric, such as the loss of an epoch:
-    with ``mode="min"`` it improves when it is below the best one so far by more than ``threshold``, with ``"max"`` when
-    it is above it by more than that; the threshold is a share of the best one's size (``threshold_mode="rel"``) or a
-    difference (``"abs"``). After a reduction the next ``cooldown`` observations do not count as failures. The rate does
-    not fall below ``end``. NaN is no improvement.
+    ``rate`` is a number or another schedule. Call :meth:`observe` with the metric, such as the loss of an epoch. With
+    ``mode="min"`` it improves if it is below the best value so far by more than ``threshold``, with ``"max"`` if it is
+    above it by more than that; the threshold is relative to the best value (``threshold_mode="rel"``) or absolute
+    (``"abs"``). NaN is no improvement. After a reduction, the next ``cooldown`` observations are not counted. The rate
+    does not fall below ``end``.
 
-    Unlike the other schedules, it has state. :meth:`state_dict` is not part of the optimizer's, of which several may
-    have one plateau; save both. A captured step asks for the rate at each replay: call :meth:`observe` outside of it.
+    Unlike the other schedules, it has state, which is not part of the optimizer's (several optimizers may share one):
+    save both. A captured step asks for the rate at each replay; call :meth:`observe` outside of it.
 
     Raises :class:`ArgumentError` for options out of range.
 
-    >>> import backburn as bb
-    >>> rate = Plateau(0.5, factor=0.5, patience=1)
-    >>> optimizer = bb.optim.Adam(rate)
-    >>> for loss in (3.0, 2.0, 2.5, 2.25, 1.0):
-    ...     reduced = rate.observe(loss)
-    ...     print(loss, rate(optimizer.steps), reduced)
-    3.0 0.5 False
-    2.0 0.5 False
-    2.5 0.5 False
-    2.25 0.25 True
-    1.0 0.25 False
+        >>> import backburn as bb
+        >>> rate = Plateau(0.5, factor=0.5, patience=1)
+        >>> optimizer = bb.optim.Adam(rate)
+        >>> for loss in (3.0, 2.0, 2.5, 2.25, 1.0):
+        ...     reduced = rate.observe(loss)
+        ...     print(loss, rate(optimizer.steps), reduced)
+        3.0 0.5 False
+        2.0 0.5 False
+        2.5 0.5 False
+        2.25 0.25 True
+        1.0 0.25 False
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Plateau(Schedule):
         return max(rate * self.factor**self.reductions, min(rate, self.end))
 
     def observe(self, metric: Any) -> bool:
-        """Take another value of the metric, a number or a 0-d tensor; returns whether the rate is reduced by it.
+        """Take the next value of the metric, a number or a 0-d tensor; returns whether it reduces the rate.
 
         Raises :class:`ArgumentError` for anything else.
         """

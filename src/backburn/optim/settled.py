@@ -26,7 +26,7 @@ class _Settling(ABCMeta):
 
 
 class Settled(Carrier, metaclass=_Settling):
-    """A carrier whose public attributes are those set by its class and ``__init__``, and no others."""
+    """An object whose public attributes are those set by its class and ``__init__``, and no others."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; after ``__init__`` only an existing one, or one whose name begins with an underscore."""
