@@ -53,7 +53,7 @@ def detect_anomaly() -> Block[None]:
 
 
 def unwatched() -> AbstractContextManager[bool]:
-    """Inside it, no operation is looked at: its infinities are intended, and gone in the result."""
+    """A context in which operations are not checked: their infinities are intended, and absent from the result."""
     return scoped(_LOOKING, False)
 
 
@@ -187,7 +187,7 @@ def _watch(called: tuple[str, str], node: Node | None) -> None:
 
 
 def host_values(k: Any, x: Any) -> Any:
-    """The values of a primitive, without what any level notes beside them; inside ``vmap`` those of all examples."""
+    """The values of a primitive, without what any level adds to them; inside ``vmap``, those of all examples."""
     while (inner := getattr(k, "inner_backend", None)) is not None:
         x, k = getattr(x, "value", x), inner
     return k.to_numpy(x)

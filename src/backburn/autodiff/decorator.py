@@ -37,7 +37,7 @@ class Gradients(Generic[BK]):
         self.backend = backend
 
     def covers(self, backend: Any) -> bool:
-        """Whether a tensor of ``backend``, the own one or one that tensors were moved from, may have a gradient."""
+        """Whether tensors of ``backend`` may have gradients here: of this backend, or one that tensors came from."""
         return backend is self.backend or backend == self.backend or backend.inner_backend in self._others
 
     def __copy__(self) -> Gradients[BK]:
@@ -101,7 +101,7 @@ class Autodiff(
         return self._dtype_of_unboxed(x)
 
     def one_pass(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
-        """``formula(self, *values)``, by the inner backend where nothing is recorded."""
+        """``formula(self, *values)``, computed by the inner backend if nothing is recorded."""
         if not hasattr(self._inner, "one_pass") or any(self.is_tracked(x) for x in values):
             return formula(self, *values)
         inner = (x.value if x.__class__ is Tracked else x for x in values)

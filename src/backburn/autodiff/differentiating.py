@@ -1,4 +1,4 @@
-"""What ``Autodiff`` and ``Forward`` have in common: float primitives of their own, boxes around the inner backend's.
+"""What ``Autodiff`` and ``Forward`` have in common: float primitives that wrap those of the inner backend.
 
 Int, bool and quantized primitives are the inner backend's, unchanged.
 """
@@ -25,19 +25,19 @@ from backburn.base.errors import BackendMismatchError
 
 
 class IntOf(Generic[BK]):
-    """To a type checker, the int primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+    """For type checkers, the int primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
 
 
 class BoolOf(Generic[BK]):
-    """To a type checker, the bool primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+    """For type checkers, the bool primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
 
 
 class QuantizedOf(Generic[BK]):
-    """To a type checker, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
+    """For type checkers, the quantized primitive of ``Autodiff[BK]``; at run time it is the inner backend's own."""
 
 
 class Box(Generic[BK]):
-    """A float primitive of a decorator: an inner float primitive, ``value``, beside which a subclass holds a note."""
+    """A float primitive of a decorator: an inner one, ``value``, to which a subclass adds a node or a tangent."""
 
     __slots__ = ("value",)
     value: Any
@@ -77,16 +77,16 @@ class Differentiating(Delegating, Generic[BK]):
 
     @property
     def inner_backend(self) -> BK:
-        """The very backend that was wrapped."""
+        """The wrapped backend itself."""
         return self._inner
 
     @property
     def spec(self) -> str:
-        """``name(...)`` around the inner backend's."""
+        """``name(...)`` around the spec of the inner backend."""
         return f"{self.name}({self._inner.spec})"
 
     def differentiates_whole(self, operation: str) -> bool:
-        """Whether an operation is differentiated by rules of its own, and not by its default body."""
+        """Whether an operation is differentiated by its own rules, rather than through its default body."""
         return bool(RULES.get(operation))
 
     def _dtype_of_unboxed(self, x: Any) -> DType:

@@ -78,7 +78,7 @@ class Forward(Differentiating[BK], Backend[Dual[BK], IntOf[BK], BoolOf[BK], Quan
         return x.__class__ is Dual and x.tangent is not None
 
     def detach(self, x: Dual[BK], /) -> Dual[BK]:
-        """``x`` as a constant at this level; inner levels keep what they know of it."""
+        """``x`` as a constant at this level; inner levels keep their tangents and history."""
         return Dual(_float("detach", x).value)
 
     def from_inner(self, x: Any) -> Dual[BK]:

@@ -1,8 +1,8 @@
 """The graph of recorded operations, and the reverse pass over it.
 
 There is no global tape: a node refers to its parents, so dropping the last tensor frees the graph. Nodes are numbered
-in the order of their making, which is an order in which every parent comes before its children; the reverse pass
-follows it backwards with a heap, and holds only what it has still to visit.
+in the order of their creation, in which every parent precedes its children. The reverse pass follows this order
+backwards with a heap, which holds only the nodes still to be visited.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ next_stamp = itertools.count().__next__
 
 
 class Node:
-    """One recorded operation: where its gradient goes, and what the rule needs for it.
+    """One recorded operation: where its gradient goes, and what its rule needs.
 
-    ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are
-    inner primitives. ``keep`` says that the gradient is part of the answer: on leaves, and where it was asked for.
+    ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are inner
+    primitives. ``keep`` is true if ``backward`` returns the node's gradient: for leaves, and where it was requested.
     """
 
     __slots__ = ("__weakref__", "backward", "parents", "saved", "shape", "stamp")
@@ -48,21 +48,21 @@ class Node:
 
 
 class KeptNode(Node):
-    """A node whose gradient is part of the answer of ``backward``."""
+    """A node whose gradient ``backward`` returns."""
 
     __slots__ = ()
     keep = True
 
 
 class OutputNode(Node):
-    """One of several outputs of an operation: hands its gradient to its place at the operation's node."""
+    """One of several outputs of an operation: passes its gradient on to the node of the operation."""
 
     __slots__ = ("index",)
     index: int
 
 
 def outputs_node(nodes: Iterable[Node], cotangents: Iterable[Any]) -> Node:
-    """A root from which a reverse pass starts at several outputs with these cotangents; its own is not looked at."""
+    """A root from which a reverse pass starts at several outputs with these cotangents; its own is ignored."""
     return Node(lambda k, g, node: node.saved, tuple(nodes), tuple(cotangents), (), next_stamp())
 
 
@@ -81,12 +81,12 @@ class Tracked(Box[BK]):
 
 
 def leaf(shape: tuple[int, ...]) -> Node:
-    """A node to which gradients flow and from which none does."""
+    """A leaf: a node that receives a gradient and passes none on."""
     return KeptNode(None, (), (), shape, next_stamp())
 
 
 def consumed(k: Any, g: Any, node: Node) -> Any:
-    """Stands where a rule was, after a reverse pass has released what the rule had saved."""
+    """Takes the place of a rule after a reverse pass has released what the rule had saved."""
     raise ConsumedGraphError(
         "backward: the graph was consumed by an earlier backward, and what it had saved is released. "
         "Pass retain_graph=True to the first backward, or compute the loss again"
@@ -94,7 +94,7 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
 
 
 class MovedGradient:
-    """A gradient on another backend than the node's that it came from: the reverse pass goes on there."""
+    """A gradient on another backend than the node that it came from; the reverse pass continues there."""
 
     __slots__ = ("backend", "gradient")
 
@@ -120,9 +120,9 @@ def reverse(
     """Differentiate the value of ``root`` with cotangent ``seed``; the gradient of each kept node, by node.
 
     ``k`` is the inner backend, which computes the gradients; ``keep`` names further nodes whose gradients are wanted.
-    The pass ends at nodes with a stamp before ``since``, whose gradients are then part of the answer. Time and memory
-    are linear in the part of the graph that receives a gradient. ``homes`` is filled with the backend of each node
-    whose gradient is on another one than ``k``.
+    The pass stops at nodes with a stamp before ``since``, whose gradients are then returned too. Time and memory are
+    linear in the part of the graph that receives a gradient. ``homes`` is filled with the backend of each node whose
+    gradient is on a backend other than ``k``.
     """
     homes = {} if homes is None else homes
     first = k
@@ -205,5 +205,5 @@ def sum_to(k: Any, gradient: Any, shape: tuple[int, ...]) -> Any:
 
 
 def merged(k: Any, known: list[Any], more: list[Any]) -> list[Any]:
-    """The sums of the gradients of an operation's outputs, output by output; None where nothing has flowed."""
+    """The sums of the gradients of an operation's outputs, output by output; None where there is no gradient."""
     return [b if a is None else a if b is None else quietly(k, k.add, a, b) for a, b in zip(known, more, strict=True)]

@@ -56,7 +56,7 @@ ATTACHED.append(FUSABLE)
 
 
 def entry_of(where: str, operation: Callable[..., Any] | str) -> Operation:
-    """The entry of an operation, which is given as ``Backend.name`` or by its name."""
+    """The entry of an operation, given as ``Backend.name`` or by its name."""
     name = operation if isinstance(operation, str) else getattr(operation, "__name__", repr(operation))
     if name not in OPERATIONS:
         raise ArgumentError(f"{where}: there is no operation {name!r}. {hint_for(name, OPERATIONS)}")
@@ -68,8 +68,8 @@ def gradient(
 ) -> None:
     """Attach gradient rules to an operation, given as ``Backend.name`` or by its name.
 
-    Raises :class:`ArgumentError`, a ValueError, when the operation, an operand or something that a rule takes does not
-    exist, or when an operand has a rule already.
+    Raises :class:`ArgumentError`, a ValueError, if the operation, an operand or something that a rule takes does not
+    exist, or if an operand has a rule already.
 
         >>> import backburn as bb
         >>> @bb.operation()
@@ -108,7 +108,8 @@ def gradient(
 def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
     """Make an operation raise for operands that are on the graph or have a tangent, which would be lost silently.
 
-    ``advice`` says for each what to do instead. Inside ``no_grad()``, where nothing is recorded, they are taken.
+    ``advice`` says, for each operand, what to do instead. Inside ``no_grad()``, where nothing is recorded, they are
+    accepted.
     """
     entry = entry_of("constant", operation)
     if unknown := set(advice) - set(entry.operands):
@@ -118,5 +119,5 @@ def constant(operation: Callable[..., Any] | str, /, **advice: str) -> None:
 
 
 def one_pass(*names: str) -> None:
-    """Let backends compute the rules of operations in one pass: they are element-wise, of several steps."""
+    """Let backends compute the rules of these operations in one pass: element-wise formulas of several steps."""
     FUSABLE.update(dict.fromkeys(names, True))

@@ -1,7 +1,7 @@
-"""Gradients of slices of a tensor, which are assembled once, when all of them are there.
+"""Gradients of slices of a tensor, which are assembled once, when all of them have arrived.
 
-A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Padding it to the shape of ``x`` and adding it
-up would cost as much as all of ``x`` at every step; joining the slices makes the gradient in one pass.
+A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Padding each to the shape of ``x`` and adding
+them up would cost a pass over all of ``x`` at every step; joining the slices makes the gradient in one pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The common part of the source code that ``Autodiff`` and ``Forward`` generate for each operation.
 
 An operation of a decorator unwraps the inner primitives, calls the inner backend, and wraps float results again. A
-wrapper holds a value and a note: a node of the graph or a tangent. Names in the code, but for the reserved ones, begin
-with an underscore, so that operands and attributes may have any others.
+wrapper holds a value and a note: a node of the graph or a tangent. All names in the code except the reserved ones begin
+with an underscore, so that operands and attributes may have any other names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Source:
         self.lines: list[str] = []
 
     def emit(self, depth: int, line: str) -> None:
-        """One more line."""
+        """Add a line."""
         self.lines.append("    " * depth + line)
 
     def signature(self) -> None:
@@ -55,7 +55,7 @@ class Source:
         return "same" in self.operation.results and self.operation.kinds != "F"
 
     def unwrap(self) -> None:
-        """Take the inner primitives, and what is noted beside them, out of the operands."""
+        """Extract the inner primitives and their notes from the operands."""
         if self.decides_by_operands:
             self.emit(1, "_is_float = False")
         flag = "; _is_float = True" if self.decides_by_operands else ""
@@ -95,7 +95,7 @@ class Source:
         return float_value if result.startswith(("float", "bfloat")) else value
 
     def plain(self) -> str:
-        """The result when there is nothing to note."""
+        """The result if there is nothing to note."""
         results = self.operation.results
         if len(results) == 1:
             return self.wrapped("out", results[0])
@@ -123,7 +123,7 @@ class Source:
         return name
 
     def decomposed(self) -> None:
-        """The default body runs on the decorator where something is noted; the inner backend computes the rest."""
+        """Run the default body on the decorator if an operand has a note; else call the inner backend."""
         op = self.operation
         self.emit(1, "if _recording() and (")
         for index, operand in enumerate(op.operands):

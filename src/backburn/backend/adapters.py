@@ -23,12 +23,12 @@ Key = tuple[slice, ...]
 
 
 def of_tensors(function: Callable[[Any, Any], Any]) -> Method:
-    """The method of a function that takes two tensors only, and no Python scalar for one."""
+    """Make a method of a function that takes two tensors and does not accept Python scalars."""
     return lambda k, x, y, /: function(*both_tensors(k, x, y))
 
 
 def integral(divide: Callable[[Any, Any], Any]) -> Method:
-    """The method of a quotient or remainder, with 0 for an integer divisor of 0 whatever ``divide`` does then."""
+    """Make a method of a quotient or remainder, which is 0 for an integer divisor of 0 whatever ``divide`` gives."""
 
     def method(k: Any, x: Any, y: Any, /) -> Any:
         x, y = both_tensors(k, x, y)
@@ -41,7 +41,7 @@ def integral(divide: Callable[[Any, Any], Any]) -> Method:
 
 
 def scan(function: Callable[[Any, int], Any]) -> Method:
-    """The method of a running result from either end; 16-bit floats go through float32."""
+    """Make a method of a cumulative function, for both directions; 16-bit floats are computed in float32."""
 
     def method(k: Any, x: Any, /, axis: int, reverse: bool = False) -> Any:
         wide = widened(k, x)
@@ -52,7 +52,7 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
 
 
 def integer_products(multiply: Multiply) -> Method:
-    """``q_matmul`` by a library's own product of int8 matrices, which it adds up in int32."""
+    """Make a ``q_matmul`` of a library's own product of int8 matrices, which it accumulates in int32."""
 
     def method(k: Any, x: Any, y: Any, /, dtype: DType = float32, transposed: bool = False) -> Any:
         return product(k, x, y, dtype, transposed, multiply)
@@ -61,7 +61,7 @@ def integer_products(multiply: Multiply) -> Method:
 
 
 def check_shapes(backend: type, *names: str) -> None:
-    """Let operations of a class ask their shape rules first, where its library takes what the contract refuses."""
+    """Make the operations of a class check shapes first, for a library that accepts what the contract refuses."""
     for name in names:
         setattr(backend, name, _checked(OPERATIONS[name], backend.__dict__[name]))
 
@@ -78,13 +78,13 @@ def _checked(operation: Operation, implementation: Any) -> Method:
 
 
 def falling(k: Any, x: Any) -> Any:
-    """Values whose rising order is the falling order of ``x``, with NaN last and equal elements in their order."""
+    """Values that sort ascending as ``x`` sorts descending: NaN is last, and equal elements keep their order."""
     kind = k.dtype(x).kind
     return k.neg(x) if kind == "float" else k.bitwise_invert(x) if kind == "int" else k.logical_not(x)
 
 
 def forwards(shape: Shape, key: Key) -> tuple[Key, tuple[int, ...]]:
-    """``key`` with positive steps, for libraries that have no other, and the axes to turn around after.
+    """``key`` with positive steps, for libraries that support no others, and the axes to flip afterwards.
 
     >>> forwards((5, 3), (slice(4, None, -2), slice(0, 3, 1)))
     ((slice(0, 5, 2), slice(0, 3, 1)), (0,))
@@ -98,8 +98,8 @@ def forwards(shape: Shape, key: Key) -> tuple[Key, tuple[int, ...]]:
 def from_start(k: Any, indices: Any, length: int) -> Any:
     """Indices into an axis of ``length`` in int64, counted from its start.
 
-    The host looks at them, and raises :class:`OutOfRangeError` for one out of range: many libraries read another place
-    instead, or fail in a way that nothing can be done after.
+    They are checked on the host, and :class:`OutOfRangeError` is raised for one out of range: many libraries would read
+    another element instead, or fail in a way from which a program cannot recover.
     """
     indices = k.cast(indices, int64)
     outside = k.logical_or(k.less(indices, -length), k.less_equal(length, indices))
@@ -109,10 +109,10 @@ def from_start(k: Any, indices: Any, length: int) -> Any:
 
 
 def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[str, Method]:
-    """``cholesky``, ``qr``, ``svd``, ``eigh`` and ``solve`` by a ``linalg`` namespace as the Array API standard has it.
+    """``cholesky``, ``qr``, ``svd``, ``eigh`` and ``solve``, by a ``linalg`` namespace as in the Array API standard.
 
-    ``refusal`` is what the library raises for a matrix that has no result; None says that it makes elements that are
-    not finite instead, for which the host then looks.
+    ``refusal`` is the error that the library raises for a matrix without a result. None means that it returns elements
+    that are not finite instead, which are then looked for on the host.
     """
 
     def found(k: Any, function: Method, *operands: Any, error: Any = LinearAlgebraError, **options: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Connectionist temporal classification: the loss of a label sequence whose places in time are unknown.
+"""Connectionist temporal classification: the loss of a label sequence whose alignment with the time steps is unknown.
 
-The sum over all alignments is taken in the logarithm, one turn for each time step (Graves et al., Connectionist
+The sum over all alignments is computed in the logarithm, one time step after the other (Graves et al., Connectionist
 temporal classification, 2006). ``ctc_backward`` has no gradient rule of its own, so that further derivatives follow
 from its body.
 """
@@ -50,7 +50,7 @@ def _aligned_backward(grad: Shape, log_probs: Shape, *rest: Shape, **_: Any) -> 
 
 
 class Lattice:
-    """The labels with blanks between them, and the logarithms of what each emits at each step."""
+    """The labels with blanks between them, and the log-probabilities of what each emits at each step."""
 
     def __init__(self, k: Any, log_probs: Any, targets: Any, target_lengths: Any, blank: int) -> None:
         self.k = k
@@ -97,7 +97,7 @@ class Lattice:
         return self.k.logsumexp(self.k.stack(terms, 0), (0,), False)
 
     def forward(self, input_lengths: Any) -> list[Any]:
-        """For each step, and after the last, the logarithm of all alignments so far that are at each place."""
+        """For each step, and after the last, the log-probability of all partial alignments that end at each place."""
         k, steps = self.k, self.emitted.shape[0]
         first = k.reshape(k.equal(k.arange(0, self.length, 1, int64), 0), (1, self.length))
         now = k.where(first, self.full(0.0), IMPOSSIBLE)  # before the first step, on the first blank
@@ -110,7 +110,7 @@ class Lattice:
         return [*found[1:], now] if steps else [now]
 
     def backward(self, input_lengths: Any) -> list[Any]:
-        """For each step, the logarithm of all ways from each place to the end."""
+        """For each step, the log-probability of all paths from each place to the end."""
         k, steps = self.k, self.emitted.shape[0]
         now, found = self.ends, [self.ends]
         for t in range(steps - 1, 0, -1):
@@ -122,7 +122,7 @@ class Lattice:
         return found[::-1]
 
     def total(self, last: Any) -> Any:
-        """The logarithm of all alignments, for each example."""
+        """The log-probability of all alignments, for each example."""
         return self.k.logsumexp(self.k.add(last, self.ends), (1,), False)
 
 
@@ -178,11 +178,11 @@ class Alignment(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def ctc(self: Any, log_probs: F, targets: I, input_lengths: I, target_lengths: I, /, blank: int = 0) -> F:
         """``-log(sum over alignments of the product of their probabilities)``, for each example.
 
-        ``log_probs`` are logarithms of probabilities (steps, examples, classes) and ``targets`` labels (examples,
-        labels), of which each example has as many as the lengths say. An alignment gives each step a label or
-        ``blank``; with equal neighbours merged and blanks left out it reads as the target. The loss is infinite, with
-        gradient 0, where there is none. Lengths that are negative or more than the operands have raise, as labels do
-        that are no class.
+        ``log_probs`` are log-probabilities (steps, examples, classes), and ``targets`` labels (examples, labels);
+        ``input_lengths`` and ``target_lengths`` are the numbers of steps and labels of each example. An alignment gives
+        each step a label or ``blank``; merging equal neighbours and then removing blanks gives the target. If there is
+        no alignment, the loss is infinite and the gradient 0. Raises for lengths that are negative or exceed the
+        operands, and for labels that are not a class.
         """
         ctc_shape(*map(shape_of, (log_probs, targets, input_lengths, target_lengths)), blank=blank)
         return loss_of(Lattice, self, log_probs, targets, input_lengths, target_lengths, blank)

@@ -39,7 +39,8 @@ class Choice(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def where(self, condition: Any, x: Any, y: Any, /) -> Any:
         """``x`` where ``condition`` is true, else ``y``; the three broadcast.
 
-        Either branch may be a Python scalar, not both. What is not chosen receives a gradient of 0, whatever its value.
+        One of ``x`` and ``y`` may be a Python scalar. Elements that are not selected receive a gradient of 0, whatever
+        their value.
         """
         return missing("where")
 
@@ -62,9 +63,9 @@ class Choice(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def masked_select(self, x: B, mask: B, /) -> B: ...
     @operation(kinds="FIB", shape=None, like=("x",), differentiable=True)
     def masked_select(self: Any, x: Any, mask: Any, /) -> Any:
-        """The elements of ``x`` where ``mask`` is true, in row-major order, in one dimension; both broadcast.
+        """The elements of ``x`` where ``mask`` is true, in row-major order, as a vector; both broadcast.
 
-        The length depends on data, so that a backend which computes asynchronously waits for it.
+        The length depends on data, so a backend that computes asynchronously waits for it.
         """
         shape = broadcast(x.shape, mask.shape)
         size = (math.prod(shape),)

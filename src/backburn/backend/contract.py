@@ -173,11 +173,11 @@ class Backend(
         return None
 
     def one_pass(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
-        """``formula(self, x, *values)``, an element-wise function such as a gradient rule of several steps.
+        """``formula(self, x, *values)``, for an element-wise function such as a gradient rule of several steps.
 
-        A backend may compute it in its own way, such as in one pass over memory. The formula may have several results,
-        a tuple; then the last ones may be put into the memory of the operands with the numbers ``donate``, in this
-        order, whose values are lost.
+        A backend may compute it in another way, such as in one pass over memory. A formula may return a tuple of
+        several results; ``donate`` then numbers operands whose memory the last results may take, in this order, and
+        whose values are lost.
         """
         return formula(self, x, *values)
 

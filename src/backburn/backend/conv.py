@@ -1,11 +1,11 @@
 """Convolutions over one, two or three axes, and the gradient of their weights.
 
-``x`` has the shape ``(examples, channels, *spatial)``. ``stride`` and ``dilation`` have one number for each of the last
-axes, ``padding`` a pair: how many zeros are put before and after. What is called convolution here does not flip the
-weight, as everywhere in deep learning. 16-bit floats are accumulated in float32.
+``x`` has the shape ``(examples, channels, *spatial)``. ``stride`` and ``dilation`` have one number for each spatial
+axis, ``padding`` a pair: how many zeros precede and follow. As usual in deep learning, convolution means
+cross-correlation: the weight is not flipped. 16-bit floats are accumulated in float32.
 
-All three operations are linear in each operand, and each is the gradient of the others: derivatives of every order
-stay among them.
+All three operations are linear in each operand, and each is the gradient of the others, so their derivatives of every
+order are among them.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def check_window(rank: int, stride: Shape, padding: Pairs, dilation: Shape) -> N
 
 
 def reach_of(size: int, dilation: int) -> int:
-    """Over how many elements a window of ``size`` elements reaches."""
+    """The number of elements from the first to the last of a window of ``size`` elements, both included."""
     return dilation * (size - 1) + 1
 
 
 def window_counts(places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
-    """How many windows fit along each axis; raises where none does."""
+    """The number of windows that fit along each axis; raises if none fits."""
     check_window(len(places), stride, padding, dilation)
     counts = []
     for axis, (n, width, step, (before, after), spacing) in enumerate(
@@ -151,18 +151,18 @@ def weighted(
 
 
 def offsets(size: Shape) -> Iterator[Shape]:
-    """Every place within a window, in row-major order."""
+    """Every position within a window, in row-major order."""
     return itertools.product(*(range(n) for n in size))
 
 
 def places_of(offset: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
-    """Where the windows have their element ``offset``."""
+    """The slices of the positions at which windows have their element ``offset``."""
     starts = [o * spacing for o, spacing in zip(offset, dilation, strict=True)]
     return tuple(slice(s, s + (n - 1) * step + 1, step) for s, n, step in zip(starts, counts, stride, strict=True))
 
 
 def zero_padded(k: Any, x: Any, padding: Pairs) -> Any:
-    """``x`` with zeros around the places."""
+    """``x`` with its spatial axes padded with zeros."""
     return k.pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
 
 
@@ -196,9 +196,10 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> F:
         """The products of ``weight`` with all windows of ``x``, plus ``bias``.
 
-        ``weight`` has the shape ``(outputs, inputs / groups, *window)`` and ``bias`` (outputs,); output channels of a
-        group see the input channels of theirs. Along each axis, with ``n`` places and a window of ``m``:
-        ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for as many ``i`` as fit.
+        ``weight`` has the shape ``(outputs, inputs / groups, *window)`` and ``bias`` (outputs,); each group of output
+        channels is computed from its group of input channels. Along an axis of length ``n``, with a window of length
+        ``m``, ``out[i] = sum(weight[j] * padded[i * stride + j * dilation] for j in range(m))``, for all ``i`` that
+        fit.
         """
         dtype, (examples, channels), of_bias = self.dtype(x), shape_of(x)[:2], None if bias is None else shape_of(bias)
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
@@ -226,12 +227,11 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         dilation: Shape = (1,),
         groups: int = 1,
     ) -> F:
-        """What a convolution with ``weight`` does to gradients, plus ``bias``: each place of ``x`` adds a window.
+        """The gradient of a convolution with respect to its input, plus ``bias``: each element of ``x`` adds a window.
 
-        ``weight`` has the shape ``(inputs, outputs / groups, *window)``. Along each axis
-        ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding`` places come out of ``n``, from which
-        ``padding`` is cut; ``output_padding``, below ``stride``, says which of the lengths that the convolution maps
-        to ``n`` is meant.
+        ``weight`` has the shape ``(inputs, outputs / groups, *window)``. An axis of length ``n`` becomes one of length
+        ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding``, from which ``padding`` is cut.
+        ``output_padding``, below ``stride``, selects one of the lengths that the convolution maps to ``n``.
         """
         dtype, (examples, channels), given = self.dtype(x), shape_of(x)[:2], shape_of(x)[2:]
         of_bias = None if bias is None else shape_of(bias)
@@ -264,7 +264,7 @@ class Convolution(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         dilation: Shape = (1,),
         groups: int = 1,
     ) -> F:
-        """The gradient of :meth:`conv` for a weight with windows of ``size``, from that of its result."""
+        """The gradient of :meth:`conv` with respect to a weight with windows of ``size``, given that of its result."""
         weighted(shape_of(x), shape_of(grad), size=size,
                  stride=stride, padding=padding, dilation=dilation, groups=groups)  # fmt: skip
         dtype, (examples, channels) = self.dtype(x), shape_of(x)[:2]

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def arange_length(start: float, stop: float, step: float, **_: Any) -> int:
-    """How many values of ``start, start + step, ...`` come before ``stop``; integers are counted exactly."""
+    """The number of values ``start, start + step, ...`` before ``stop``; integers are counted exactly."""
     if step == 0 or not all(map(math.isfinite, (start, stop, step))):
         raise ArgumentError(f"start, stop and step must be finite and step not 0: {start}, {stop}, {step}")
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
@@ -26,7 +26,7 @@ def arange_length(start: float, stop: float, step: float, **_: Any) -> int:
 
 
 def linspace_step(start: float, stop: float, num: int, endpoint: bool) -> float:
-    """The distance of neighbours among ``num`` values; 0 where there is only one."""
+    """The difference between neighbours among ``num`` values; 0 if there is only one."""
     intervals = num - 1 if endpoint else num
     return (stop - start) / intervals if intervals > 0 else 0.0
 
@@ -36,7 +36,7 @@ class Create(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="FIBQ", shape=unchanged, required=True, result="host")
     def to_numpy(self, x: F | I | B | Q, /) -> Any:
-        """The values as a NumPy array that nobody else changes; a quantized tensor is dequantized."""
+        """The values as a NumPy array that nothing else changes; a quantized tensor is dequantized."""
         return missing("to_numpy")
 
     @operation(kinds="FIBQ", shape=None, result="host", lists=("tensors",))

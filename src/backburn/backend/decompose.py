@@ -1,22 +1,21 @@
-"""Decompositions of matrices, and what is found by them: solutions, inverses, determinants.
+"""Decompositions of matrices, and what follows from them: solutions, inverses, determinants.
 
-The matrices are in the last two axes; axes before them count matrices and, where there are two operands, broadcast.
-16-bit floats are computed in float32. What mathematics leaves open is settled, so that every backend gives the same:
+The matrices are in the last two axes; the axes before them are batch axes and, with two operands, broadcast. 16-bit
+floats are computed in float32. Where the definition leaves a choice, it is fixed, so that all backends agree:
 
 * in ``lu`` the pivot is the first of the largest elements;
-* in ``qr`` the diagonal of R has no negative element;
-* in ``eigh`` and ``svd`` each vector is turned so that the first of its elements that has at least three tenths of the
-  size of its largest is positive; in ``svd`` that is the left vector, and the right one turns with it.
+* in ``qr`` the diagonal of R is not negative;
+* in ``eigh`` and ``svd`` (for the left vectors) the sign of each vector is such that the first of its elements whose
+  absolute value is at least three tenths of the largest is positive.
 
-``cholesky`` and ``eigh`` are those of the symmetric part ``(x + x.T) / 2``, so that every matrix has them or has not,
-and gradients are symmetric. A matrix that has no result makes the operation raise a :class:`LinearAlgebraError`.
+``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric.
+An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
 
-Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention what would be
-divided by a difference of values counts 0 where the difference is not above rounding, and so does what would be divided
-by a singular value of 0. The gradient is finite then, and right for functions that take equal values and their vectors
-as a whole: sums of equal values, and the projection to the space that their vectors span. It lacks a part for functions
-that put each value together with its own vector, as ``v @ diag(f(w)) @ v.T`` does: what a change of the matrix that
-makes equal values differ would bring.
+Vectors of equal eigenvalues or singular values are not determined, and have no derivative. By convention, a term that
+would be divided by a difference of values that are equal up to rounding, or by a singular value of 0, is 0. The
+gradient is then finite, and correct for functions of equal values and their vectors as a whole: sums of equal values,
+and the projection to the space that their vectors span. It is incomplete for functions that combine each value with its
+own vector, such as ``v @ diag(f(w)) @ v.T``: it lacks the effect of a change that makes equal values differ.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def symmetric(k: Any, x: Any) -> Any:
 
 
 def signs(k: Any, vectors: Any) -> Any:
-    """1 or -1 for each column, as a row: what turns the columns as the contract wants them."""
+    """1 or -1 for each column, as a row: the factors that give columns the signs of the contract."""
     shape, axis = vectors.shape, len(vectors.shape) - 2
     if 0 in shape:
         return k.ones((*shape[:-2], 1, shape[-1]), k.dtype(vectors))
@@ -170,14 +169,14 @@ def eps_of(k: Any, x: Any) -> float:
 
 
 def identity(k: Any, n: int, dtype: DType) -> Any:
-    """The unit matrix."""
+    """The identity matrix."""
     return k.eye(n, n, 0, dtype)
 
 
 def pivots(k: Any, x: Any) -> tuple[Any, Any]:
-    """The diagonal that Gauss's elimination with row exchanges leaves, and the sign of the exchanges.
+    """The diagonal that Gaussian elimination with row exchanges leaves, and the sign of the exchanges.
 
-    A pivot is 0 where the whole column is, of which nothing is to be eliminated then.
+    A pivot is 0 if its whole column is, in which case nothing is left to eliminate.
     """
     batch, rank = x.shape[:-2], len(x.shape)
     sign, found = k.ones(batch, k.dtype(x)), []
@@ -198,7 +197,7 @@ def pivots(k: Any, x: Any) -> tuple[Any, Any]:
 
 
 def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
-    """The order of rows in Gauss's elimination with exchanges, and what it leaves, its factors below the diagonal."""
+    """The order of rows in Gaussian elimination with row exchanges, and the result, with factors below the diagonal."""
     shape, rank = x.shape, len(x.shape)
     rows = k.reshape(k.arange(0, shape[-2], 1, int64), (shape[-2], 1))
     columns = k.arange(0, shape[-1], 1, int64)
@@ -255,11 +254,11 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_lu, result=("int64", "same", "same"), differentiable=True)
     def lu(self: Any, x: F, /) -> tuple[I, F, F]:
-        """An order of the rows of ``x`` in which it is a product of a lower triangular L and an upper triangular U.
+        """An order of the rows of ``x`` in which it is the product of a lower triangular L and an upper triangular U.
 
-        Row ``i`` of the product is row ``order[i]`` of ``x``. L has ones on its diagonal and no element beyond 1: each
-        step takes the first of the largest elements for its pivot. The gradient needs the leading square matrix of U,
-        as large as the shorter side of ``x``, to be regular, and raises where it is not.
+        Row ``i`` of the product is row ``order[i]`` of ``x``. L has ones on its diagonal and no element of absolute
+        value above 1: each step takes the first of the largest elements as its pivot. The gradient needs the leading
+        square part of U, as large as the shorter side of ``x``, to be invertible, and raises otherwise.
         """
         shape, dtype = _shape(x), self.dtype(x)
         rows, inner = shape[-2], min(_matrix(shape))
@@ -272,12 +271,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
     def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:
-        """``x`` as a product of a matrix Q with orthonormal columns and an upper triangular R.
+        """``x`` as the product of a matrix Q with orthonormal columns and an upper triangular R.
 
-        Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as rows. No element of the
-        diagonal of R is negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be
-        independent, and raises where an element of the diagonal is not above rounding beside the largest; what flows
-        to columns of Q that only ``complete`` adds is right for functions of the space that they span.
+        Q has as many columns as the shorter side of ``x``, or with ``complete`` as many as ``x`` has rows. The diagonal
+        of R is not negative. The gradient needs the first columns of ``x``, as many as its shorter side, to be linearly
+        independent, and raises if an element of R's diagonal is 0 relative to the largest, up to rounding. For the
+        columns of Q that only ``complete`` adds, it is correct for functions of the space that they span.
         """
         return missing("qr")
 
@@ -286,8 +285,8 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
-        The gradient of the sum of equal values is right; see the module for that of their vectors. What flows to
-        vectors that only ``full`` adds is right for functions of the space that they span.
+        The gradient of the sum of equal values is correct; for that of their vectors, see the module. For the vectors
+        that only ``full`` adds, it is correct for functions of the space that they span.
         """
         return missing("svd")
 
@@ -310,14 +309,14 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_solve, required=True, differentiable=True)
     def solve(self, x: F, y: F, /) -> F:
-        """The matrix whose product with ``x`` on its left is the matrix ``y``. Raises for a singular ``x``."""
+        """The matrix ``z`` with ``x @ z = y``. Raises for a singular ``x``."""
         return missing("solve")
 
     @operation(kinds="F", shape=_solve, differentiable=True)
     def triangular_solve(self: Any, x: F, y: F, /, upper: bool = False) -> F:
-        """``solve`` with the lower or upper triangle of ``x``, whose other elements are not read.
+        """``solve`` with the lower or upper triangle of ``x``; the other elements are not read.
 
-        Raises where an element of the diagonal is 0.
+        Raises if an element of the diagonal is 0.
         """
         return self.solve(self.triu(x, 0) if upper else self.tril(x, 0), y)
 
@@ -328,7 +327,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
     def pinv(self: Any, x: F, rtol: F | float, /) -> F:
-        """The pseudo-inverse of Moore and Penrose, where singular values up to ``rtol`` times the largest count as 0.
+        """The Moore-Penrose pseudoinverse; singular values up to ``rtol`` times the largest are taken to be 0.
 
         ``rtol``, one number or one for each matrix, is a constant. The gradient is that at constant rank, also where
         singular values are equal. (Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least
@@ -348,9 +347,9 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_number, differentiable=True)
     def det(self: Any, x: F, /) -> F:
-        """The determinant; 1 of an empty matrix.
+        """The determinant; 1 for an empty matrix.
 
-        Its first two derivatives are right everywhere, also at singular matrices.
+        Its first two derivatives are correct everywhere, including singular matrices.
         """
         diagonal, sign = pivots(self, widened(self, _checked(x)))
         return self.cast(self.mul(sign, self.prod(diagonal, (len(sign.shape),))), self.dtype(x))
@@ -359,7 +358,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def slogdet(self: Any, x: F, /) -> tuple[F, F]:
         """The sign of the determinant and the logarithm of its absolute value: 0 and -inf for a singular matrix.
 
-        There the gradient of the logarithm is NaN.
+        The gradient of the logarithm is NaN there.
         """
         diagonal, sign = pivots(self, widened(self, _checked(x)))
         axis, dtype = (len(sign.shape),), self.dtype(x)
@@ -368,11 +367,11 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_square, differentiable=True)
     def cofactors(self: Any, x: F, /) -> F:
-        """The derivative of ``det`` by each element: the determinant of what is left without its row and column.
+        """The derivatives of ``det``: for each element, the determinant without its row and column.
 
-        Where ``x`` has an inverse it is ``det(x) * inv(x).T``. Elsewhere ``x`` is turned by its singular vectors, held
-        constant, so that it is diagonal: there the cofactors are products of the other singular values, and are known
-        to first order in each element.
+        For an invertible ``x`` it is ``det(x) * inv(x).T``. Otherwise ``x`` is made diagonal by its singular vectors,
+        which are held constant: the cofactors are then products of the other singular values, known to first order in
+        each element.
         """
         n, dtype = _square(_shape(x))[-1], self.dtype(x)
         if 0 in _shape(x):
@@ -395,7 +394,7 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="FIB", shape=unchanged)
     def stop_gradient(self, x: Any, /) -> Any:
-        """``x`` as a constant, for every level of differentiation."""
+        """``x`` as a constant at every level of differentiation."""
         return x
 
 

@@ -1,6 +1,6 @@
-"""What decorators of backends have in common: everything but their primitives and operations is the inner backend's.
+"""What decorators of backends have in common: everything but primitives and operations is delegated.
 
-:class:`Wrapper` is the base of those that change no primitives: it delegates every operation.
+:class:`Wrapper` is the base of those that keep the primitives: it delegates every operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.RLock()
 
 
 def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
-    """The one object of a decorator around ``inner``, which ``make`` makes where there is none, in any thread."""
+    """The only object of a decorator around ``inner``: made by ``make`` if there is none yet, in any thread."""
     key = (decorator, id(inner))
     known = _SHARED.get(key)
     if known is None:
@@ -35,9 +35,9 @@ def shared(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
 
 
 class Delegating:
-    """The members of a backend besides its operations, as those of the one that it wraps, ``_inner``.
+    """The members of a backend other than its operations, delegated to the wrapped backend, ``_inner``.
 
-    A base of decorators beside :class:`Backend`, before it. :func:`make_operations` gives them the operations.
+    A base class of decorators, before :class:`Backend`. :func:`make_operations` adds the operations.
     """
 
     _inner: Any
@@ -76,7 +76,7 @@ class Delegating:
         return self._inner.memory_stats()
 
     def memory_cleanup(self) -> None:
-        """Let the inner backend give memory back."""
+        """Let the inner backend release memory."""
         self._inner.memory_cleanup()
 
     def quantized_parts(self, x: Any, /) -> tuple[Any, Any, Any]:
@@ -93,8 +93,8 @@ def make_operations(
 ) -> None:
     """Give a decorator a method for each operation of the table, compiled at its first call.
 
-    It takes up operations that users add, and compiles anew those whose rules change. Those that are ``written`` out
-    in the class are left alone.
+    Operations that users add get one too, and those whose rules change are compiled again. Methods that the class
+    defines itself, ``written``, are kept.
     """
 
     def install(name: str) -> None:
@@ -121,11 +121,14 @@ def make_operations(
 
 
 class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
-    """A backend that delegates every operation to ``wrapped``: the base of decorators that count, log or check.
+    """A backend that delegates every operation to ``wrapped``: the base class of decorators that count, log or check.
 
     A subclass has a ``name``, with which its ``spec`` begins, and overrides :meth:`call`, through which every operation
-    goes. Primitives are those of the wrapped backend. It differentiates nothing, so that it goes inside:
-    ``autodiff(count(numpy))``. :func:`backburn.register_decorator` makes the name known.
+    goes. Primitives are those of the wrapped backend. It differentiates nothing, so it goes inside ``autodiff``:
+    ``autodiff(count(numpy))``. :func:`backburn.register_decorator` registers the name.
+
+    Raises an :class:`ArgumentError` that is also a TypeError if ``wrapped`` is not a backend, and :class:`SpecError`
+    for a class without a name.
 
         >>> from backburn_numpy import NumpyBackend
         >>> class Counting(Wrapper):
@@ -157,25 +160,26 @@ class Wrapper(Delegating, Backend[Any, Any, Any, Any]):
         super().__setattr__(name, value)
 
     def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
-        """What the wrapped backend's operation of this name gives."""
+        """Call an operation; by default, that of the wrapped backend."""
         return getattr(self._inner, operation)(*operands, **attributes)
 
     @property
     def wrapped(self) -> Any:
-        """The very backend that was wrapped."""
+        """The wrapped backend itself."""
         return self._inner
 
     @property
     def spec(self) -> str:
-        """``name(...)`` around the wrapped backend's; to be overridden by a class with options.
+        """``name(...)`` around the spec of the wrapped backend; a class with options overrides it.
 
-        It tells those that are not the default, as ``"count(numpy, start=3)"``: a spec is the name of one backend.
+        Options that differ from their defaults are part of it, as in ``"count(numpy, start=3)"``: a spec names one
+        backend.
         """
         return f"{self.name}({self._inner.spec})"
 
     @property
     def capabilities(self) -> Capabilities:
-        """The wrapped backend's, but that nothing is captured: a replay would pass :meth:`call` by."""
+        """Those of the wrapped backend, but without capture: a replay would bypass :meth:`call`."""
         return replace(super().capabilities, capture=False)
 
     def dtype(self, x: Any, /) -> DType:

@@ -1,7 +1,7 @@
-"""Floats of 8 bits as bytes: sign, exponent and mantissa, over the operations of a backend ``k``.
+"""8-bit floats as bytes of sign, exponent and mantissa, by the operations of a backend ``k``.
 
-(Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433.) Finite values only: what is encoded is
-never NaN, and infinities and what is too large become the largest number.
+(Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433.) Only finite values are encoded:
+infinities and numbers that are too large become the largest number.
 """
 
 from __future__ import annotations

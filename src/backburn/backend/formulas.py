@@ -1,7 +1,7 @@
 """Element-wise formulas as lists of operations, for backends that compute them in one pass over memory.
 
 A formula is a function of a backend and its operands: the body of a derived operation, or a gradient rule. A backend
-calls it once with a :class:`Trace`, which only notes the operations, and makes a program or a kernel of them.
+calls it once with a :class:`Trace`, which only records the operations, and compiles them to a program or a kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNTRACEABLE = (AttributeError, OverflowError, TypeError, Unsupported)
 
 
 class Value:
-    """What an operation within a formula takes and gives: an array, or if ``is_number`` a single element."""
+    """An operand or result of an operation in a formula: an array, or if ``is_number`` a single element."""
 
     __slots__ = ("is_number",)
 
@@ -35,7 +35,7 @@ Call = tuple[str, Value, list[Value]]
 
 
 class Trace(ABC):
-    """A backend that notes the operations of a formula. All floats have one dtype, and truth is 1 or 0."""
+    """A backend that records the operations of a formula. All floats have one dtype, and true is 1, false 0."""
 
     def __init__(self, dtype: DType) -> None:
         self.floats = dtype
@@ -45,11 +45,11 @@ class Trace(ABC):
 
     @abstractmethod
     def knows(self, operation: str) -> bool:
-        """Whether an operation is one step; of another one, the body is traced."""
+        """Whether an operation is a single step; otherwise its body is traced."""
 
     @abstractmethod
     def step(self, operation: str, *operands: Any) -> Value:
-        """The result of an operation that :meth:`knows` has affirmed."""
+        """The result of an operation for which :meth:`knows` is true."""
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
         if name not in OPERATIONS:
@@ -84,9 +84,10 @@ class Trace(ABC):
 
 
 def traced(formula: Formula, trace: Trace, values: list[Any]) -> Value | tuple[Value, ...]:
-    """The result of a formula, or its several ones.
+    """The result of a formula, or its tuple of results.
 
-    Raises one of :data:`UNTRACEABLE` if it has an operation that is not noted, or a result that is of none.
+    Raises one of :data:`UNTRACEABLE` if it has an operation that cannot be recorded, or a result that no operation
+    made.
     """
     found: Value | tuple[Value, ...] = formula(trace, *values)
     results = found if isinstance(found, tuple) else (found,)

@@ -33,7 +33,7 @@ class Functions(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def pow(self, x: Any, y: Any, /) -> Any:
         """``x ** y``; integer exponents are non-negative, and ``0 ** 0`` is 1.
 
-        A negative ``x`` needs an integral ``y``, else the result is NaN. The derivative by ``y`` is 0 where ``x`` is 0
+        A negative ``x`` needs an integral ``y``, else the result is NaN. The derivative for ``y`` is 0 where ``x`` is 0
         and ``y`` is not negative, and NaN where ``x`` is negative.
         """
         return missing("pow")

@@ -26,8 +26,8 @@ Key: TypeAlias = tuple[slice, ...]
 def canonical_slice(key: slice, length: int) -> slice:
     """``key`` on an axis of ``length`` elements as three plain numbers, in range and without wrapping.
 
-    The stop is None where a negative step runs down to the first element, which no number says. A range of no elements
-    is ``slice(0, 0, 1)``, whatever its numbers were.
+    The stop is None if a negative step goes down to the first element, which no number expresses. An empty range is
+    ``slice(0, 0, 1)``, whatever its numbers were.
 
         >>> canonical_slice(slice(None, None, -2), 5), canonical_slice(slice(-3, 99), 5)
         (slice(4, None, -2), slice(2, 5, 1))

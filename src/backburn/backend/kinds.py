@@ -79,9 +79,9 @@ class Kinds(Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=between, result="dtype")
     def quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """:meth:`quantize` with steps that span the values from ``low`` to ``high`` and 0, of the shape of the steps.
+        """:meth:`quantize` with steps that span 0 and the range from ``low`` to ``high``, of the shape of the steps.
 
-        Values beyond are clamped. Raises for NaN and infinite values, and if ``low`` is above ``high``.
+        Values outside are clamped. Raises for NaN and infinite values, and if ``low`` is above ``high``.
         """
         values: Any = x
         if not all_of(self, self.isfinite(values)):

@@ -59,9 +59,9 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def matmul(self, x: Any, y: Any, /) -> Any:
         """The matrix product of the last two axes; leading axes broadcast.
 
-        A vector on the left is a row and on the right a column, whose added axis the result does not have: two
-        vectors give a 0-d tensor. Products of 16-bit floats add up in float32, products of integers in their own
-        type, which wraps around.
+        A vector on the left counts as a row and on the right as a column; the result does not have the added axis, so
+        that two vectors give a 0-d tensor. 16-bit floats are accumulated in float32, integers in their own dtype, which
+        wraps around.
         """
         return missing("matmul")
 
@@ -104,7 +104,7 @@ class LinearAlgebra(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> tuple[F, F, F]:
         """Two :meth:`linear` layers with :meth:`gelu` between them, the feed-forward block of a transformer.
 
-        The gradient needs the hidden features, which follow the result: before GELU, and after.
+        The result is followed by the hidden features before and after GELU, which the gradient needs.
         """
         before = self.linear(x, weight1, bias1)
         after = self.gelu(before, approximate)

@@ -137,7 +137,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def copysign(self, x: float, y: F, /) -> F: ...
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def copysign(self: Any, x: Any, y: Any, /) -> Any:
-        """``|x|`` with the sign of ``y``, that of -0.0 included. The derivative by ``x`` is 0 at 0, and by ``y``."""
+        """``|x|`` with the sign of ``y``, also of -0.0. The derivative for ``x`` is 0 at 0, that for ``y`` is 0."""
         x, y = both_tensors(self, x, y)
         return self.where(self.equal(self.signbit(x), self.signbit(y)), x, self.neg(x))
 
@@ -149,7 +149,7 @@ class Logic(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def nextafter(self, x: Any, y: Any, /) -> Any:
         """The next representable number after ``x`` towards ``y``; ``y`` where both are equal.
 
-        The derivative by ``x`` is 1, that by ``y`` is 0.
+        The derivative for ``x`` is 1, that for ``y`` is 0.
         """
         return missing("nextafter")
 

@@ -1,8 +1,8 @@
 """Losses.
 
 ``reduction`` is ``"none"`` (a loss for each example), ``"mean"`` or ``"sum"``. Shapes never broadcast: a prediction of
-shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats go through float32. Both
-do not hold for the element-wise ones, which are parts of losses.
+shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats are computed in float32.
+Neither applies to the element-wise operations, which are parts of losses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST = -100.0
 
 
 def without_axis(shape: Shape, axis: int) -> Shape:
-    """``shape`` without its axis ``axis``: that of the examples, whose classes are along ``axis``."""
+    """``shape`` without ``axis``: the shape of the examples, whose classes are along ``axis``."""
     axis = check_axis(axis, len(shape))
     return (*shape[:axis], *shape[axis + 1 :])
 
@@ -119,7 +119,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_paired, differentiable=True)
     def l1(self: Any, x: F, targets: F, /, reduction: str = "mean") -> F:
-        """The absolute difference; where there is none the derivative is 0."""
+        """The absolute difference; the derivative is 0 where the difference is."""
         _paired(shape_of(x), shape_of(targets), reduction=reduction)
         difference = self.sub(widened(self, x), widened(self, targets))
         return _reduce(self, self.abs(difference), reduction, self.dtype(x))
@@ -135,10 +135,10 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def binary_cross_entropy(self: Any, x: F, targets: F, /, steep: float = 2.0**-14) -> F:
-        """``-targets * log(x) - (1 - targets) * log(1 - x)`` of probabilities, NaN where ``x`` is none.
+        """``-targets * log(x) - (1 - targets) * log(1 - x)`` of probabilities; NaN where ``x`` is not between 0 and 1.
 
-        Logarithms are at least -100. Their derivative is ``1 / steep`` at most, so that a saturated wrong prediction
-        has a finite gradient: by default in every dtype.
+        Logarithms are at least -100, and their derivatives at most ``1 / steep``, so that a saturated wrong prediction
+        has a finite gradient, with the default in every dtype.
         """
         own = self.neg(self.maximum(self.log(x), LEAST))
         other = self.neg(self.maximum(self.log1p(self.neg(x)), LEAST))
@@ -146,9 +146,10 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=broadcast, differentiable=True)
     def binary_cross_entropy_with_logits(self: Any, x: F, targets: F, positive: F, /) -> F:
-        """``(1 - targets) * softplus(x) + positive * softplus(-x)``, where ``positive`` are the targets, or weighted.
+        """``(1 - targets) * softplus(x) + positive * softplus(-x)``; ``positive`` is the targets, possibly weighted.
 
-        Both functions are the same ``log(1 + exp(-|x|))``, plus the positive or the negative part of ``x``.
+        Both softplus functions share ``log(1 + exp(-|x|))``, to which the positive or the negative part of ``x`` is
+        added.
         """
         shared = self.softplus(self.neg(self.abs(x)))
         own = self.mul(positive, self.add(shared, self.maximum(self.neg(x), 0.0)))
@@ -180,11 +181,11 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> Any:
         """The cross entropy of the targets and ``softmax(x)``, whose classes are along ``axis``.
 
-        Integer ``targets`` name the class of each example, float ones give every class a probability. ``weight``
+        Integer ``targets`` name the class of each example; float ones give every class a probability. ``weight``
         multiplies the term of each class. ``label_smoothing``, from 0 to 1, mixes that much of the uniform distribution
-        into the targets. Examples labelled ``ignore_index`` count for nothing. The mean over labels is weighted by
-        ``weight``, the mean over probabilities divides by the number of examples. A label outside 0 to classes - 1
-        raises.
+        into the targets. Examples labelled ``ignore_index`` are ignored. The mean over labels is weighted by
+        ``weight``, the mean over probabilities divides by the number of examples. Raises for a label outside 0 to
+        classes - 1.
         """
         _classes(x.shape, targets.shape, None if weight is None else weight.shape, axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]
@@ -271,7 +272,7 @@ class Loss(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_distributed, differentiable=True)
     def softmax_cross_entropy(self: Any, x: F, targets: F, /, axis: int) -> F:
-        """``-sum(targets * log_softmax(x))`` along ``axis``; a target of 0 counts for nothing, whatever its logit."""
+        """``-sum(targets * log_softmax(x))`` along ``axis``; a target of 0 contributes 0, whatever its logit."""
         _distributed(shape_of(x), shape_of(targets), axis=axis)
         wide = widened(self, targets)
         terms = self.mul(wide, self.log_softmax(widened(self, x), axis))

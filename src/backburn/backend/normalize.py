@@ -1,7 +1,7 @@
 """Softmax and the normalizations.
 
-Every one takes 16-bit floats through float32. What ends in ``_backward`` is the gradient of the operation before it
-as one operation; it has no gradient rule of its own, so that further derivatives follow from its body.
+16-bit floats are computed in float32. An operation whose name ends in ``_backward`` is the gradient of the one before
+it, without a gradient rule of its own, so that further derivatives follow from its body.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def other_axes(rank: int, axis: int) -> Axes:
 
 
 def standardized(k: Any, x: Any, axis: Axes, eps: float, centred: bool) -> tuple[Any, Any]:
-    """``x`` over the root of its mean square (of its deviations, if ``centred``), and the factor that made it so."""
+    """``x`` divided by its root mean square (the standard deviation, if ``centred``), and the factor used."""
     if centred:
         x = k.sub(x, k.mean(x, axis, True))
     inverse = k.rsqrt(k.add(k.mean(k.square(x), axis, True), eps))

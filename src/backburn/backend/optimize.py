@@ -1,6 +1,6 @@
-"""Steps of optimizers: the new value of a parameter from its gradient and what the optimizer remembers.
+"""Steps of optimizers: the new value of a parameter, from its gradient and the optimizer's state.
 
-They are operations of the contract, so that a backend may fuse them. Nothing is differentiated through them.
+They are operations of the contract, so that a backend may fuse them. They are not differentiable.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> tuple[F, F]:
         """A step of gradient descent with momentum: the new parameter and the new velocity.
 
-        With ``g = grad + weight_decay * param`` the velocity becomes ``momentum * velocity + g`` (an absent one is 0),
-        and the parameter falls by ``lr`` times the velocity, or, with ``nesterov``, times ``g + momentum * velocity``
-        with the new velocity (Sutskever et al. 2013, in the form that deep learning uses). Without momentum the
-        velocity is ``g``. ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
+        With ``g = grad + weight_decay * param``, the velocity becomes ``momentum * velocity + g`` (an absent one is 0,
+        and without momentum it is ``g``). The step subtracts from the parameter ``lr`` times the new velocity, or, with
+        ``nesterov``, times ``g + momentum * velocity`` (Sutskever et al. 2013, in the form usual in deep learning).
+        ``donate`` allows the backend to reuse the memory of ``velocity``, which is then lost.
         """
         _sgd_shape(*map(shape_or_none, (param, grad, velocity)))
         g = grad if weight_decay == 0.0 else self.add(grad, self.mul(param, weight_decay))
@@ -111,9 +111,10 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         weight_decay: float = 0.0,
         donate: bool = False,
     ) -> tuple[F, ...]:
-        """:meth:`sgd_step` of each of several parameters: the new parameters, then their new velocities.
+        """:meth:`sgd_step` of several parameters: the new parameters, then their new velocities.
 
-        No ``velocities`` at all are absent ones. All tensors have one dtype; a backend may take them in one go.
+        An empty ``velocities`` means that all are absent. All tensors have one dtype; a backend may update them
+        together.
         """
         check_lengths(params, grads, velocities or params)
         moved: Sequence[F | None] = velocities or [None] * len(params)
@@ -143,12 +144,12 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> tuple[F, F, F]:
         """A step of Adam (Kingma and Ba 2015): the new parameter and the new first and second moments.
 
-        ``m`` becomes ``beta1 * m + (1 - beta1) * g`` and ``v`` becomes ``beta2 * v + (1 - beta2) * g**2``; the
-        parameter falls by ``lr * m' / (sqrt(v') + eps)``, where ``m' = m / (1 - beta1**step)`` and
-        ``v' = v / (1 - beta2**step)``; the first step has number 1. The weight decay is part of the gradient, ``g =
-        grad + weight_decay * param``, or, ``decoupled`` (AdamW, Loshchilov and Hutter 2019), shrinks the parameter by
-        ``lr * weight_decay`` of itself. ``donate`` allows the backend to reuse the memory of ``m`` and ``v``, which
-        are then lost.
+        ``m`` becomes ``beta1 * m + (1 - beta1) * g`` and ``v`` becomes ``beta2 * v + (1 - beta2) * g**2``; the step
+        subtracts ``lr * m' / (sqrt(v') + eps)`` from the parameter, where ``m' = m / (1 - beta1**step)`` and ``v' = v /
+        (1 - beta2**step)``; the first step has number 1. The weight decay is added to the gradient, ``g = grad +
+        weight_decay * param``, or, if ``decoupled`` (AdamW, Loshchilov and Hutter 2019), the parameter is first
+        multiplied by ``1 - lr * weight_decay``. ``donate`` allows the backend to reuse the memory of ``m`` and ``v``,
+        which are then lost.
         """
         _adam_shape(*map(shape_of, (param, grad, m, v)))
         rate, floor = adam_factors(lr, beta1, beta2, eps, step)
@@ -176,9 +177,9 @@ class Optimize(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         decoupled: bool = False,
         donate: bool = False,
     ) -> tuple[F, ...]:
-        """:meth:`adam_step` of each of several parameters: the new parameters, then the first and the second moments.
+        """:meth:`adam_step` of several parameters: the new parameters, then the first and the second moments.
 
-        All tensors have one dtype, and all parameters are at the same step; a backend may take them in one go.
+        All tensors have one dtype, and all parameters are at the same step; a backend may update them together.
         """
         check_lengths(params, grads, ms, vs)
         return _in_turn(

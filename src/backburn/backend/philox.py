@@ -1,6 +1,6 @@
-"""Philox4x64-10 over the contract's own operations, for backends that have no such generator themselves.
+"""Philox4x64-10 by the contract's own operations, for backends without such a generator.
 
-Unsigned 64-bit numbers are held in int64, whose sums and products wrap around alike.
+Unsigned 64-bit numbers are held in int64, whose sums and products wrap around in the same way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def blocks(k: Any, counter: Any, key: tuple[int, int]) -> tuple[Any, Any, Any, A
 
 
 def product(k: Any, x: Any, factor: int) -> tuple[Any, Any]:
-    """The high and the low 64 bits of a product of 64-bit numbers, put together from those of their halves."""
+    """The high and the low 64 bits of a product of 64-bit numbers, computed from the products of their halves."""
     lower, upper = k.bitwise_and(x, WORD), high_word(k, x)
     m_lower, m_upper = factor & WORD, factor >> 32
     right = k.add(k.mul(upper, m_lower), high_word(k, k.mul(lower, m_lower)))
@@ -53,10 +53,10 @@ def product(k: Any, x: Any, factor: int) -> tuple[Any, Any]:
 
 
 def high_word(k: Any, x: Any) -> Any:
-    """The high 32 bits of 64; the shift alone would fill up with copies of the sign."""
+    """The high 32 bits of 64; an arithmetic shift alone would fill up with the sign bit."""
     return k.bitwise_and(k.bitwise_right_shift(x, 32), WORD)
 
 
 def signed(number: int) -> int:
-    """The int64 that has the last 64 bits of a number."""
+    """The int64 that has the lowest 64 bits of a number."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,9 +1,8 @@
 """Pooling: the largest element or the mean of windows over the last axes.
 
-``x`` has the shape (examples, channels, *spatial). ``size``, ``stride`` and ``dilation`` have one number for each of
-the places' axes, ``padding`` a pair. With ``ceil_mode`` a last window may stick out at the end, as long as it begins
-before it or in the padding before it. Indices count the places of one channel in row-major order, as if they were in
-one axis.
+``x`` has the shape (examples, channels, *spatial). ``size``, ``stride`` and ``dilation`` have one number for each
+spatial axis, ``padding`` a pair. With ``ceil_mode`` the last window may extend beyond the end, as long as it begins in
+``x`` or in the padding before it. Indices are positions in one channel, in row-major order.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Windows(NamedTuple):
 def pool_windows(
     places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil_mode: bool
 ) -> Windows:
-    """The windows along each axis; raises for options that do not fit, and for a window without any element."""
+    """The windows along each axis. Raises for options that do not fit, and for a window without any element."""
     check_window(len(places), stride, padding, dilation)
     if len(size) != len(places):
         raise ArgumentError(f"the size {list(size)} needs one entry for each of {len(places)} axes")
@@ -95,12 +94,12 @@ def _adapted(x: Shape, *, size: Shape) -> Shape:
 
 
 def adaptive_places(n: int, m: int) -> list[range]:
-    """Which of ``n`` places each of ``m`` windows takes: as equal as may be, with every place in at least one."""
+    """The ranges of ``n`` positions for ``m`` windows: as equal as possible, covering every position."""
     return [range(i * n // m, -((i + 1) * n // -m)) for i in range(m)]
 
 
 def reached(n: int, count: int, size: int, step: int, padding: tuple[int, int], include_pad: bool) -> list[int]:
-    """How many elements each of ``count`` windows averages: those in ``x``, or in ``x`` and its padding."""
+    """The number of elements that each of ``count`` windows averages: those in ``x``, or in ``x`` and its padding."""
     before, after = padding
     low, high = (-before, n + after) if include_pad else (0, n)
     starts = [i * step - before for i in range(count)]
@@ -108,7 +107,7 @@ def reached(n: int, count: int, size: int, step: int, padding: tuple[int, int], 
 
 
 def column(k: Any, values: list[int], axis: int, rank: int, dtype: Any) -> Any:
-    """Numbers known beforehand, along ``axis`` of ``rank``."""
+    """Known numbers as a tensor along ``axis`` of ``rank``."""
     ones = [1] * rank
     if values == list(range(values[0], values[0] + len(values))):
         made = k.cast(k.arange(values[0], values[0] + len(values), 1, int64), dtype)
@@ -141,7 +140,7 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> tuple[F, I]:
         """The largest element of each window, NaN if one is, and its index.
 
-        The first of several equal ones is chosen, and gets the whole gradient. Padding is never chosen: it counts as
+        Of several equal ones the first is chosen, and gets the whole gradient. Padding is never chosen: it counts as
         smaller than every number, -inf included.
         """
         shape = shape_of(x)
@@ -178,9 +177,9 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> F:
-        """The mean of each window; zeros of the padding count unless ``count_include_pad`` is False.
+        """The mean of each window; zeros of the padding count as elements unless ``count_include_pad`` is False.
 
-        What a window of ``ceil_mode`` has beyond the padding never counts.
+        The part of a window beyond the padding, which ``ceil_mode`` allows, never counts.
         """
         shape, dtype, ones = shape_of(x), self.dtype(x), (1,) * len(size)
         places, rank = shape[2:], len(shape)
@@ -225,10 +224,10 @@ class Pool(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_adapted, differentiable=True)
     def adaptive_avg_pool(self: Any, x: F, /, size: Shape) -> F:
-        """The means of as many windows as ``size`` says along each axis.
+        """The means of ``size`` windows of nearly equal length along each axis.
 
-        Window ``i`` of ``m`` over ``n`` places takes those from ``floor(i n / m)`` up to but excluding
-        ``ceil((i + 1) n / m)``.
+        Window ``i`` of ``m`` over ``n`` positions covers those from ``floor(i n / m)`` up to but excluding ``ceil((i +
+        1) n / m)``.
         """
         dtype, wide = self.dtype(x), widened(self, x)
         _adapted(shape_of(x), size=size)

@@ -1,7 +1,7 @@
-"""The quantized kind in its plainest form: an int primitive, and the steps that its integers stand for.
+"""The plainest quantized primitive: an int primitive and its steps.
 
-A backend may have a quantized primitive of its own; one that has not takes :class:`Quantized`, for which the default
-bodies of ``quantize`` and ``dequantize`` are written. Everything here is over the operations of a backend ``k``.
+A backend may have its own quantized primitive; otherwise it uses :class:`Quantized`, for which the default bodies of
+``quantize`` and ``dequantize`` are written. All functions are written with the operations of a backend ``k``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127, "float32": 
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Generic[P]):
-    """Integers, their steps and zero points, the scheme by which they were made, and the shape that they have.
+    """Integers, with their steps and zero points, scheme, and shape.
 
     ``values`` has the shape of the tensor; packed values lie two to a byte along the last axis, the first in the lower
-    half. ``scale`` is 0-d, has one step for each channel, or the shape of the tensor with the number of blocks along
-    each axis in the place of its length. ``zero`` has its shape, or is None where the scheme is symmetric.
+    half. ``scale`` is 0-d, has one step for each channel, or has the tensor's rank, with the number of blocks along
+    each axis for its length. ``zero`` has the shape of ``scale``, or is None if the scheme is symmetric.
     """
 
     values: P
@@ -43,18 +43,18 @@ class Quantized(Generic[P]):
 
 
 def block_over(dtype: QuantizedDType, rank: int) -> Shape:
-    """The lengths of a block along all of ``rank`` axes: 1 along those before the ones that it has lengths for."""
+    """The lengths of a block along all of ``rank`` axes: 1 along the axes for which it has none."""
     return (1,) * (rank - len(dtype.block_shape)) + dtype.block_shape
 
 
 def block_lengths(dtype: QuantizedDType, shape: Shape) -> Shape:
-    """The most values that share a step along each of a block's axes, which it may be longer than."""
+    """The lengths of a block along its axes, at most those of the tensor."""
     lengths = dtype.block_shape
     return tuple(min(size, max(1, n)) for size, n in zip(lengths, shape[len(shape) - len(lengths) :], strict=True))
 
 
 def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
-    """The shape of the steps of a tensor. Raises where the scheme does not fit the shape."""
+    """The shape of the steps of a tensor. Raises if the scheme does not fit the shape."""
     if dtype.granularity == "tensor":
         return ()
     if dtype.axis is not None:
@@ -68,21 +68,21 @@ def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
 
 
 def refuse_infinite(shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
-    """The error for values in a given range that are not numbers, or infinite."""
+    """The error for values in a given range that are NaN or infinite."""
     return NumericalInstabilityError(
         f"quantize: values must be finite for {dtype}, and of those in the shape {list(shape)} some are not"
     )
 
 
 def refuse_turned(shape: Shape, dtype: QuantizedDType) -> ArgumentError:
-    """The error for a range whose low end lies above its high end."""
+    """The error for a range whose low end is above its high end."""
     return ArgumentError(
         f"quantize: the low end of a range lies above its high end, for {dtype} and the shape {list(shape)}"
     )
 
 
 def refuse(largest: float, shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
-    """The error for values that no step of the scheme reaches."""
+    """The error for values that no step of the scheme can represent."""
     return NumericalInstabilityError(
         f"quantize: magnitudes up to {largest} in the shape {list(shape)} have no place on the {dtype.scale} scale of "
         f"{dtype}; values must be finite"
@@ -93,7 +93,7 @@ def refuse(largest: float, shape: Shape, dtype: QuantizedDType) -> NumericalInst
 
 
 def spread(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> Any:
-    """Steps or zero points such that they broadcast to ``shape``."""
+    """Steps or zero points in a shape that broadcasts to ``shape``."""
     if dtype.axis is not None:
         return k.reshape(steps, tuple(n if a == dtype.axis else 1 for a, n in enumerate(shape)))
     if not dtype.block_shape:
@@ -118,7 +118,7 @@ def _whole_blocks(counts: Shape, sizes: Shape) -> Shape:
 
 
 def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
-    """The least and largest value that share each step, and 0."""
+    """The smallest and largest of the values that share each step, and 0."""
     shape, steps = x.shape, scale_shape(x.shape, dtype)
     if not math.prod(shape):
         return k.zeros(steps, float64), k.zeros(steps, float64)
@@ -136,13 +136,13 @@ def extremes(k: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
 
 
 def steps_for(k: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, Any]:
-    """Steps in their stored dtype, and zero points, for values from ``low`` to ``high``, float64 and around 0.
+    """Steps in their stored dtype, and zero points, for float64 ranges from ``low`` to ``high`` that contain 0.
 
-    Elements are divided by the step as it is stored, so that its rounding is part of the scheme and not of the error.
-    A step that was rounded down so far that the last integer is more than half a step off is taken one larger. An
-    affine one is always rounded up: then ``(high - low) / step`` is at most the number of steps, and rounding the zero
-    point costs no end more than half a step. (Jacob et al. (2018), *Quantization and Training of Neural Networks for
-    Efficient Integer-Arithmetic-Only Inference*, CVPR, section 2.1.)
+    Elements are divided by the step as stored, so that its rounding belongs to the scheme rather than to the error. A
+    step that was rounded down so far that the last integer is more than half a step off is replaced by the next larger
+    one. An affine step is always rounded up: then ``(high - low) / step`` is at most the number of steps, and rounding
+    the zero point moves neither end by more than half a step. (Jacob et al. (2018), *Quantization and Training of
+    Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 2.1.)
     """
     least, most = dtype.limits
     symmetric = dtype.mode == "symmetric"
@@ -165,7 +165,7 @@ def steps_for(k: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, 
 
 
 def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quantized[Any]:
-    """``x`` with steps for a float64 range around 0; the host looks at the steps, to refuse what has no place."""
+    """``x`` with steps for a float64 range that contains 0; the steps are read on the host, to refuse invalid ones."""
     shape = tuple(x.shape)
     scale, zero = steps_for(k, low, high, dtype)
     if not all_of(k, k.isfinite(scale)):
@@ -194,7 +194,7 @@ def centred(k: Any, x: Quantized[Any]) -> Any:
 
 
 def dequantize(k: Any, x: Quantized[Any], dtype: DType) -> Any:
-    """The stored values times their steps, rounded once; what no finite number of ``dtype`` is becomes its largest."""
+    """The stored values times their steps, rounded once and clamped to the finite numbers of ``dtype``."""
     wide = float32 if dtype is float32 else float64
     stored = float8.decode(k, x.values, x.dtype.storage.name, wide) if x.dtype.is_float else k.cast(centred(k, x), wide)
     product = k.mul(stored, spread(k, k.cast(x.scale, wide), x.shape, x.dtype))

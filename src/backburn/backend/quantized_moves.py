@@ -1,7 +1,7 @@
-"""Operations on the shape of quantized tensors: stored values are moved, with the steps that belong to them.
+"""Operations on the shape of quantized tensors: stored values are moved together with their steps.
 
-What would give neighbours that share a step different ones is refused with :class:`ShapeError`: a quantized tensor is
-moved exactly or not at all. Each function takes the backend ``k`` first, whose operations on plain tensors do the work.
+What would separate values that share a step is refused with :class:`ShapeError`: a quantized tensor is moved exactly or
+not at all. Each function takes the backend ``k`` first, and works by its operations on plain tensors.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _refuse(x: Q, what: str) -> NoReturn:
 
 
 def reshape(k: Any, x: Q, /, shape: Shape) -> Q:
-    """The same values under another shape that keeps the channel axis, or the axes along which blocks lie."""
+    """The same values in another shape that keeps the channel axis, or the axes along which blocks lie."""
     reshape_shape(x.shape, shape=shape)
     old: Shape = x.shape
     whole = bool(shape and old) and shape[-1] == old[-1]
@@ -154,7 +154,7 @@ def _packed_anew(k: Any, x: Q, axes: Shape) -> Any:
 
 
 def slice_(k: Any, x: Q, /, key: Key) -> Q:
-    """The values at ``key``; along an axis of blocks whole ones, or parts of one, from the beginning of one on."""
+    """The values at ``key``; along an axis of blocks, whole blocks, or a part of one that starts at its beginning."""
     whole = bool(key) and x.shape[-1] > 0 and key[-1] == slice(0, x.shape[-1], 1)
 
     def values(v: Any) -> Any:
@@ -208,14 +208,14 @@ def take(k: Any, x: Q, indices: Any, /, axis: int) -> Q:
 
 
 def gather(k: Any, x: Q, indices: Any, /, axis: int) -> Q:
-    """The values that ``indices`` name along ``axis``, along which all must share their steps."""
+    """The values at ``indices`` along ``axis``, along which all must share their steps."""
     if x.dtype.axis == axis or x.dtype.block_shape:
         _refuse(x, f"gathering along axis {axis}")
     return _made(k, x, lambda v: k.gather(v, indices, axis))
 
 
 def concat(k: Any, tensors: Sequence[Any], /, axis: int) -> Q:
-    """Tensors of one scheme one after the other; where values of several share a step, their steps must be equal."""
+    """Tensors of one scheme joined along ``axis``; where values of several share a step, their steps must be equal."""
     if not all(isinstance(x, Quantized) and x.dtype is tensors[0].dtype for x in tensors):
         raise ArgumentError("concat: quantized tensors are joined with those of one scheme; dequantize them first")
     first, dtype = tensors[0], tensors[0].dtype
@@ -253,7 +253,7 @@ MOVES: dict[str, Callable[..., Any]] = {
 
 
 def take_quantized(backend: type) -> None:
-    """Let the operations on the shape of a class, which take plain tensors, take :class:`Quantized` ones as well."""
+    """Make the operations on the shape of a class, which take plain tensors, accept :class:`Quantized` ones too."""
     for name, move in MOVES.items():
         setattr(backend, name, _either(backend.__dict__[name], move, name == "concat"))
 

@@ -1,7 +1,7 @@
 """Products with quantized operands, and rounding to the values of a scheme.
 
-A weight is never expanded whole: rows of it are, one block after another. Products of two quantized matrices add
-integers up exactly where the steps allow it.
+A weight is never dequantized whole, but one block of rows after another. Products of two quantized matrices are
+accumulated exactly, as integers, where the steps allow it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def linear_shape(x: Shape, weight: Shape, bias: Shape | None = None, *, transpos
 
 
 def product_shape(x: Shape, y: Shape, *, transposed: bool = False, **_: Any) -> Shape:
-    """The shape of a product of two matrices, of which the second may be given transposed."""
+    """The shape of a product of two matrices, the second of which may be given transposed."""
     if len(x) != 2 or len(y) != 2:
         raise ShapeError(f"both operands must have two axes, not {len(x)} and {len(y)}")
     return shapes.matmul(x, y[::-1] if transposed else y)
 
 
 def row_blocks(shape: Shape, dtype: QuantizedDType) -> Iterator[slice]:
-    """Ranges of the first axis of a quantized tensor that are expanded at a time, none of parts of several blocks."""
+    """Ranges of the first axis of a quantized tensor to dequantize at a time; none splits a block."""
     size, block = max(1, BLOCK // max(1, math.prod(shape[1:]))), block_over(dtype, len(shape))[0]
     for blocks in _parts(shape[0], max(1, size // block) * block):
         for part in _parts(blocks.stop - blocks.start, size):
@@ -57,7 +57,7 @@ def row_blocks(shape: Shape, dtype: QuantizedDType) -> Iterator[slice]:
 
 
 def depth(x: QuantizedDType, y: QuantizedDType) -> int:
-    """How many products of stored values float32 adds up exactly."""
+    """The number of products of stored values that float32 accumulates exactly."""
     most = 1
     for scheme in (x, y):
         low, high = scheme.limits
@@ -66,7 +66,7 @@ def depth(x: QuantizedDType, y: QuantizedDType) -> int:
 
 
 def is_integral(x: Any, y: Any, transposed: bool = False) -> bool:
-    """Whether a product adds up integers: no step of either matrix lies along the axis that is added up."""
+    """Whether a product can accumulate integers: no step of either matrix lies along the contracted axis."""
     if x.dtype.is_float or y.dtype.is_float:
         return False
     return all(
@@ -110,17 +110,17 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="Q", shape=product_shape, result="dtype")
     def q_matmul(self: Any, x: Q, y: Q, /, dtype: DType = float32, transposed: bool = False) -> F:
-        """The product of two quantized matrices, of a float ``dtype``; with ``transposed``, of ``x`` and ``y``'s rows.
+        """The product of two quantized matrices in a float ``dtype``; with ``transposed``, ``x @ y.T``.
 
-        Where no step lies along the axis that is added up (one step for all values, or for each row of ``x`` and each
-        column of the product), integers are added up exactly, in parts that float32 holds, and the steps multiply their
-        sums. Else, and for 8-bit floats, ``x`` is dequantized, and of ``y`` one block of rows after another.
+        If no step lies along the contracted axis (there is one step for all values, or for each row of ``x`` and each
+        column of the product), integers are accumulated exactly, in parts that float32 holds, and the sums multiplied
+        by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows after another.
         """
         return product(self, x, y, dtype, transposed)
 
     @operation(kinds="F", shape=quantizable, differentiable=True)
     def fake_quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> F:
-        """The values that ``x`` has after it was quantized, in its own dtype.
+        """The values of ``x`` after quantizing and dequantizing it, in its own dtype.
 
         The gradient passes as if nothing had been rounded. (Bengio, Leonard and Courville (2013), *Estimating or
         Propagating Gradients Through Stochastic Neurons*, arXiv:1308.3432.)
@@ -129,9 +129,9 @@ class QuantizedProducts(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=between, differentiable=True, like=("x",))
     def fake_quantize_between(self: Any, x: F, low: F, high: F, /, dtype: QuantizedDType = qint8) -> F:
-        """The values that ``x`` has after :meth:`quantize_between`, in its own dtype.
+        """The values of ``x`` after :meth:`quantize_between` and dequantizing, in its own dtype.
 
-        The gradient passes to what lies in the range, and is 0 beyond it. The range is a constant.
+        The gradient passes to values in the range, and is 0 for those outside. The range is a constant.
         """
         return self.dequantize(self.quantize_between(x, low, high, dtype), self.dtype(x))
 

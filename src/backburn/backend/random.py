@@ -43,7 +43,7 @@ DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
-    """How many words a draw reads, and so how far the next draw's offset must be from this one's.
+    """The number of words that a draw reads, and so the least distance of the next draw's offset.
 
     ``kind`` is the name of the operation, ``shape`` that of its result (of the logits for ``"categorical"``), and
     ``dtype`` the dtype of the result (of the logits). Raises :class:`ArgumentError` for an unknown kind.
@@ -69,13 +69,13 @@ def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
 
 
 def check_stream(key: int, offset: int) -> None:
-    """Refuse a key or an offset that there is not."""
+    """Raise for a key or an offset out of range."""
     if not (0 <= key < KEYS and 0 <= offset < WORDS):
         raise ArgumentError(f"a key lies in [0, 2**128) and an offset in [0, 2**64): {key}, {offset}")
 
 
 def check_range(low: int, high: int, dtype: IntDType) -> None:
-    """Refuse a range of integers that is empty or that ``dtype`` does not hold."""
+    """Raise for a range of integers that is empty or that ``dtype`` cannot hold."""
     least, largest = (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1) if dtype.signed else (0, 2**dtype.bits - 1)
     if not least <= low < high <= largest + 1:
         raise ArgumentError(f"integers from {low} up to and without {high}: none, or beyond {dtype}")
@@ -185,18 +185,18 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=lambda alpha, **_: alpha, result="same")
     def gamma(self: Any, alpha: F, /, key: int, offset: int, log: bool = False) -> F:
-        """Gamma numbers of shape ``alpha`` and scale 1, or their logarithms; NaN for a negative ``alpha``.
+        """Gamma numbers with shape parameter ``alpha`` and scale 1, or their logarithms; NaN for a negative ``alpha``.
 
-        The method is Marsaglia and Tsang's ("A simple method for generating gamma variables", 2000). With ``a`` the
-        shape, or for those below 1 one more, ``d = a - 1 / 3`` and ``c = 1 / sqrt(9 * d)``, a normal number ``z`` gives
-        the candidate ``d * (1 + c * z)**3``, which is accepted if that is above 0 and ``log(u) < z**2 / 2 + d - d * v +
-        d * log(v)`` for ``v = (1 + c * z)**3``. Of eight candidates the first accepted one counts, ``d`` if there is
-        none. For shapes below 1 it is multiplied by ``w ** (1 / alpha)``.
+        The method is that of Marsaglia and Tsang ("A simple method for generating gamma variables", 2000). With ``a =
+        alpha`` (``alpha + 1`` below 1), ``d = a - 1 / 3`` and ``c = 1 / sqrt(9 * d)``, a normal number ``z`` gives the
+        candidate ``d * v`` with ``v = (1 + c * z)**3``, which is accepted if ``v`` is above 0 and ``log(u) < z**2 / 2 +
+        d - d * v + d * log(v)``. The first accepted one of eight candidates is the result, or ``d`` if there is none;
+        for ``alpha`` below 1, it is multiplied by ``w ** (1 / alpha)``.
 
-        Element ``i`` has 17 words from ``offset + 17 * i`` on: the first two of each four make two normal numbers as in
-        :meth:`normal`, the others ``u = (word + 0.5) * 2**-32`` of each; the last word makes ``w`` in this way. In
-        float64 there are two words, of which the 53 highest bits count, in the place of each: 34 words. 16-bit dtypes
-        are rounded from float32.
+        Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two make two normal numbers
+        as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word makes ``w`` in the
+        same way. In float64 each of these is two words, of which the 53 highest bits count: 34 words in all. 16-bit
+        dtypes are rounded from float32.
         """
         dtype = self.dtype(alpha)
         wide = self.cast(alpha, float64 if dtype is float64 else float32)
@@ -212,15 +212,15 @@ class Random(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=lambda rate, **_: rate, result="same")
     def poisson(self: Any, rate: F, /, key: int, offset: int) -> F:
-        """Poisson numbers of mean ``rate``, as floats of its dtype; NaN for a negative rate, infinite for infinity.
+        """Poisson numbers with mean ``rate``, as floats of its dtype; NaN for a negative rate, infinite for infinity.
 
-        Below a rate of 10 it is the number of ``n`` for which ``u`` is above the probability of up to ``n``. From 10 on
-        it is the transformed rejection of Hoermann ("The transformed rejection method for generating Poisson random
-        variables", 1993, algorithm PTRS), with numbers ``u`` and ``v``: the first of 16 candidates that is accepted, or
-        the rate rounded down if none is. All is computed in float64.
+        For a rate below 10 it is the count of those ``n`` for which ``u`` is above the probability of at most ``n``.
+        From 10 on, the method is transformed rejection (Hoermann, "The transformed rejection method for generating
+        Poisson random variables", 1993, algorithm PTRS) with numbers ``u`` and ``v``: the first of 16 candidates that
+        is accepted, or the rate rounded down if none is. Everything is computed in float64.
 
-        Element ``i`` has 32 words from ``offset + 32 * i`` on, of which candidate ``j`` takes ``2 * j`` and ``2 * j +
-        1``, and the sum the first: ``(word + 0.5) * 2**-32``.
+        Element ``i`` has the 32 words from ``offset + 32 * i`` on, each of which makes a number ``(word + 0.5) *
+        2**-32``. Candidate ``j`` takes words ``2 * j`` and ``2 * j + 1``; for rates below 10, ``u`` is the first.
         """
         mean = self.reshape(self.cast(rate, float64), (math.prod(shape_of(rate)),))
         bits = words(self, key, offset, mean.shape, 2 * POISSONS)

@@ -136,8 +136,8 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def lstm_cell(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
         """One step of a long short-term memory: the hidden state, the cell state, and the four gates.
 
-        With ``i, f, g, o`` the four parts of ``projected + hidden @ weight + bias``, the input's projection being made
-        beforehand for all steps: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
+        ``projected`` is the input times its weight, computed beforehand for all steps. With ``i, f, g, o`` the four
+        parts of ``projected + hidden @ weight + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)`` and
         ``hidden' = sigmoid(o) * tanh(cell')``. The third result is (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)) side
         by side. After Hochreiter and Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000).
         """
@@ -155,12 +155,11 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_gru, result=("same", "same"), differentiable=True)
     def gru_cell(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
-        """One step of a gated recurrent unit: the hidden state, and what its gates were.
+        """One step of a gated recurrent unit: the hidden state, and the gates.
 
-        With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``:
-        ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and
-        ``hidden' = (1 - update) * new + update * hidden``. The second result is (reset, update, new, n') side by side.
-        After Cho et al. (2014).
+        With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight + bias``: ``reset =
+        sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')`` and ``hidden' = (1 - update) *
+        new + update * hidden``. The second result is (reset, update, new, n') side by side. After Cho et al. (2014).
         """
         of_bias = None if bias is None else shape_of(bias)
         _gru(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
@@ -178,9 +177,9 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def lstm(self: Any, projected: F, hidden: F, cell: F, weight: F, bias: F | None = None, /) -> tuple[F, F, F]:
         """All steps of a long short-term memory: the hidden states, the cell states, and the gates of each.
 
-        ``projected`` is (steps, examples, 4 * size), and there is a step at least. The results are those of
-        :meth:`lstm_cell` for each step, one after the other along a first axis; the first takes ``hidden`` and
-        ``cell``, the others take the states before them.
+        ``projected`` is (steps, examples, 4 * size), with at least one step. The results are those of :meth:`lstm_cell`
+        for each step, stacked along a first axis; the first step starts from ``hidden`` and ``cell``, the others from
+        the states before them.
         """
         of_bias = None if bias is None else shape_of(bias)
         lstm_shapes(shape_of(projected), shape_of(hidden), shape_of(cell), shape_of(weight), of_bias)
@@ -209,10 +208,10 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         g_gates: F | None = None,
         /,
     ) -> tuple[F, F, F]:
-        """The gradients of :meth:`lstm` for its projected input, and for the first hidden and cell state.
+        """The gradients of :meth:`lstm` for its projected input, and for the initial hidden and cell states.
 
-        ``cells`` and ``gates`` are results of it, and the last three operands the gradients of its results, where there
-        are any. Those of weight and bias are a product and a sum of the first result, over all steps at once.
+        ``cells`` and ``gates`` are results of it, and the last three operands the gradients of its results, if any.
+        Those for weight and bias follow from the first result by one product and one sum over all steps.
         """
         found: list[Any] = []
         g_hidden: Any = None
@@ -231,10 +230,10 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=gru_shapes, result=("same", "same"), differentiable=True)
     def gru(self: Any, projected: F, hidden: F, weight: F, bias: F | None = None, /) -> tuple[F, F]:
-        """All steps of a gated recurrent unit: the hidden states, and what the gates of each were.
+        """All steps of a gated recurrent unit: the hidden states, and the gates of each.
 
-        ``projected`` is (steps, examples, 3 * size), and there is a step at least. The results are those of
-        :meth:`gru_cell` for each step, one after the other along a first axis.
+        ``projected`` is (steps, examples, 3 * size), with at least one step. The results are those of :meth:`gru_cell`
+        for each step, stacked along a first axis.
         """
         of_bias = None if bias is None else shape_of(bias)
         gru_shapes(shape_of(projected), shape_of(hidden), shape_of(weight), of_bias)
@@ -262,10 +261,10 @@ class Recurrent(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         g_gates: F | None = None,
         /,
     ) -> tuple[F, F, F]:
-        """The gradients of :meth:`gru` for its projected input, for ``hidden @ weight + bias``, and the first state.
+        """The gradients of :meth:`gru` for its projected input, ``hidden @ weight + bias``, and the initial state.
 
-        ``hiddens`` and ``gates`` are results of it, and the last two operands the gradients of its results, where there
-        are any. Those of weight and bias are a product and a sum of the second result, over all steps at once.
+        ``hiddens`` and ``gates`` are results of it, and the last two operands the gradients of its results, if any.
+        Those for weight and bias follow from the second result by one product and one sum over all steps.
         """
         found: list[Any] = []
         g_hidden: Any = None

@@ -162,8 +162,8 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def max_abs(self: Any, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest absolute value over ``axis``; NaN if one is NaN. Elements that tie share the gradient.
 
-        Where it is that of the smallest integer, which the dtype does not hold, it is the largest one. Raises
-        ValueError where there is no element to choose from.
+        The absolute value of the smallest integer, which its dtype cannot hold, becomes the largest. Raises ValueError
+        where there is no element to choose from.
         """
         dtype = self.dtype(x)
         if dtype.kind == "float" or not dtype.signed:
@@ -253,8 +253,8 @@ class Reduce(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def quantile(self: Any, x: F, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> F:
         """The quantile ``q`` of the elements over ``axis``, interpolated linearly between two elements.
 
-        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to these two elements. Raises
-        ValueError for a ``q`` outside 0 to 1 and where there is no element.
+        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to the two elements. Raises
+        ValueError for a ``q`` outside 0 to 1, and if there are no elements.
         """
         line = one_axis(self, x, axis)
         length, last = line.shape[-1], len(line.shape) - 1

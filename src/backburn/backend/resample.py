@@ -1,6 +1,6 @@
-"""Reading places between and around the elements: windows as columns, other resolutions, free positions.
+"""Reading between elements and beyond them: windows as columns, resizing, sampling at arbitrary positions.
 
-``x`` has the shape (examples, channels, *spatial). All bodies are recorded when they are differentiated. 16-bit floats
+``x`` has the shape (examples, channels, *spatial). The bodies are recorded when they are differentiated. 16-bit floats
 are computed in float32.
 """
 
@@ -119,10 +119,10 @@ def along(k: Any, x: Any, axis: int, rank: int) -> Any:
 def neighbours(
     k: Any, n: int, m: int, mode: str, align_corners: bool, dtype: Any, scale: Fraction | None = None
 ) -> list[tuple[Any, Any]]:
-    """The places among ``n`` that each of ``m`` new ones reads, and their weights (None: all 1).
+    """The elements among ``n`` that each of ``m`` new ones reads, and their weights (None: all 1).
 
-    ``scale`` is how many new places there are for an old one, ``m / n`` unless it is given. Positions are quotients of
-    whole numbers: their whole part and their fraction are exact.
+    ``scale`` is the number of new elements for an old one, by default ``m / n``. Positions are quotients of integers,
+    so their integral and fractional parts are exact.
     """
     new = k.arange(0, m, 1, int64)
     more, fewer = (m, n) if scale is None else (scale.numerator, scale.denominator)
@@ -225,7 +225,7 @@ def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
 
 
 class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Windows as columns, other resolutions, free positions."""
+    """Windows as columns, resizing, sampling at arbitrary positions."""
 
     @operation(kinds="F", shape=_unfolded, differentiable=True)
     def unfold(
@@ -255,7 +255,7 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         padding: Pairs = ((0, 0),),
         dilation: Shape = (1,),
     ) -> F:
-        """The sum of windows (examples, channels * window, windows), each laid where :meth:`unfold` takes it from."""
+        """The sum of overlapping windows (examples, channels * window, windows): the adjoint of :meth:`unfold`."""
         shape = _folded(shape_of(x), places=places, size=size, stride=stride, padding=padding, dilation=dilation)
         rank, counts = len(size), window_counts(places, size, stride, padding, dilation)
         split = self.reshape(widened(self, x), (*shape[:2], *size, *counts))
@@ -268,14 +268,14 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_interpolated, differentiable=True)
     def interpolate(self: Any, x: F, /, size: Shape, mode: str = "nearest", align_corners: bool = False) -> F:
-        """``x`` in another resolution: ``size`` places along each axis.
+        """``x`` resized to ``size`` elements along each spatial axis.
 
-        Places are cells whose middles are at 1/2, 3/2, ...; new place ``i`` of ``m`` lies at ``(i + 1/2) n / m`` among
-        ``n`` old ones, or, with ``align_corners``, the first and last places lie on one another. ``mode`` is
-        ``"linear"`` or ``"cubic"`` along each axis (Keys, Cubic convolution interpolation, 1981, with a = -0.75), or
-        ``"lanczos3"``, with the weights ``sinc(d) sinc(d / 3)`` of places at distances ``d`` up to 3, normalized
-        (Duchon, Lanczos filtering in one and two dimensions, 1979);
-        ``"nearest"`` takes place ``floor(i n / m)``, ``"nearest-exact"`` that in whose cell the new middle lies.
+        Elements are cells of length 1, centred at 1/2, 3/2, ...; new element ``i`` of ``m`` is centred at ``(i + 1/2) n
+        / m`` among ``n`` old ones, or with ``align_corners`` the first and the last elements coincide. ``mode`` is
+        ``"linear"`` or ``"cubic"`` along each axis (Keys, Cubic convolution interpolation, 1981, with a = -0.75);
+        ``"lanczos3"``, with the weights ``sinc(d) sinc(d / 3)`` of elements at distances ``d`` up to 3, normalized
+        (Duchon, Lanczos filtering in one and two dimensions, 1979); ``"nearest"``, which takes element ``floor(i n /
+        m)``; or ``"nearest-exact"``, which takes the one whose cell contains the new centre.
         """
         shape, dtype, wide = shape_of(x), self.dtype(x), widened(self, x)
         _interpolated(shape, size=size, mode=mode, align_corners=align_corners)
@@ -295,11 +295,11 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def grid_sample(
         self: Any, x: F, grid: F, /, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
     ) -> F:
-        """``x`` at the positions that ``grid`` has in its last axis, the last axis of ``x`` first.
+        """``x`` sampled at the positions in the last axis of ``grid``, the last axis of ``x`` first.
 
-        -1 and 1 are the edges of the first and last place of an axis, or their middles with ``align_corners``.
+        -1 and 1 are the outer edges of the first and last element of an axis, or with ``align_corners`` their centres.
         ``mode`` is ``"linear"`` or ``"nearest"`` (whose gradient for ``grid`` is 0). Outside, ``padding`` gives 0
-        (``"zeros"``), the nearest place (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). A position
+        (``"zeros"``), the nearest element (``"border"``), or ``x`` mirrored at its edges (``"reflection"``). A position
         that is NaN gives NaN. After Jaderberg et al., Spatial transformer networks, 2015.
         """
         shape, dtype = shape_of(x), self.dtype(x)
@@ -337,12 +337,11 @@ class Resample(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         dilation: Shape = (1, 1),
         groups: int = 1,
     ) -> F:
-        """A convolution over two axes whose windows read from where ``offset`` moves each of their elements.
+        """A convolution over two axes, with the sampling positions of each window displaced by ``offset``.
 
-        ``offset`` has for each output place the pairs (down, right) of all elements of the window, in row-major order,
-        in as many sets as its channels say: as many equal parts of the input channels move by their own set. Between
-        places ``x`` is linear, outside 0. ``mask`` multiplies what each element of the window reads. After Zhu et al.,
-        Deformable ConvNets v2, 2019.
+        For each output position, ``offset`` has pairs (down, right) for all elements of the window, in row-major order,
+        in one or several sets; each set applies to an equal part of the input channels. ``x`` is interpolated linearly,
+        and is 0 outside. ``mask`` multiplies the samples. After Zhu et al., Deformable ConvNets v2, 2019.
         """
         shape, dtype, size = shape_of(x), self.dtype(x), shape_of(weight)[2:]
         given = (None if t is None else shape_of(t) for t in (mask, bias))

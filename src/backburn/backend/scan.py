@@ -24,11 +24,11 @@ Elements = tuple[Any, ...]
 def associative_scan(
     k: Any, combine: Callable[[Elements, Elements], Elements], elements: Elements, axis: int
 ) -> Elements:
-    """For each place, ``combine`` over all elements up to it along ``axis``, in about ``2 log2(n)`` calls of it.
+    """For each position, ``combine`` over all elements up to it along ``axis``, by about ``2 log2(n)`` calls of it.
 
     An element is a tuple of tensors of one length along ``axis``; ``combine(earlier, later)`` is associative and works
-    on many at once. Neighbours are combined, their running results found by a scan of half the length, and the
-    places between filled in: linear work. (Blelloch, Prefix Sums and Their Applications, 1990)
+    on many at once. Neighbours are combined, the results scanned recursively, and the positions between filled in:
+    linear work. (Blelloch, Prefix Sums and Their Applications, 1990)
     """
     length = elements[0].shape[axis]
     if length < 2:

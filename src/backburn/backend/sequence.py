@@ -67,12 +67,12 @@ def _attended_backward(
 
 
 def attention_weights(k: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float) -> Any:
-    """What each query takes of each value before dropout; all 0 for a query that may attend to nothing."""
+    """The weights of each query before dropout; all 0 for a query without keys to attend to."""
     return weights_of(k, masked_scores(k, k.matmul(query, transposed(k, key)), mask, causal, scale))
 
 
 def masked_scores(k: Any, scores: Any, mask: Any, causal: bool, scale: float) -> Any:
-    """Products of queries and keys, scaled, and minus infinity where a query may not attend to a key."""
+    """Scaled products of queries and keys; minus infinity where a query does not attend to a key."""
     scores = k.mul(scores, scale)
     if mask is not None:
         is_bool = k.dtype(mask).kind == "bool"
@@ -86,7 +86,7 @@ def masked_scores(k: Any, scores: Any, mask: Any, causal: bool, scale: float) ->
 
 
 def weights_of(k: Any, scores: Any) -> Any:
-    """The softmax of each query's scores; all 0 where all are minus infinity."""
+    """The softmax of each query's scores; all 0 if all scores are minus infinity."""
     if 0 in scores.shape:
         return scores
     last = len(scores.shape) - 1
@@ -98,7 +98,7 @@ def weights_of(k: Any, scores: Any) -> Any:
 
 
 def dropped(k: Any, x: Any, keep: Any, dropout: float) -> Any:
-    """``x`` where it is kept, over the probability of that; 0 elsewhere."""
+    """``x`` where it is kept, divided by the probability of that; 0 elsewhere."""
     return x if keep is None else k.where(keep, k.mul(x, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0), 0.0)
 
 
@@ -127,9 +127,9 @@ class Sequence(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
         """``softmax(scale * query @ key.T + mask) @ value``, over the last two axes of all operands.
 
         Queries (..., queries, size), keys (..., keys, size) and values (..., keys, width) agree in leading axes; the
-        result is (..., queries, width). A bool ``mask`` tells which query may attend to which key, a float one is
-        added; both broadcast to (..., queries, keys). With ``causal``, query ``i`` attends to keys up to ``i``. A
-        query that may attend to nothing gets 0. ``keep`` tells which weights are not dropped: these are divided by
+        result is (..., queries, width). A bool ``mask`` is True for the keys to attend to, a float one is added to the
+        scores; both broadcast to (..., queries, keys). With ``causal``, query ``i`` attends to keys up to ``i``. A
+        query without keys to attend to gives 0. ``keep`` selects the weights that are not dropped; these are divided by
         ``1 - dropout``. After Vaswani et al., Attention is all you need, 2017.
         """
         given = (None if t is None else shape_of(t) for t in (mask, keep))

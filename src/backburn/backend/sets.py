@@ -26,9 +26,9 @@ class Sets(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def unique_all(self: Any, x: Any, /) -> Any:
         """The distinct elements in ascending order, each with the index of its first occurrence and its count.
 
-        The four results are the values; the index of each in ``x`` in row-major order; in the shape of ``x`` the index
-        of each element among the values; the counts. Each NaN is distinct, 0 and -0 are not. The gradient of a value
-        goes to its first place.
+        The four results are the values; the index of each in ``x``, in row-major order; the index of each element among
+        the values, in the shape of ``x``; and the counts. Each NaN is distinct from all others; 0 and -0 are equal. The
+        gradient of a value goes to its first occurrence.
         """
         count = math.prod(x.shape)
         one = min(count, 1)

@@ -17,10 +17,10 @@ Shape = tuple[int, ...]
 
 
 class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Operations that move elements and change none.
+    """Operations that move elements without changing them.
 
-    Quantized tensors are reshaped, permuted, broadcast, joined and flipped exactly, if values that share a step still
-    do so afterwards; else :class:`ShapeError` is raised.
+    Quantized tensors are reshaped, permuted, broadcast, joined and flipped exactly if values that share a step still do
+    so afterwards; otherwise :class:`ShapeError` is raised.
     """
 
     @overload
@@ -72,7 +72,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def concat(self, tensors: Sequence[Q], /, axis: int) -> Q: ...
     @operation(kinds="FIBQ", shape=shapes.joined, required=True, differentiable=True, lists=("tensors",))
     def concat(self, tensors: Sequence[Any], /, axis: int) -> Any:
-        """One or more tensors, equal in all other axes, one after the other along ``axis``."""
+        """One or more tensors joined along ``axis``; their other axes are equal."""
         return missing("concat")
 
     @overload
@@ -83,7 +83,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def stack(self, tensors: Sequence[B], /, axis: int) -> B: ...
     @operation(kinds="FIB", shape=shapes.stacked, differentiable=True, lists=("tensors",))
     def stack(self, tensors: Sequence[Any], /, axis: int) -> Any:
-        """One or more tensors of one shape, one after the other along a new axis."""
+        """One or more tensors of one shape joined along a new axis."""
         shapes.stacked([x.shape for x in tensors], axis=axis)
         shape = tensors[0].shape
         shape = (*shape[:axis], 1, *shape[axis:])
@@ -114,10 +114,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def roll(self, x: Q, /, shift: Axes, axis: Axes) -> Q: ...
     @operation(kinds="FIBQ", shape=shapes.rolled, differentiable=True)
     def roll(self: Any, x: Any, /, shift: Axes, axis: Axes) -> Any:
-        """``x`` with its elements moved by ``shift`` places along ``axis``, one shift for each of them.
-
-        What leaves at one end comes in at the other.
-        """
+        """``x`` with its elements shifted cyclically by ``shift`` positions along ``axis``, one shift for each axis."""
         for by, a in zip(shift, axis, strict=True):
             n = x.shape[a]
             if n and by % n:
@@ -162,9 +159,9 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def pad(self: Any, x: Any, /, widths: Widths, mode: str = "constant", value: float = 0.0) -> Any:
         """``x`` with ``widths[i] = (before, after)`` more elements at the ends of axis ``i``.
 
-        By ``mode`` they are ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``) as
-        often as it takes; these two elements repeated (``"edge"``); or ``x`` continued periodically (``"wrap"``). As
-        in ``numpy.pad``.
+        The new elements depend on ``mode``: ``value`` (``"constant"``); ``x`` mirrored at its first and last element,
+        as often as needed (``"reflect"``); these two elements repeated (``"edge"``); or ``x`` continued periodically
+        (``"wrap"``), as in ``numpy.pad``.
         """
         if mode == "constant":
             dtype = self.dtype(x)
@@ -240,7 +237,7 @@ class ShapeOperations(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def padding(k: Any, n: int, before: int, after: int, mode: str) -> Any:
-    """Where each element of a padded axis of ``n`` comes from, as an int64 tensor."""
+    """The position in the axis of length ``n`` that each element of the padded axis comes from, as an int64 tensor."""
     places = k.arange(-before, n + after, 1, int64)
     if mode == "wrap":
         return k.remainder(places, n)

@@ -26,7 +26,7 @@ def _twice(x: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
 
 
 def topmost(x: Shape, *, count: int, axis: int, **_: Any) -> tuple[Shape, Shape]:
-    """The shapes of ``count`` values along ``axis`` and of their places."""
+    """The shapes of ``count`` values along ``axis`` and of their indices."""
     length = x[check_axis(axis, len(x))]
     if not 0 <= count <= length:
         raise ArgumentError(f"axis {axis} has {length} elements, of which {count} cannot be taken")
@@ -94,8 +94,8 @@ class Sort(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
     def topk(self: Any, x: Any, /, count: int, axis: int, largest: bool = True) -> Any:
         """The ``count`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
-        Of equal elements those with the lowest indices are taken, first those first; NaN is taken last. Raises
-        ValueError when there are fewer than ``count``.
+        Of equal elements those with the lowest indices are taken, in that order; NaN is taken last. Raises ValueError
+        if there are fewer than ``count``.
         """
         topmost(x.shape, count=count, axis=axis)
         indices = part(self, self.argsort(x, axis, largest), axis, 0, count)

@@ -1,4 +1,4 @@
-"""Totals: of terms, some of which may be absent, and over all elements of a tensor."""
+"""Sums of terms, some of which may be absent, and reductions over all elements of a tensor."""
 
 from __future__ import annotations
 

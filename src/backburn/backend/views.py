@@ -1,4 +1,4 @@
-"""Views of a tensor that the bodies of operations take: a part along an axis, one entry, the transpose."""
+"""Parts of a tensor that the bodies of operations take: a range along an axis, one entry, the transpose."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Key = tuple[slice, ...]
 
 
 def whole(*lengths: int) -> Key:
-    """The key of everything along axes of these lengths."""
+    """The slices that select everything along axes of these lengths."""
     return tuple([slice(0, n, 1) for n in lengths])
 
 
 def key_along(shape: Shape, axis: int, start: int, stop: int, step: int = 1) -> Key:
-    """The key of a range along one axis and of everything along the others."""
+    """The slices that select a range along one axis and everything along the others."""
     return tuple([slice(start, stop, step) if a == axis else slice(0, n, 1) for a, n in enumerate(shape)])
 
 

@@ -69,7 +69,7 @@ def conv_transpose(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> FloatTensor:
-    """The transposed convolution: the gradient of :func:`conv` by its input.
+    """The transposed convolution: the gradient of :func:`conv` with respect to its input.
 
     ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; the length of an
     axis is ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding``. An ``output_padding``

@@ -27,7 +27,7 @@ T = TypeVar("T", bound="Tensor")
 def pow(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
     """``x ** y``. ``0 ** 0`` is 1; a negative float to a non-integral power is NaN.
 
-    The derivative by ``y`` is 0 where ``x`` is 0 and ``y`` is not negative, and NaN where ``x`` is negative. Integers
+    The derivative for ``y`` is 0 where ``x`` is 0 and ``y`` is not negative, and NaN where ``x`` is negative. Integers
     stay integers; a negative exponent then raises :class:`ArgumentError`.
 
         >>> import backburn as bb

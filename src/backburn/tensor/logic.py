@@ -176,7 +176,7 @@ def signbit(x: Tensor, /) -> BoolTensor:
 def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """``|x|`` with the sign of ``y``, also that of -0.0; integers become the default float.
 
-    The derivative by ``x`` is 0 at 0, that by ``y`` is 0.
+    The derivative for ``x`` is 0 at 0, that for ``y`` is 0.
 
         >>> import backburn as bb
         >>> bb.copysign(bb.asarray([1.0, -2.0]), -0.0).tolist()
@@ -188,7 +188,7 @@ def copysign(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 def nextafter(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
     """The next representable number after ``x`` towards ``y``; ``y`` where both are equal.
 
-    The derivative by ``x`` is 1, that by ``y`` is 0.
+    The derivative for ``x`` is 1, that for ``y`` is 0.
 
         >>> import backburn as bb
         >>> (bb.nextafter(bb.asarray([1.0]), 2.0) - 1).tolist() == [2.0**-23]

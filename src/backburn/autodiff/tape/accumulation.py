@@ -1,4 +1,4 @@
-"""Gradients into buffers: the caller's, to which they are added, or new ones."""
+"""Gradients in buffers: the caller's, to which they are added, or new ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 def is_flat(shape: Shape, full: Shape) -> bool:
-    """Whether an array of ``shape`` is one of shape ``full`` as the original has them: with one axis, row by row."""
+    """Whether ``shape`` is ``full`` flattened to one axis."""
     return len(full) != 1 and shape == (math.prod(full),)
 
 
@@ -35,7 +35,7 @@ def seed_of(k: Any, loss_grad: Any, value: Any, slot: int) -> Any:
 
 
 def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
-    """The buffers as primitives, after everything has been checked that could go wrong with them."""
+    """The buffers as primitives, after checking everything that could be wrong with them."""
     if not isinstance(tensors, list):
         raise DTypeError(f"backward: tensors is a list of buffers, one for each slot, not {type(tensors).__name__}")
     if len(tensors) < len(values):
@@ -64,14 +64,14 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
 
 
 def first_unstable(k: Any, gradients: Sequence[Any]) -> int | None:
-    """The last slot, which the reverse pass comes to first, whose gradient holds NaN or an infinity."""
+    """The last slot (the first in the reverse pass) whose gradient holds NaN or an infinity."""
     slots = [i for i, g in enumerate(gradients) if g is not None]
     flags = all_finite(k, [gradients[i] for i in slots])
     return next((slot for slot, finite in zip(reversed(slots), reversed(flags), strict=True) if not finite), None)
 
 
 def fresh(k: Any, gradients: Sequence[Any], values: Sequence[Tracked[Any]]) -> list[Any]:
-    """Gradients that are nobody else's memory, zeros where nothing flowed."""
+    """Gradients in memory of their own; zeros where nothing was propagated."""
     result = []
     for gradient, value in zip(gradients, values, strict=True):
         if gradient is None:
@@ -83,7 +83,7 @@ def fresh(k: Any, gradients: Sequence[Any], values: Sequence[Tracked[Any]]) -> l
 
 
 def add(k: Any, tensors: list[Any], gradients: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-    """Add to the caller's buffers, all of them or none."""
+    """Add to the caller's buffers: to all of them, or to none."""
     sums: list[Any] = []
     for gradient, buffer in zip(gradients, buffers, strict=True):
         if gradient is None:
@@ -108,5 +108,5 @@ def add(k: Any, tensors: list[Any], gradients: Sequence[Any], buffers: Sequence[
 
 
 def like_tensor(tensor: Any, primitive: Any) -> Any:
-    """A primitive as a tensor of the class and backend of another."""
+    """A primitive as a tensor with the class and backend of another."""
     return type(tensor)(primitive, tensor.backend, tensor.dtype)

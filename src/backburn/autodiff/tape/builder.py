@@ -66,7 +66,7 @@ class GraphBuilder:
         return self._leaf("input", GradOp.Input(), x)
 
     def parameter(self, x: Any) -> int:
-        """A value that receives gradients, which add up over calls of :meth:`backward` until :meth:`zero_grad`."""
+        """A value that receives gradients, which accumulate over calls of :meth:`backward` until :meth:`zero_grad`."""
         return self._leaf("parameter", GradOp.Parameter(), x)
 
     def record(self, /, **fields: Any) -> int:
@@ -199,8 +199,8 @@ class GraphBuilder:
     def cross_entropy(self, logits: int, targets: int, reduction: Literal["sum", "mean", "none"] = "sum") -> int:
         """Cross-entropy over the last axis, with probabilities or class indices as targets.
 
-        Its rows are summed to shape [1]; ``"mean"`` divides by their number, by a node of its own, and ``"none"`` keeps
-        them apart.
+        The losses of the rows are summed to shape [1]. ``"mean"`` divides by their number, in a node of its own;
+        ``"none"`` keeps them separate.
         """
         op = GradOp.CrossEntropy(logits=logits, targets=targets)
         if reduction not in ("sum", "mean", "none"):
@@ -218,17 +218,17 @@ class GraphBuilder:
         return self._computed("batch_norm", GradOp.BatchNorm(a))
 
     def clamp(self, a: int, min: float, max: float) -> int:
-        """``a`` between two bounds, at which the derivative is 1."""
+        """``a`` limited to the range from ``min`` to ``max``; the derivative at the bounds is 1."""
         return self._computed("clamp", GradOp.Clamp(input=a, min=_number("clamp", min), max=_number("clamp", max)))
 
     def where_cond(self, cond: int, on_true: int, on_false: int) -> int:
-        """``on_true`` where the mask is 1.0, ``on_false`` where it is 0.0; other masks are refused."""
+        """``on_true`` where the mask is 1.0, ``on_false`` where it is 0.0; raises for any other mask."""
         return self._computed("where_cond", GradOp.Where(cond=cond, on_true=on_true, on_false=on_false))
 
     # ---- form ----
 
     def reshape(self, a: int, shape: int | Sequence[int]) -> int:
-        """The same elements, row by row, in another shape; one length may be -1, and is then inferred."""
+        """The same elements in row-major order in another shape; one length may be -1, and is then inferred."""
         original = tuple(self._tensor("reshape", a).shape)
         wanted = _integers("reshape: a shape", shape if isinstance(shape, Iterable) else (shape,))
         lengths = wanted
@@ -243,7 +243,7 @@ class GraphBuilder:
         return self._computed("transpose_op", GradOp.TransposeOp(a))
 
     def cat(self, inputs: Sequence[int], axis: int = 0) -> int:
-        """Nodes one after another along an axis."""
+        """Nodes joined along an axis."""
         if not isinstance(inputs, Iterable):
             raise DTypeError(f"cat: takes a list of nodes, not {inputs!r}")
         inputs = list(inputs)
@@ -253,7 +253,7 @@ class GraphBuilder:
         return self._computed("cat", GradOp.CatOp(inputs=tuple(inputs), axis=place, sizes=sizes))
 
     def gather(self, a: int, indices: Sequence[int], axis: int = 0) -> int:
-        """The slices of a node along an axis at a list of indices, which may repeat."""
+        """The slices of a node along an axis at the given indices, which may repeat."""
         place = self._axis("gather", axis, self._tensor("gather", a))
         chosen = _integers("gather: a list of indices", indices)
         return self._computed("gather", GradOp.GatherOp(input=a, indices=chosen, axis=place))
@@ -334,7 +334,7 @@ class GraphBuilder:
         return value
 
     def reforward(self, start: int = 0, end: int | None = None) -> None:
-        """Compute the nodes from ``start`` up to but excluding ``end`` anew: all of them by default."""
+        """Recompute the nodes from ``start`` up to but excluding ``end``; by default, all of them."""
         stop = len(self._ops) if end is None else end
         if index_of(start) is None or index_of(stop) is None:
             raise DTypeError(f"reforward: takes indices of nodes, not {start!r} and {end!r}")

@@ -1,4 +1,4 @@
-"""Calling operations by name with what users write: options in any spelling, and errors that say where."""
+"""Calling operations by name with the options that users write, and errors that name the call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bound(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The operands and the options of a call, each given by position in the declared order, or by name.
 
-    ``entries`` says what the operands are that are lists.
+    ``entries`` is the word for the elements of operands that are lists.
     """
     names = list(entry.parameters)
     what = f"{entry.name} takes {', '.join(names)}"
@@ -60,9 +60,9 @@ def bound(
 def each_operand(
     entry: Operation, operands: Sequence[Any], function: Callable[[Any], Any], alike: Callable[[Any], Any] | None = None
 ) -> list[Any]:
-    """The function's results for all operands; lists of them for operands that are lists.
+    """``function`` applied to all operands, and to the elements of those that are lists.
 
-    ``alike`` is the function for those whose dtypes are the same: not for indices, labels, conditions.
+    ``alike`` is applied instead to operands that share a dtype, which indices, labels and conditions do not.
     """
     same = entry.like or entry.operands
     result = []
@@ -73,7 +73,7 @@ def each_operand(
 
 
 def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Options as the contract takes them: axes from 0 on, None or nothing for all axes, shapes as tuples."""
+    """Options as the contract takes them: non-negative axes, all axes for None, shapes as tuples."""
     options = dict(attributes)
     flat = [x for o in operands for x in (o if isinstance(o, list) else (o,)) if hasattr(x, "shape")]
     rank = (max(len(x.shape) for x in flat) if flat else 0) + (entry.name == "stack")
@@ -96,7 +96,7 @@ def canonical(entry: Operation, operands: Sequence[Any], attributes: dict[str, A
 def explain(
     where: str, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any], error: Exception, what: str
 ) -> NoReturn:
-    """Raise our error for a call that failed: what the operation's shape rule says, else the backend's own words."""
+    """Raise our error for a failed call, worded by the operation's shape rule, else by the backend's error."""
     try:
         entry.result_shape(operands, attributes)
     except BackburnError as found:
@@ -125,7 +125,7 @@ def call(
     attributes: dict[str, Any],
     what: Callable[[], str],
 ) -> Any:
-    """An operation on primitives of ``level``, which have one dtype; ``what`` describes the operands for messages."""
+    """Call an operation on primitives of ``level`` of one dtype; ``what`` describes the operands for error messages."""
     try:
         options = canonical(entry, operands, attributes)
     except BackburnError as error:
@@ -146,7 +146,7 @@ def call(
 
 
 def refused(where: str, error: Exception, operands: Sequence[Any], what: str) -> NoReturn:
-    """Raise our error for a computation of several operations that failed on operands of these shapes."""
+    """Raise an error of backburn for several operations that failed on operands of these shapes."""
     if isinstance(error, BackburnError):
         raise type(error)(f"{where}: {error}. {what}") from error
     if isinstance(error, (ValueError, TypeError, IndexError)):

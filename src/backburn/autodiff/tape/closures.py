@@ -1,4 +1,4 @@
-"""A tape of closures: every operation on it is a function that says, by itself, where gradients go.
+"""A tape of closures: every operation on it is a function that propagates gradients itself.
 
     >>> import numpy as np
     >>> from backburn.autodiff.tape.closures import GradientTape
@@ -13,8 +13,8 @@
     >>> tape.execute().ref_gradient(x).value
     array([-1., -1., -1.])
 
-Operations run from the last to the first, in the order of a stamp that each gets as it is added: also after tapes have
-been appended to one another.
+Operations run in descending order of a sequence number that each gets when it is added, even after tapes have been
+appended to one another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Cell", "Gradient", "Gradients", "GradientTape"]
 
 
 class Gradient:
-    """The gradient of one tensor, to be read: :attr:`value` is a primitive of the tape's backend."""
+    """The gradient of one tensor, for reading: :attr:`value` is a primitive of the tape's backend."""
 
     __slots__ = ("_backend", "_dtype", "_shape", "_value")
 
@@ -58,7 +58,7 @@ class Gradient:
 
     @property
     def value(self) -> Any:
-        """The gradient as it is now, which stays as it was read; an array in host memory is a copy."""
+        """The current gradient, which later writing does not change; an array in host memory is a copy."""
         return self._out(self._value, self._backend)
 
     @staticmethod
@@ -68,12 +68,12 @@ class Gradient:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The tensor's shape, which is the gradient's."""
+        """The shape of the tensor and of its gradient."""
         return self._shape
 
     @property
     def dtype(self) -> Any:
-        """The tensor's dtype, which is the gradient's."""
+        """The dtype of the tensor and of its gradient."""
         return self._dtype
 
     def __repr__(self) -> str:
@@ -81,17 +81,17 @@ class Gradient:
 
 
 class Cell(Gradient):
-    """The gradient of one tensor, to be written: what it holds is replaced, never changed.
+    """The gradient of one tensor, for writing: its value is replaced, never modified.
 
-    Every method takes a number, nested lists of floats, a primitive, a tensor, a host array or another gradient, and
-    raises :class:`ShapeError` or :class:`DTypeError` when what would be put in is not of the tensor's shape and dtype:
-    a tape of closures neither broadcasts nor reduces.
+    All methods accept a number, nested lists of floats, a primitive, a tensor, a host array or another gradient. They
+    raise :class:`ShapeError` or :class:`DTypeError` unless the new value has the tensor's shape and dtype: a tape of
+    closures neither broadcasts nor reduces.
     """
 
     __slots__ = ()
 
     def set(self, value: Any) -> None:
-        """Make ``value`` the gradient; a number stands for as many as there are elements."""
+        """Replace the gradient by ``value``; a number fills it."""
         self._value = self._fitting("set", value)
 
     def add(self, value: Any) -> None:
@@ -99,7 +99,7 @@ class Cell(Gradient):
         self._value = quietly(self._backend, self._backend.add, self._value, self._fitting("add", value))
 
     def addmul(self, x: Any, y: Any) -> None:
-        """Add ``x * y`` to the gradient: the chain rule, ``x`` the derivative and ``y`` the gradient of the result."""
+        """Add ``x * y`` to the gradient: the chain rule, for a derivative ``x`` and the result's gradient ``y``."""
         a, b = self._operand("addmul", x), self._operand("addmul", y)
         k = self._backend
         product = a * b if isinstance(a, float) and isinstance(b, float) else quietly(k, k.mul, a, b)
@@ -132,10 +132,10 @@ class Cell(Gradient):
 
 
 class Gradients:
-    """The gradients of tensors, made at first use.
+    """The gradients of tensors, each created when first used.
 
-    A tensor, a primitive or a host array is known by the node that records it, or else by being the same object: equal
-    values do not make two tensors one. ``len`` counts the gradients, ``t in gradients`` asks for one.
+    A tensor, a primitive or a host array is identified by the node that records it, or else by object identity: two
+    tensors with equal values are different. ``len`` is the number of gradients, and ``t in gradients`` asks for one.
     """
 
     __slots__ = ("_cells", "backend")
@@ -154,7 +154,7 @@ class Gradients:
         return made
 
     def mut_gradient(self, t: Any) -> Cell:
-        """The gradient of ``t`` to write to: zeros of its shape and dtype at first use."""
+        """The gradient of ``t`` for writing: at first, zeros of its shape and dtype."""
         key = _identity(t)
         entry = self._cells.get(id(key))
         if entry is None:
@@ -164,7 +164,7 @@ class Gradients:
         return entry[1]
 
     def ref_gradient(self, t: Any) -> Gradient:
-        """The gradient of ``t`` to read. Raises :class:`GraphError` when there is none."""
+        """The gradient of ``t`` for reading. Raises :class:`GraphError` if there is none."""
         entry = self._cells.get(id(_identity(t)))
         if entry is None:
             raise GraphError(
@@ -174,24 +174,27 @@ class Gradients:
         return self._reading(self.backend, entry[1]._value)
 
     def mut_and_ref(self, t: Any, result: Any) -> tuple[Cell, Gradient]:
-        """The gradient of ``t`` to write to and that of ``result`` to read, which must be two tensors."""
+        """The gradient of ``t`` for writing and that of ``result`` for reading.
+
+        Raises :class:`GraphError` if both are the same tensor, or ``result`` has no gradient.
+        """
         if _identity(t) is _identity(result):
             raise GraphError("mut_and_ref: both are one tensor, whose gradient cannot be read while it is written")
         reading = self.ref_gradient(result)
         return self.mut_gradient(t), reading
 
     def get(self, t: Any, default: Any = None) -> Any:
-        """The gradient of ``t`` as a primitive, or ``default`` where there is none."""
+        """The gradient of ``t`` as a primitive, or ``default`` if there is none."""
         entry = self._cells.get(id(_identity(t)))
         return default if entry is None else entry[1].value
 
     def remove(self, t: Any) -> Any:
-        """The gradient of ``t`` as a primitive, which is then no longer held; None where there is none."""
+        """Remove the gradient of ``t``, and return it as a primitive; None if there is none."""
         entry = self._cells.pop(id(_identity(t)), None)
         return None if entry is None else entry[1].value
 
     def unused(self, parameters: Any) -> list[str]:
-        """The paths of those tensors in a tree of parameters that no gradient has reached.
+        """The paths of the tensors in a tree of parameters that have no gradient.
 
         >>> import numpy as np
         >>> gradients = Gradients()
@@ -227,11 +230,11 @@ class Gradients:
 
 
 class GradientTape:
-    """Records functions that compute gradients, to run them later, once.
+    """Records functions that compute gradients, to run them once, later.
 
-    An operation is a function of :class:`Gradients`. It is called by :meth:`execute`, after all operations that were
-    added later, also to other tapes that have been appended to this one. The tape computes nothing by itself: how a
-    gradient is scaled, broadcast or reduced is up to the operation. ``len`` counts the operations that wait.
+    An operation is a function of :class:`Gradients`. :meth:`execute` calls it after all operations that were added
+    later, including those from tapes that have been appended. The tape itself computes nothing: an operation scales,
+    broadcasts and reduces gradients as needed. ``len`` is the number of pending operations.
     """
 
     __slots__ = ("_operations", "backend")
@@ -242,14 +245,14 @@ class GradientTape:
         self._operations: list[tuple[int, Callable[[Gradients], Any]]] | None = []
 
     def add_backward_op(self, operation: Callable[[Gradients], Any]) -> None:
-        """Add an operation, which is called at most once and let go as it has run."""
+        """Add an operation, which is called at most once and released after it has run."""
         if not callable(operation):
             name = type(operation).__name__
             raise DTypeError(f"add_backward_op: an operation is a function of Gradients, not {name}")
         self._waiting("add_backward_op").append((next_stamp(), operation))
 
     def append(self, other: GradientTape) -> None:
-        """Move all operations of ``other`` to this tape; ``other`` is left empty and may be used on."""
+        """Move all operations of ``other`` to this tape; ``other`` becomes empty, and can still be used."""
         if other is self:
             raise ArgumentError("append: a tape cannot be appended to itself, since it would be emptied")
         if not isinstance(other, GradientTape):
@@ -261,9 +264,9 @@ class GradientTape:
         its.clear()
 
     def execute(self, gradients: Gradients | None = None) -> Gradients:
-        """Run all operations, the last first, on ``gradients`` or on new ones, and return those.
+        """Run all operations, last to first, on ``gradients`` or on new ones, and return these.
 
-        The tape is consumed, also by an operation that raises; the error then has a note that says which it was.
+        This consumes the tape, even if an operation raises; a note on the error then names the operation.
         """
         operations = self._waiting("execute")
         if gradients is None:
@@ -289,20 +292,20 @@ class GradientTape:
         return gradients
 
     def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
-        """Compute an operation of the contract and add what its gradient rules say to the tape.
+        """Compute an operation of the contract, and add an operation that applies its gradient rules.
 
-        Operands are primitives, tensors, host arrays, or Python numbers, which are constants; options follow them in
-        the declared order or have their names. The result is a primitive of the tape's backend, by which its gradient
-        is known. Raises :class:`ArgumentError` for an operation that does not exist, has several results or no
-        gradient, and for operands or options that are not its own, :class:`ShapeError` or :class:`DTypeError` for
+        Operands are primitives, tensors, host arrays, or Python numbers, which are constants. Options follow them in
+        the declared order, or are given by name. The result is a primitive of the tape's backend, which identifies its
+        gradient. Raises :class:`ArgumentError` for an unknown operation, one with several results or without a
+        gradient, and for operands and options that it does not take; :class:`ShapeError` or :class:`DTypeError` for
         operands that do not fit.
 
-        >>> import numpy as np
-        >>> x, tape = np.array([1.0, 2.0]), GradientTape()
-        >>> y = tape.record("mul", x, x)
-        >>> tape.add_backward_op(lambda gradients: gradients.mut_gradient(y).set(1.0))
-        >>> tape.execute().get(x)
-        array([2., 4.])
+            >>> import numpy as np
+            >>> x, tape = np.array([1.0, 2.0]), GradientTape()
+            >>> y = tape.record("mul", x, x)
+            >>> tape.add_backward_op(lambda gradients: gradients.mut_gradient(y).set(1.0))
+            >>> tape.execute().get(x)
+            array([2., 4.])
         """
         waiting = self._waiting("record")
         entry = differentiable("record", operation)

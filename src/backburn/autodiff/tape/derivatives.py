@@ -22,7 +22,7 @@ def flat(k: Any, x: Any) -> Any:
 
 
 def slices(k: Any, x: Any) -> Iterator[Any]:
-    """The slices of ``x`` along its first axis, which they lack."""
+    """The entries of ``x`` along its first axis, without that axis."""
     return (entry(k, x, 0, i) for i in range(x.shape[0]))
 
 
@@ -41,7 +41,7 @@ def rows_of(k: Any, output: Any, leaves: Sequence[Any]) -> list[list[Any]]:
 
 
 def joined_rows(k: Any, rows: Sequence[Sequence[Any]], leaves: Sequence[Any]) -> Any:
-    """One matrix of rows of gradients."""
+    """The rows of gradients as one matrix."""
     size = sum(math.prod(x.shape) for x in leaves)
     if not rows or not size:
         return k.zeros((len(rows), size), k.dtype(leaves[0].value))
@@ -49,7 +49,7 @@ def joined_rows(k: Any, rows: Sequence[Sequence[Any]], leaves: Sequence[Any]) ->
 
 
 def jacobian(k: Any, output: Any, leaves: Sequence[Any]) -> Any:
-    """The matrix of first derivatives of ``output`` by the elements of ``leaves``."""
+    """The matrix of first derivatives of ``output`` with respect to the elements of ``leaves``."""
     return joined_rows(k, rows_of(k, output, leaves), leaves)
 
 
@@ -104,7 +104,7 @@ def _constant(level: Any, above: Any, x: Any) -> Any:
 
 
 def path(ops: Sequence[AnyGradOp], source: int | None, target: int) -> list[int]:
-    """The nodes that ``target`` is computed from, itself included, in order; only those computed from ``source``."""
+    """The nodes that depend on ``source`` and on which ``target`` depends, itself included, in order."""
     needed, waiting = {target}, [target]
     while waiting:
         for operand in ops[waiting.pop()].operands:

@@ -1,7 +1,7 @@
 """What each operation of a typed graph computes, written with the operations of any backend.
 
-The graph is evaluated here when a node is made, when it is recomputed and, on a backend of one more level, when it is
-differentiated twice: there is no other place that knows the operations, and none that knows their derivatives.
+The graph is evaluated here when a node is created, when it is recomputed, and, one level higher, when it is
+differentiated twice. Only this module knows the operations, and none knows their derivatives.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ EPS = 1e-5
 
 
 def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> Any:
-    """The value of ``op`` on the values ``at`` its operands' indices, primitives of ``k``.
+    """The value of ``op``, given the values ``at`` the indices of its operands, primitives of ``k``.
 
-    ``shape`` is that of the node, where it is known: Reshape has its new shape there, and CrossEntropy tells by it
-    whether rows are summed. Raises our errors for operands that do not fit.
+    ``shape`` is that of the node, if known: it is the new shape of Reshape, and tells whether CrossEntropy sums its
+    rows. Raises errors of backburn for operands that do not fit.
     """
     match op:
         case GradOp.Input() | GradOp.Parameter():
@@ -107,9 +107,9 @@ def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> A
 
 
 def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) -> Any:
-    """Minus the logarithm of the probability of the targets, over the last axis; summed over rows to shape [1].
+    """The negative log-probability of the targets, over the last axis; summed over rows to shape [1].
 
-    Targets of the logits' shape are probabilities, targets that lack the last axis class indices.
+    Targets of the shape of the logits are probabilities; targets without the last axis are class indices.
     """
     rank, whole = _last(x, node), tuple(x.shape)
     given = tuple(targets.shape)
@@ -139,7 +139,7 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
 
 
 def class_indices(k: Any, targets: Any, classes: int) -> Any:
-    """Targets as integers; those that are none, or no class, are refused."""
+    """Targets as integers. Raises unless they are valid class indices."""
     kind = k.dtype(targets).kind
     if kind not in ("float", "int"):
         raise DTypeError(f"class indices are integers, not {k.dtype(targets)}")

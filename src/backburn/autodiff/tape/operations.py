@@ -11,7 +11,7 @@ from backburn.base.errors import ArgumentError, DTypeError
 
 
 class Operation:
-    """What all operations of a typed graph have in common; the family itself is :class:`GradOp`."""
+    """The base class of all operations of a typed graph; the family itself is :class:`GradOp`."""
 
     __slots__ = ()
 
@@ -41,13 +41,13 @@ class Operation:
 
     @property
     def operand_fields(self) -> tuple[str, ...]:
-        """The fields that are indices of nodes."""
+        """The names of the fields that are indices of nodes."""
         names = _OPERANDS.get(type(self).__name__, _BY_POSITION)
         return tuple(f.name for f in fields(self) if f.name in names)  # type: ignore[arg-type]
 
     @property
     def operands(self) -> tuple[int, ...]:
-        """The indices of the nodes that the operation takes, in order."""
+        """The indices of the operation's operands, in order."""
         found: list[int] = []
         for name in self.operand_fields:
             value = getattr(self, name)
@@ -55,7 +55,7 @@ class Operation:
         return tuple(found)
 
     def moved(self, places: dict[int, int]) -> AnyGradOp:
-        """The same operation on other nodes: each operand that is a key of ``places`` replaced by its value."""
+        """The same operation on other nodes: each operand that is a key of ``places`` is replaced by its value."""
         names = self.operand_fields
         changed = {}
         for field in fields(self):  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ else:
 class GradOp(Operation, metaclass=_Family):
     """Operation recorded in the graph of a :class:`~backburn.autodiff.tape.GradGraph`.
 
-    Each variant is a class whose fields are the indices of its operands and its constants: frozen, comparable,
+    Each variant is a class whose fields are the indices of its operands, and its constants: frozen, comparable,
     hashable, picklable. Variants with unnamed fields in the original match by position, the others by name::
 
         >>> def describe(op: GradOp) -> str:
@@ -102,9 +102,9 @@ class GradOp(Operation, metaclass=_Family):
         >>> describe(GradOp.Add(0, 1)), describe(GradOp.Clamp(input=2, min=0.0, max=1.0))
         ('the sum of 0 and 1', '2, at most 1.0')
 
-    ``GradOp`` as an annotation stands for any of them. To a type checker, a ``match`` is known to be complete when it
-    is over ``AnyGradOp``, the union of the 34 variants, and each has its case. A field that is not of its type is a
-    :class:`DTypeError`; whether the nodes exist and fit is found out by the graph.
+    As an annotation, ``GradOp`` stands for any of them. Type checkers know that a ``match`` is exhaustive if it is over
+    ``AnyGradOp``, the union of the 34 variants, and has a case for each. A field of the wrong type raises
+    :class:`DTypeError`; the graph checks whether the nodes exist and fit.
     """
 
     __slots__ = ()
@@ -194,7 +194,7 @@ class GradOp(Operation, metaclass=_Family):
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class StructField(_Variant):
-        """Access of one field of a record: the node that holds it, the field's index, and how many there are."""
+        """One field of a record: the record's node, the index of the field, and the number of fields."""
 
         parent: int
         field_index: int
@@ -202,7 +202,7 @@ class GradOp(Operation, metaclass=_Family):
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class MapLookup(_Variant):
-        """Look-up of one key of a map: its node, the key's index in insertion order, and how many keys there are."""
+        """The value of one key of a map: the map's node, the key's index in insertion order, and the number of keys."""
 
         map_node: int
         key_index: int
@@ -306,7 +306,7 @@ class GradOp(Operation, metaclass=_Family):
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Reshape(_Variant):
-        """Reshape; ``original_shape`` is that of the operand, the node's own value has the new one."""
+        """Reshape; ``original_shape`` is the operand's shape, and the node's value has the new one."""
 
         input: int
         original_shape: tuple[int, ...]
@@ -327,7 +327,7 @@ class GradOp(Operation, metaclass=_Family):
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class GatherOp(_Variant):
-        """Slices of the operand along an axis, by a list of indices."""
+        """The slices of the operand along an axis at a list of indices."""
 
         input: int
         indices: tuple[int, ...]

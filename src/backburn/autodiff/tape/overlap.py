@@ -1,4 +1,4 @@
-"""Which host arrays share memory, from what they say of their memory themselves."""
+"""Which host arrays share memory, found from their addresses, shapes and strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Extent(NamedTuple):
-    """The bytes of an array: blocks of ``block`` bytes from ``start`` up to ``end``, apart by multiples of ``step``."""
+    """The bytes of an array: blocks of ``block`` bytes from ``start`` to ``end``, multiples of ``step`` apart."""
 
     start: int
     end: int
@@ -17,7 +17,7 @@ class Extent(NamedTuple):
 
 
 def extent(x: Any) -> Extent | None:
-    """The bytes of a host array; None when it has none."""
+    """The bytes of a host array; None if it has none."""
     if 0 in x.shape:
         return None
     start, block = x.__array_interface__["data"][0], x.dtype.itemsize
@@ -31,7 +31,7 @@ def extent(x: Any) -> Extent | None:
 
 
 def disjoint(a: Extent, b: Extent) -> bool:
-    """Whether no byte is in both: they lie apart, or the blocks of each in the gaps of the other."""
+    """Whether no byte is in both: the extents are apart, or the blocks of each lie in the gaps of the other."""
     if a.end <= b.start or b.end <= a.start:
         return True
     step = math.gcd(a.step, b.step)
@@ -42,7 +42,7 @@ def disjoint(a: Extent, b: Extent) -> bool:
 
 
 def first_overlap(arrays: Mapping[int, Any]) -> tuple[int, int] | None:
-    """Two keys of arrays that share memory, the smaller first; None where none do."""
+    """The keys of two arrays that share memory, the smaller one first; None if there are none."""
     if all(x.base is None for x in arrays.values()):
         return None  # each has memory of its own
     found = [(e, key) for key, x in arrays.items() if (e := extent(x)) is not None]

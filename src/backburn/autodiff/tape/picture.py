@@ -1,4 +1,4 @@
-"""A picture of a typed graph, drawn by Graphviz."""
+"""A typed graph as a picture, drawn by Graphviz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def picture(ops: Sequence[AnyGradOp], values: Sequence[str]) -> graphviz.Digraph:
-    """A node for each operation, with its constants and what ``values`` says of its value; an edge for each operand."""
+    """A node for each operation, with its constants and a description of its value; an edge for each operand."""
     try:
         import graphviz
     except ImportError as cause:
@@ -34,6 +34,6 @@ _COLOURS: dict[type, str] = {GradOp.Input: "lightgray", GradOp.Parameter: "light
 
 
 def constants(op: AnyGradOp) -> list[str]:
-    """What an operation knows besides its operands: ``axis=0`` and the like."""
+    """The constants of an operation: ``axis=0`` and the like."""
     operands = {*op.operand_fields}
     return [f"{f.name}={getattr(op, f.name)!r}" for f in fields(op) if f.name not in operands]

@@ -1,4 +1,4 @@
-"""The record tape: operations on numbered slots, recorded one at a time, differentiated as often as wanted."""
+"""The record tape: operations are recorded one at a time on numbered slots, and differentiated any number of times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GradientTape(Slots):
     """Gradient tape for reverse-mode automatic differentiation.
 
     Create a tape, make slots with :meth:`input`, record operations with ``record_*`` methods, each of which returns the
-    index of a new slot, and call :meth:`backward` with the gradient of the last one::
+    index of a new slot, and call :meth:`backward` with the gradient of the last slot::
 
         >>> import numpy as np
         >>> tape = GradientTape()
@@ -35,14 +35,14 @@ class GradientTape(Slots):
         >>> gradients[x], gradients[w]
         (array([3., 4.]), array([1., 2.]))
 
-    The tape keeps the value of each slot, so that data arguments may be left out; where they are given they must
-    agree with it. Every differentiable operation of the contract can be recorded: ``record_add``, ``record_exp``,
-    ``record_softmax(x, axis=-1)`` and so on, or ``record("softmax", x, axis=-1)``. Integers are slots; arrays and
-    Python floats are constants, which are cast to the dtype of the slots they meet. ``len`` counts the operations.
+    The tape keeps the value of each slot, so data arguments may be omitted; if given, they must agree with it. Every
+    differentiable operation of the contract can be recorded: ``record_add``, ``record_exp``, ``record_softmax(x,
+    axis=-1)`` and so on, or ``record("softmax", x, axis=-1)``. Integers are slots; arrays and Python floats are
+    constants, which are cast to the dtype of the slots they are combined with. ``len`` is the number of operations.
 
     Args:
-        backend: where to compute; an autodiff backend stands for the one that it decorates. The default is the default
-            backend of the scope.
+        backend: where to compute; an autodiff backend stands for the one it decorates. The default is the default
+            backend (:func:`backburn.use_backend`).
     """
 
     def __repr__(self) -> str:
@@ -51,13 +51,14 @@ class GradientTape(Slots):
     # ---- recording ----
 
     def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
-        """Record any differentiable operation of the contract by name; the new slot's index.
+        """Record any differentiable operation of the contract by name, and return the index of the new slot.
 
-        An integer operand is a slot, also where the operation takes a number: in ``record("pow", x, 2)`` the exponent
-        is slot 2, and in ``record("pow", x, 2.0)`` the number. An array, a tensor, a primitive, nested lists of floats
-        or a Python float is a constant; an operation on many tensors takes a list of such. An operation with several
-        results gives a tuple: a slot for each float one, the others as they are. Options follow the operands, in the
-        declared order or by name: ``record("sum", x, 0)`` or ``record("sum", x, axis=0)``; axes count from either end.
+        An integer operand is a slot, even where the operation takes a number: in ``record("pow", x, 2)`` the exponent
+        is slot 2, and in ``record("pow", x, 2.0)`` the number 2. An array, a tensor, a primitive, nested lists of
+        floats or a Python float is a constant. An operation on several tensors takes a list of these. An operation with
+        several results returns a tuple, of a slot for each float result and the other results themselves. Options
+        follow the operands in the declared order, or are given by name: ``record("sum", x, 0)`` or ``record("sum", x,
+        axis=0)``. Negative axes count from the end.
         """
         where = f"record_{operation}"
         entry = differentiable(where, operation)
@@ -81,10 +82,10 @@ class GradientTape(Slots):
         return tuple(self._appended(o, operation, slots) if o.__class__ is Tracked else o for o in out)
 
     def record_add(self, a: int, b: int) -> int:
-        """Record an elementwise add: ``out = tensors[a] + tensors[b]``.
+        """Record an elementwise addition: ``out = tensors[a] + tensors[b]``.
 
-        Slots without a value may be added, too. Their sum has a value as soon as both of them have; data that it was
-        given before must then be that sum.
+        Slots without a value can be added too. Their sum gets its value as soon as both have theirs, and must then
+        agree with any data given for it before.
         """
         values = self._values
         try:
@@ -106,9 +107,9 @@ class GradientTape(Slots):
     @overload
     def record_mul(self, a: int, a_data: Any, b: int, b_data: Any) -> int: ...
     def record_mul(self, a: int, a_data: Any = ABSENT, b: Any = ABSENT, b_data: Any = ABSENT) -> int:
-        """Record an elementwise multiply: ``out = tensors[a] * tensors[b]``.
+        """Record an elementwise multiplication: ``out = tensors[a] * tensors[b]``.
 
-        Two arguments are slots; four are slots each with its data, which may be None.
+        Two arguments are slots; four are two slots, each followed by its data, which may be None.
         """
         values = self._values
         try:
@@ -137,12 +138,12 @@ class GradientTape(Slots):
     def record_matmul(
         self, a: int, a_mat: Any = ABSENT, b: Any = ABSENT, b_mat: Any = ABSENT, *, flat: bool | None = None
     ) -> int:
-        """Record a matrix-matrix multiply, ``out = A @ B``.
+        """Record a matrix multiplication: ``out = A @ B``.
 
-        With four arguments, slots each with its matrix (or None), the result is a 1-D slot, row-major. With two, which
-        are slots, it is a slot of shape (m, n). ``flat`` chooses otherwise. A 1-D slot is read as the matrix it is a
-        product of, or in the shape of the matrix given with it. Raises :class:`ShapeError` when the inner dimensions
-        differ, and for slots that are not matrices.
+        With four arguments, two slots, each followed by its matrix or None, the result is a 1-D slot, in row-major
+        order. With two arguments, which are slots, it has the shape (m, n). ``flat`` overrides this. A 1-D slot is read
+        as the matrix that it is a product of, or in the shape of the matrix given with it. Raises :class:`ShapeError`
+        if the inner dimensions differ, and for slots that are not matrices.
         """
         if flat is None:
             flat = b_mat is not ABSENT
@@ -206,11 +207,11 @@ class GradientTape(Slots):
     def record_layer_norm(
         self, input: int, mean: Any = None, var: Any = None, scale: Any = None, bias: Any = None, *, eps: float = 1e-5
     ) -> int:
-        """Record a layer norm, ``out = (x - mean) / sqrt(var + eps) * scale + bias``.
+        """Record a layer norm: ``out = (x - mean) / sqrt(var + eps) * scale + bias``.
 
-        It is over all of a 1-D slot, over the last axis of others. ``mean`` and (biased) ``var`` may be given, as
-        numbers or arrays without that axis, and must then be those of the slot's value. ``scale`` and ``bias`` are
-        arrays, slots (which receive gradients) or None.
+        It is over the last axis, which for a 1-D slot is the only one. ``mean`` and (biased) ``var`` are optional,
+        numbers or arrays without that axis, and must be those of the slot's value. ``scale`` and ``bias`` are arrays,
+        slots (which receive gradients) or None.
         """
         where = "record_layer_norm"
         x = self._operand(where, input)
@@ -250,8 +251,8 @@ class GradientTape(Slots):
     def record_ssm_scan(self, input: int, a_vals: Any, b_vals: Any, h_0: Any = None, *, axis: int = 0) -> int:
         """Record a linear recurrence along ``axis``: ``h[t] = a[t] h[t-1] + b[t] x[t]``, from ``h_0`` or from 0.
 
-        ``a_vals``, ``b_vals`` and ``h_0`` are arrays or slots, and slots receive gradients. They broadcast to the
-        states, ``h_0`` to one state, which lacks the axis.
+        ``a_vals``, ``b_vals`` and ``h_0`` are arrays or slots; slots receive gradients. The first two broadcast to the
+        states, and ``h_0`` to one state, without the axis.
         """
         where = "record_ssm_scan"
         x = self._operand(where, input)
@@ -273,22 +274,22 @@ class GradientTape(Slots):
     # ---- backward ----
 
     def backward(self, loss_grad: Any, tensors: list[Any] | None = None, *, output: int | None = None) -> list[Any]:
-        """Run reverse-mode differentiation from one slot; a gradient for every slot.
+        """Differentiate one slot in reverse mode, and return a gradient for every slot.
 
         Args:
-            loss_grad: the gradient of the loss with respect to ``output``, of its shape or flat, row by row.
-            tensors: buffers to which gradients are added, one for each slot, at least as many. Arrays in host memory
-                are changed in place, whatever else is in the list is replaced. Buffers may be flat. Without it there
-                are new ones.
-            output: the slot to start from; the last one when None.
+            loss_grad: the gradient of the loss with respect to ``output``, in its shape or flattened.
+            tensors: a list of buffers to which gradients are added, at least one for each slot, in its shape or
+                flattened. Arrays in host memory are changed in place; other elements of the list are replaced. By
+                default, there are new buffers.
+            output: the slot to start from, by default the last one.
 
         Returns:
-            ``tensors``, or a new list of primitives of :attr:`backend`: zeros where nothing flowed.
+            ``tensors``, or a new list of primitives of :attr:`backend`, zeros for slots without a gradient.
 
-        The tape may be differentiated as often as wanted, with the same answer. Raises
-        :class:`NumericalInstabilityError`, naming operation and slot, when a gradient holds NaN or an infinity,
-        :class:`ShapeError`, :class:`DTypeError` or :class:`ArgumentError` for a gradient or buffers that do not fit. On
-        any error the buffers are as they were.
+        A tape can be differentiated any number of times, with the same result. Raises
+        :class:`NumericalInstabilityError`, naming operation and slot, if a gradient contains NaN or an infinity;
+        :class:`ShapeError`, :class:`DTypeError` or :class:`ArgumentError` for a gradient or buffers that do not fit.
+        After an error the buffers are unchanged.
         """
         if not self._values:
             return [] if tensors is None else tensors

@@ -1,4 +1,4 @@
-"""Records and maps as values of a node: trees of tensors, whose gradients are trees of the same form."""
+"""Records and maps as values of a node: trees of tensors, whose gradients are trees of the same structure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ register_node(
 
 
 def is_tree(value: Any) -> bool:
-    """Whether a value has parts of its own: a record, a map, or whatever else trees are made of."""
+    """Whether a value has parts: a record, a map, or another node of a tree."""
     return value is not None and node_type(type(value)) is not None
 
 
@@ -76,13 +76,13 @@ def parts(value: Any) -> tuple[list[Any], list[Any]]:
 
 
 def check_form(value: Any, mapping: bool) -> None:
-    """Raise for a record where a map is looked up in, and for a map of which a field is taken."""
+    """Raise for a look-up in a record, and for a field of a map."""
     if isinstance(value, Mapping) is not mapping:
         raise DTypeError("it is a record: use StructField" if mapping else "it is a map: use MapLookup")
 
 
 def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
-    """The index of a record's field and how many there are."""
+    """The index of a record's field, and the number of fields."""
     if isinstance(value, Mapping) or not is_tree(value):
         what = "a map: use map_lookup" if isinstance(value, Mapping) else "no record: graph.record(...) makes one"
         raise DTypeError(f"{where}: node {node} is {what}")
@@ -104,7 +104,7 @@ def field_place(where: str, node: int, value: Any, name_or_index: str | int) -> 
 
 
 def key_place(where: str, node: int, value: Any, key: Any) -> tuple[int, int]:
-    """The index of a map's key, in insertion order, and how many there are."""
+    """The index of a map's key, in insertion order, and the number of keys."""
     if not isinstance(value, Mapping):
         what = "a record: use struct_field" if is_tree(value) else "no map: graph.mapping({...}) makes one"
         raise DTypeError(f"{where}: node {node} is {what}")

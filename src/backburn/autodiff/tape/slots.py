@@ -92,10 +92,10 @@ class Slots:
         return self._new(as_float(self.backend, x, "input"), "input")
 
     def alloc(self, shape: int | Sequence[int], dtype: Any = None) -> int:
-        """A slot of this shape without a value; the first data that an operation is given for it become its value.
+        """A slot of this shape without a value, which it gets from the first data that an operation is given for it.
 
-        Without ``dtype`` its dtype is that of those data, or of the slot that it is added to; the default one if it
-        never gets any. With one, data of another float dtype are refused: nothing is cast by itself.
+        Without ``dtype``, its dtype is that of the data or of the slot that it is added to, and until then the default.
+        With ``dtype``, data of another float dtype raise an error: nothing is cast implicitly.
         """
         found = default_float(self.backend) if dtype is None or dtype is float else as_dtype(dtype)
         if found.kind != "float":
@@ -113,7 +113,7 @@ class Slots:
     def value(self, slot: int) -> Any:
         """The value of a slot, a primitive of :attr:`backend`; arrays in host memory are copies.
 
-        Raises when it has none.
+        Raises :class:`ArgumentError` if it has none.
         """
         place = self._slot("value", slot)
         self._needs_value("value", place)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class GradGraph(GraphBuilder):
-    """A graph of typed operations with reverse-mode differentiation, for reading and for derivatives of second order.
+    """A graph of typed operations with reverse-mode differentiation, which can be inspected and differentiated twice.
 
-    Each constructor computes a node at once and returns its index; operands are indices of nodes::
+    Each constructor computes a node immediately and returns its index; operands are indices of nodes::
 
         >>> import numpy as np
         >>> graph = GradGraph()
@@ -47,13 +47,13 @@ class GradGraph(GraphBuilder):
         >>> graph.nodes()[2]
         GradOp.Mul(a=1, b=1)
 
-    Values are tensors, primitives, NumPy arrays, floats or nested lists of numbers, of one float dtype, which is kept;
-    class indices may be integers. Parameters may also be trees: records, maps, dataclasses, named tuples, lists of
-    tensors. A list of numbers is an array wherever it stands.
+    Values are tensors, primitives, NumPy arrays, floats or nested lists of numbers, all of one float dtype, which is
+    kept; class indices may be integers. Parameters may also be trees: records, maps, dataclasses, named tuples, lists
+    of tensors. A list of numbers is always an array.
 
     Args:
-        backend: where to compute; an autodiff backend stands for the one that it decorates. The default is the default
-            backend of the scope.
+        backend: where to compute; an autodiff backend stands for the one it decorates. The default is the default
+            backend (:func:`backburn.use_backend`).
     """
 
     # ---- nodes ----
@@ -61,9 +61,9 @@ class GradGraph(GraphBuilder):
     def push_node(self, op: GradOp, tensor: Any = None, grad: Any = None) -> int:
         """Append a node of any operation.
 
-        ``tensor`` is its value: given to a leaf and to Reshape, otherwise checked against what the operation
-        computes, or left out. ``grad`` is the gradient that a Parameter has so far. Raises :class:`ArgumentError` for
-        a value that the operation does not have.
+        ``tensor`` is its value: required for a leaf and for Reshape; otherwise optional, and compared with what the
+        operation computes. ``grad`` is the accumulated gradient of a Parameter. Raises :class:`ArgumentError` for a
+        value that differs from the operation's.
         """
         if not isinstance(op, GradOp):
             raise DTypeError(f"push_node: expected an operation of GradOp, not {type(op).__name__}")
@@ -167,12 +167,12 @@ class GradGraph(GraphBuilder):
     # ---- gradients ----
 
     def backward(self, loss: int) -> None:
-        """Add the gradients of a node, of the sum of its elements, to those of the parameters."""
+        """Add the gradients of a node (of the sum of its elements) to those of the parameters."""
         x = self._differentiable("backward", loss)
         self._accumulate(x, self.backend.ones(tuple(x.shape), self._level.dtype(x)))
 
     def backward_with_seed(self, output: int, seed: Any) -> None:
-        """Add the gradients of a node with ``seed`` as its own, which has its shape."""
+        """Add the gradients of a node with the cotangent ``seed``, which has its shape, to those of the parameters."""
         x = self._differentiable("backward_with_seed", output)
         given = as_float(self.backend, seed, "backward_with_seed: seed")
         if tuple(given.shape) != tuple(x.shape):
@@ -194,10 +194,10 @@ class GradGraph(GraphBuilder):
         return [self.grad(node) for node in params]
 
     def grad(self, node: int) -> Any:
-        """The gradient of a Parameter so far, zeros before any :meth:`backward`; None for every other node.
+        """The accumulated gradient of a Parameter, zeros before any :meth:`backward`; None for every other node.
 
-        That of a record or map is a record or map, with exact zeros for what was not accessed. Arrays in host memory
-        are copies.
+        The gradient of a record or map has the same structure, with exact zeros for parts that were not accessed.
+        Arrays in host memory are copies.
         """
         place = self._node("grad", node)
         return self._out(self._gradient(place)) if isinstance(self._ops[place], GradOp.Parameter) else None
@@ -209,7 +209,7 @@ class GradGraph(GraphBuilder):
         return tree_map(lambda x: self.backend.zeros(tuple(x.shape), self._level.dtype(x)), self._values[parameter])
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Discard all gradients."""
         self._gradients.clear()
 
     def clip_grad(self, max_value: float) -> None:
@@ -219,9 +219,9 @@ class GradGraph(GraphBuilder):
             self._gradients[node] = tree_map(lambda g: self.backend.clamp(g, -bound, bound), gradient)
 
     def clip_grad_norm(self, max_norm: float) -> float:
-        """Scale all gradients so that their common norm is at most ``max_norm``; the norm before.
+        """Scale all gradients so that their global norm is at most ``max_norm``; returns the original norm.
 
-        Raises :class:`NumericalInstabilityError` when the norm is NaN or infinite, and changes nothing then.
+        Raises :class:`NumericalInstabilityError`, and changes nothing, if the norm is NaN or infinite.
         """
         bound, k = _bound("clip_grad_norm", max_norm), self.backend
         leaves = flatten(list(self._gradients.values()))[0]
@@ -268,7 +268,7 @@ class GradGraph(GraphBuilder):
     # ---- more derivatives ----
 
     def jacobian(self, output: int, param: int) -> Any:
-        """The derivatives of each element of a node by each of a parameter: a matrix, row by element of ``output``.
+        """The derivatives of a node with respect to a parameter: a matrix with a row for each element of ``output``.
 
         The elements of a record or map are those of its fields, one after another.
         """
@@ -276,20 +276,20 @@ class GradGraph(GraphBuilder):
         return self._out(derivatives.jacobian(self.backend, x, flatten(self._values[place])[0]))
 
     def hessian(self, loss: int, param: int) -> Any:
-        """The second derivatives of the sum of a node by each two elements of a parameter: a matrix.
+        """The second derivatives of the sum of a node with respect to pairs of elements of a parameter: a matrix.
 
-        Exact: the graph is evaluated on one more level and its gradient differentiated.
+        They are exact: the graph is evaluated one level higher, and its gradient differentiated.
         """
         return self._out(derivatives.joined_rows(self.backend, *self._second("hessian", loss, param)))
 
     def hessian_diag(self, loss: int, param: int, eps: float | None = None) -> Any:
-        """The diagonal of :meth:`hessian`, in the parameter's shape. ``eps`` is not needed: nothing is approximated."""
+        """The diagonal of :meth:`hessian`, in the parameter's shape. ``eps`` is ignored: nothing is approximated."""
         rows, leaves = self._second("hessian_diag", loss, param)
         diagonal = derivatives.diagonal(self.backend, rows, leaves)
         return self._out(unflatten(flatten(self._values[self._node("hessian_diag", param)])[1], diagonal))
 
     def double_backward(self, loss: int, param: int) -> Any:
-        """The second derivative of the sum of a node by each element of a parameter: :meth:`hessian_diag`."""
+        """The second derivative of the sum of a node for each element of a parameter: :meth:`hessian_diag`."""
         return self.hessian_diag(loss, param)
 
     def _second(self, where: str, loss: int, param: int) -> tuple[list[Any], list[Any]]:
@@ -298,10 +298,10 @@ class GradGraph(GraphBuilder):
         return derivatives.second(self._level, self._ops, self._values, self._node(where, loss), place)
 
     def vmap_forward(self, input: int, batch: Any, output: int | None = None) -> list[int]:
-        """The graph from ``input`` to ``output`` (the last node when None) for each element of a batch; their nodes.
+        """Map the graph from ``input`` to ``output`` (by default the last node) over a batch; the nodes of the results.
 
-        ``batch`` is a sequence of values for ``input``, or a tensor with one more axis in front. What depends on
-        ``input`` is appended to the graph once for each element, so that gradients flow to the parameters.
+        ``batch`` is a sequence of values for ``input``, or a tensor with an additional first axis. The nodes that
+        depend on ``input`` are appended to the graph once for each element, so that gradients flow to the parameters.
         """
         source = self._node("vmap_forward", input)
         target = len(self._ops) - 1 if output is None else self._node("vmap_forward: output", output)
@@ -340,7 +340,7 @@ class GradGraph(GraphBuilder):
         return places.get(target, target)
 
     def picture(self) -> graphviz.Digraph:
-        """The graph as a picture: its ``source`` is DOT, notebooks show it as SVG where Graphviz is installed.
+        """The graph as a picture: its ``source`` is DOT, and notebooks show it as SVG if Graphviz is installed.
 
         Raises :class:`~backburn.base.errors.BackendUnavailableError` without the package ``graphviz``.
         """
