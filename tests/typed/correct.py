@@ -132,3 +132,16 @@ def gradients(w: bb.FloatTensor, t: bb.Tensor) -> None:
     assert_type(found, Gradients[Any])
     assert_type(w.grad(found), bb.FloatTensor | None)
     assert_type(t.grad(t.backward()), bb.FloatTensor | None)
+
+
+def functions() -> None:
+    x = bb.ones((2, 3))
+    assert_type(x, bb.FloatTensor)
+    assert_type(bb.sum(x), bb.FloatTensor)
+    assert_type(bb.exp(x), bb.FloatTensor)
+    assert_type(bb.matmul(x, x.mT), bb.Tensor)
+    assert_type(x < 1.0, bb.BoolTensor)
+    assert_type(bb.argmax(x), bb.IntTensor)
+    assert_type(bb.zeros(2, dtype=bb.int32), bb.IntTensor)
+    assert_type(bb.linalg.det(x), bb.FloatTensor)
+    assert_type(bb.nn.Linear(2, 3), bb.nn.Linear)

@@ -217,3 +217,4 @@ def foreign(x: bb.FloatTensor, t: bb.Tensor) -> None:
     x.argmax(dim=0)  # error
     x.backward(create_graph=True)  # error
     x.squeeze(dim=0)  # error
+    bb.summ(x)  # error
