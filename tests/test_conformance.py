@@ -193,7 +193,8 @@ def test_filters_select_and_refuse_what_does_not_exist() -> None:
 
 def test_crashes_hangs_and_exhaustion_fail_alone(faulty: str) -> None:
     names = ["sin", "cos", "tan", "exp", "log", "tanh"]
-    report = check_backend(faulty, ops=names, kinds=["shape"], jobs=2, timeout=3)
+    only = [f"{name}-float64-shape-{i}" for name in names for i in range(2)]
+    report = check_backend(faulty, only=only, jobs=2, timeout=3)
     by_operation: dict[str, list[Result]] = {}
     for result in report.results:
         by_operation.setdefault(parts_of(result.id)[0], []).append(result)
@@ -235,7 +236,8 @@ def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatc
     """As after an illegal access of CUDA, when every call fails until the process ends."""
     (tmp_path / "losing_backend.py").write_text(LOSING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    report = check_backend("losing_backend:Losing", ops=["cos", "tanh"], kinds=["value"], jobs=1)
+    dtypes = ["float32", "float64"]
+    report = check_backend("losing_backend:Losing", ops=["cos", "tanh"], kinds=["value"], dtypes=dtypes, jobs=1)
     failed = {parts_of(r.id)[0] for r in report.failures}
     assert len(report.failures) > 1
     assert failed == {"cos"}
@@ -590,15 +592,13 @@ def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypat
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert not [path for path in written if re.search("@(name|Class)@", path.read_text())]
     monkeypatch.syspath_prepend(str(tmp_path))
-    report = check_backend("backburn_abacus:AbacusBackend", read_expected(tmp_path / "expected-failures.txt"))
-    assert report.ok, text(report, matrices=False)
-    assert len(report.results) > 5000
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
         env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+    assert f"{QUICK_CHECKS} passed" in done.stdout
     with pytest.raises(ArgumentError, match="is there already"):
         write_template("abacus", tmp_path)
     with pytest.raises(ArgumentError, match="there is a module backburn_abacus already"):
