@@ -50,7 +50,7 @@ def scan(name: str) -> Rule:
 
 
 def spread(level: Any, x: Any, rank: int) -> Any:
-    """An operand with ``rank`` axes behind that of the examples; anything but a tensor stays what it is."""
+    """An operand with ``rank`` axes after the batch axis; anything but a tensor is returned unchanged."""
     if not hasattr(x, "shape"):
         return x
     shape = (level.size, *(1,) * (rank - len(x.shape)), *x.shape)
@@ -69,7 +69,7 @@ def searchsorted(level: Any, x: Any, values: Any, *, right: bool) -> Any:
 
 
 def isin(level: Any, x: Any, values: Any) -> Any:
-    """At once where all examples look among the same values."""
+    """All examples together, if they share the values to look among."""
     return NotImplemented if is_mapped(level, values) else level.inner_backend.isin(x.value, values)
 
 

@@ -53,12 +53,12 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
 
     @property
     def inner_backend(self) -> Any:
-        """The very backend that was wrapped."""
+        """The wrapped backend itself."""
         return self._inner
 
     @property
     def spec(self) -> str:
-        """``batched[n](...)`` around the inner backend's; the number tells levels apart, and names none to load."""
+        """``batched[n](...)`` around the inner spec; the number distinguishes levels. It cannot be loaded."""
         return f"batched[{self._number}]({self.inner_backend.spec})"
 
     def __eq__(self, other: object) -> bool:
@@ -73,12 +73,12 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
     # ---- levels ----
 
     def close(self) -> None:
-        """Mark the mapped function as finished: using a primitive of this level later is a leak."""
+        """Mark the mapped function as finished: using a primitive of this level afterwards is a leak."""
         self._is_open = False
 
     @contextmanager
     def reopened(self) -> Iterator[None]:
-        """While a part of the mapped function is run again (:func:`backburn.checkpoint`)."""
+        """A context in which a part of the mapped function is run again (:func:`backburn.checkpoint`)."""
         before, self._is_open = self._is_open, True
         try:
             yield
@@ -106,7 +106,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
         return tensor
 
     def inner(self, tensor: Any) -> Any:
-        """The inner primitive of what is the same for all examples; a mapped one is refused."""
+        """The inner primitive of one that is the same for all examples; raises for a mapped one."""
         if is_mapped(self, tensor):
             raise GraphError(
                 "inner: the tensor differs between the examples of vmap, and is none outside of it. Return it from the "
@@ -124,7 +124,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
     # ---- tracking: that of the level below, for this one has no graph ----
 
     def set_require_grad(self, x: Any, /, flag: bool) -> Any:
-        """Refused with True: a leaf of the inner graph would be that of all examples."""
+        """Raises for True: a leaf of the inner graph would be shared by all examples."""
         if flag:
             raise GraphError("require_grad: inside vmap, bb.grad and bb.vjp differentiate for each example")
         return self.detach(x)
@@ -138,7 +138,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
         return self.inner_backend.is_tracked(self.unmapped(x))
 
     def detach(self, x: Any, /) -> Any:
-        """Without the inner primitive's history."""
+        """``x`` with the inner primitive detached."""
         return self.over(x, self.inner_backend.detach)
 
     def is_differentiated_whole(self, name: str, operands: tuple[Any, ...]) -> bool:
@@ -152,13 +152,13 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
         return False
 
     def over(self, x: Any, function: Callable[[Any], Any]) -> Any:
-        """``function`` of the inner primitive, as what ``x`` is, mapped or not."""
+        """``function`` applied to the inner primitive; the result is mapped if ``x`` is."""
         return Mapped(function(x.value), self) if is_mapped(self, x) else function(x)
 
     # ---- to the host ----
 
     def to_numpy(self, x: Any, /) -> Any:
-        """The values of what is the same for all examples; there is no host array of one example among many."""
+        """The values of a primitive that is the same for all examples; raises for a mapped one."""
         if is_mapped(self, x):
             self.check_open("to_numpy")
             raise needs_values("to_numpy")
@@ -179,7 +179,7 @@ class Batched(Delegating, Backend[Any, Any, Any, Any]):
             )
 
     def one_by_one(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-        """An operation for one example after another, and the results stacked."""
+        """Run an operation for one example after another, and stack the results."""
         name = entry.name
         if self.on_fallback == "error":
             raise Unsupported(

@@ -22,9 +22,9 @@ batching("gru_cell", folded("gru_cell", 0, 1))
 
 
 def over_steps(name: str, *together: int) -> Rule:
-    """The rule of all steps of a network: the examples become more of its rows, which matrices and stacks of them have.
+    """The rule of an operation over all steps of a network: the examples become additional rows.
 
-    Other operands than those with the numbers ``together`` must be the same for all examples.
+    Only the operands numbered ``together`` may differ between examples.
     """
 
     def rule(level: Any, *operands: Any) -> Any:
@@ -81,14 +81,14 @@ def normalization_backward(name: str) -> Rule:
 
 
 def batch_norm(level: Any, x: Any, *parameters: Any, axis: int, eps: float) -> Any:
-    """At once with the same statistics and parameters for all examples."""
+    """All examples together, if they share statistics and parameters."""
     if any(is_mapped(level, p) for p in parameters):
         return NotImplemented
     return level.inner_backend.batch_norm(x.value, *parameters, axis=axis + 1, eps=eps)
 
 
 def batch_norm_training(level: Any, x: Any, scale: Any, bias: Any, *, axis: int, eps: float) -> Any:
-    """Each example has statistics of its own: its channels are others."""
+    """Each example has its own statistics, so that its channels become separate channels."""
     if not level.size:
         return NotImplemented
     k, channels = level.inner_backend, x.shape[axis]
@@ -124,7 +124,7 @@ def attention(name: str) -> Rule:
 
 
 def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
-    """Rows of each example's own table are read like any others, and the row of padding gets no gradient."""
+    """Rows of each example's own table are read as from one table; the row of padding gets no gradient."""
     if not is_mapped(level, weight):
         return level.inner_backend.embedding(weight, indices.value, padding_idx)
     rows = level.take(weight, indices, 0)
@@ -137,14 +137,14 @@ def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None)
 
 
 def feed_forward(level: Any, x: Any, *parameters: Any, approximate: str) -> Any:
-    """At once with the same weights for all examples."""
+    """All examples together, if they share the weights."""
     if any(is_mapped(level, p) for p in parameters):
         return NotImplemented
     return level.inner_backend.feed_forward(x.value, *parameters, approximate)
 
 
 def ctc(level: Any, log_probs: Any, *labels: Any, blank: int) -> Any:
-    """The sequences of all examples are aligned side by side."""
+    """The sequences of all examples are aligned together."""
     k, places = level.inner_backend, log_probs.shape[1]
     found = k.ctc(into_channels(level, log_probs), *(into_rows(level, t) for t in labels), blank)
     return k.reshape(found, (level.size, places))

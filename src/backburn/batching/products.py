@@ -38,14 +38,14 @@ def matmul(level: Any, x: Any, y: Any) -> Any:
 
 
 def as_matrices(level: Any, x: Any, place: int) -> Any:
-    """``x``, or a vector with an axis of length 1 at ``place``, -2 or -1."""
+    """``x`` itself, or a vector with a new axis of length 1 at ``place``, -2 or -1."""
     if len(x.shape) > 1:
         return x
     return level.reshape(x, (1, *x.shape) if place == -2 else (*x.shape, 1))
 
 
 def with_same_weight(name: str) -> Rule:
-    """The rule of a product whose weight and bias are the same for all examples."""
+    """The rule of a product whose weight and bias are shared by all examples."""
 
     def rule(level: Any, x: Any, weight: Any, bias: Any, **attributes: Any) -> Any:
         if is_mapped(level, weight) or is_mapped(level, bias):

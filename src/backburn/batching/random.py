@@ -9,7 +9,7 @@ from backburn.batching.rules import Rule, Same, batching
 
 
 def drawing(name: str) -> Rule:
-    """The rule of a draw of a shape: for different examples, the words that follow one another are theirs."""
+    """The rule of a draw of a shape: if examples differ, each takes the next words of the stream."""
 
     def rule(level: Any, *, shape: tuple[int, ...], **attributes: Any) -> Any:
         draw = getattr(level.inner_backend, name)
@@ -30,7 +30,7 @@ for name in ("random_bits", "uniform", "integers", "bernoulli", "normal"):
 
 
 def by_body(level: Any, *operands: Any, **attributes: Any) -> Any:
-    """The rule of an operation whose body draws: it is run on the level, also where the operation is differentiated."""
+    """The rule of an operation whose body draws: it is run on the level, even if the operation is differentiated."""
     return NotImplemented
 
 

@@ -116,16 +116,16 @@ def rank_of(x: Any) -> int:
 
 
 def aligned(level: Batched, *operands: Any) -> list[Any]:
-    """Operands that broadcast, as inner primitives that broadcast to the examples' result behind a first axis.
+    """Operands that broadcast, as inner primitives that broadcast to the batched result.
 
-    Those that are the same for all examples stay as they are.
+    Those that are the same for all examples are unchanged.
     """
     rank = max(map(rank_of, operands))
     return [with_rank(level, x, rank) if is_mapped(level, x) else x for x in operands]
 
 
 def with_rank(level: Batched, x: Mapped, rank: int) -> Any:
-    """The inner primitive of ``x`` with ``rank`` axes behind the first, new ones before those of the examples."""
+    """The inner primitive of ``x`` with ``rank`` axes after the batch axis; new ones come first."""
     missing = rank - len(x.shape)
     return level.inner_backend.reshape(x.value, (level.size, *(1,) * missing, *x.shape)) if missing else x.value
 

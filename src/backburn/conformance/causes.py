@@ -1,4 +1,4 @@
-"""Which operation's fault a failure probably is: that of another one that was called, and fails by itself."""
+"""Which operation probably causes a failure: another one that the check called, and that fails by itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from backburn.conformance.kinds import GRADIENT_KINDS
 
 @contextmanager
 def calls_of(backend: Any) -> Iterator[set[str]]:
-    """The operations that are looked up on a backend, or on what it wraps, inside the block.
+    """The operations that are looked up on a backend, or on the backends it wraps, inside the block.
 
-    While it lasts, the objects are of a class that notes what is asked of them; an object whose class cannot be changed
-    tells nothing.
+    Meanwhile the objects have a class that records attribute access; objects whose class cannot be changed are ignored.
     """
     seen: set[str] = set()
     with ExitStack() as stack:
@@ -72,10 +71,10 @@ def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, 
 
 
 def causes(failed: Iterable[tuple[str, str, Iterable[str]]]) -> Mapping[str, str]:
-    """For each failure, given as id, operation and what it called: the operation that probably caused it, if another.
+    """For each failure, given as id, operation and the operations called: the other operation that probably caused it.
 
-    An operation fails by itself where one of its failures called no other operation that fails. What else failed, and
-    called such a one, is put down to the one that most failures called.
+    An operation fails by itself if one of its failures called no other failing operation. The remaining failures that
+    called such an operation are attributed to the one that most failures called.
 
         >>> causes([("a", "sum", []), ("b", "mean", ["sum", "div"]), ("c", "norm", ["mean", "sum"])])
         {'b': 'sum', 'c': 'sum'}

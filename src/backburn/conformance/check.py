@@ -23,11 +23,11 @@ NO_SAMPLE = Sample(())
 
 @dataclass(frozen=True)
 class Check:
-    """``function(check)`` raises AssertionError where ``backend`` errs, and returns its error in units of tolerance.
+    """``function(check)`` raises AssertionError if ``backend`` is wrong, and returns its error in units of tolerance.
 
-    ``sample`` is the call that is tried, :data:`NO_SAMPLE` for none; ``title`` says in words what is
-    checked; by default it is the first line of the function's docstring. ``timeout`` is how many seconds it may take,
-    where this process can tell.
+    ``sample`` is the call that is tried, or :data:`NO_SAMPLE`; ``title`` describes what is checked, by default with the
+    first line of the function's docstring. ``timeout`` is the number of seconds that it may take, where this process
+    can enforce it.
     """
 
     operation: str
@@ -50,7 +50,7 @@ class Check:
 
     @cached_property
     def seed(self) -> int:
-        """The seed of whatever is random in the check: the CRC-32 of its id, which does not change between runs."""
+        """The seed of everything random in the check: the CRC-32 of its id, the same in every run."""
         return zlib.crc32(self.id.encode())
 
     @property
@@ -73,6 +73,8 @@ class Check:
 
 def parts_of(check_id: str) -> tuple[str, str, str, int]:
     """Operation, dtype, kind and index of an id.
+
+    Raises ValueError for anything but an id.
 
         >>> parts_of("add-float32-value-0")
         ('add', 'float32', 'value', 0)

@@ -1,4 +1,4 @@
-"""Expected failures: which checks may fail on a backend, and why. They are strict: one that passes is a failure."""
+"""Expected failures: which checks may fail on a backend, and why. They are strict: if one passes, the run fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ def read_expected(path: str | Path) -> dict[str, str]:
     """Expected failures from a file of lines ``ID: reason``, with comments after ``#``.
 
     An id may be a pattern in which ``*`` stands for anything, such as ``gather-*-errors-*`` or ``sum-*``. Raises
-    :class:`ConfigError` with file and line for a line without a reason, for what is no id, and for an id that stands
-    there twice.
+    :class:`ConfigError`, with file and line, for a line without a reason, an invalid id, and a repeated id.
     """
     found: dict[str, str] = {}
     try:
@@ -40,9 +39,9 @@ def read_expected(path: str | Path) -> dict[str, str]:
 
 
 def check_pattern(name: str) -> None:
-    """Raise :class:`ArgumentError` for what is neither an id nor a pattern of ids.
+    """Raise :class:`ArgumentError` for anything but an id or a pattern of ids.
 
-    Whether a pattern matches a check of some backend is seen when that is run: one that matches none fails the run.
+    Whether a pattern matches any check is known only when a backend is checked: if it matches none, the run fails.
     """
     if "*" in name and not set(name) & set(" ?[]"):
         return
@@ -67,7 +66,7 @@ def reason_for(check_id: str, expected: Mapping[str, str]) -> str:
 
 
 def unknown(expected: Collection[str], ids: Collection[str]) -> list[str]:
-    """Expected failures that match no check of the backend at all."""
+    """The expected failures that match no check of the backend."""
     known = set(ids)
     return [
         pattern

@@ -1,4 +1,4 @@
-"""What a run found: a result for each check, counts, matrices, and the score."""
+"""The results of a run: one for each check, counts, matrices, and the score."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ CELLS = {
 
 @dataclass
 class Result:
-    """What became of one check: ``status`` is ``"passed"``, ``"failed"``, ``"xfailed"`` (expected) or ``"xpassed"``.
+    """The result of one check: ``status`` is ``"passed"``, ``"failed"``, ``"xfailed"`` (expected) or ``"xpassed"``.
 
-    ``error`` is in units of tolerance; ``smallest`` the smallest failing call; ``reason`` why a failure is expected.
-    ``cause`` is another operation that the check called and that fails by itself, whose fault it probably is.
+    ``error`` is in units of tolerance; ``smallest`` is the smallest failing call; ``reason`` says why a failure is
+    expected. ``cause`` is another operation that the check called, that fails by itself, and that probably causes the
+    failure.
     """
 
     id: str
@@ -62,8 +63,8 @@ class Result:
 class Report:
     """All results of a run. ``print(report)`` shows it; :meth:`to_json`, :meth:`to_markdown`, :meth:`to_html` write it.
 
-    ``header`` describes the backend and the run, ``unmatched`` lists expected failures whose id no check has, and
-    ``holes`` say for operations and kinds of check without a check why there is none.
+    ``header`` describes the backend and the run. ``unmatched`` lists the expected failures whose id no check has.
+    ``holes`` gives the reasons for which operations have no check of some kind.
     """
 
     target: str
@@ -85,7 +86,7 @@ class Report:
 
     @property
     def causes(self) -> dict[str, list[Result]]:
-        """The failures that are probably the fault of another operation than their own, by that one."""
+        """The failures that another operation than their own probably causes, by that operation."""
         grouped: dict[str, list[Result]] = {}
         for result in self.failures:
             if result.cause:
@@ -94,7 +95,7 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many checks ended in each status."""
+        """The number of checks with each status."""
         counts: dict[str, int] = {"passed": 0, "failed": 0, "xfailed": 0, "xpassed": 0}
         for result in self.results:
             counts[result.status] += 1
@@ -102,7 +103,7 @@ class Report:
 
     @property
     def score(self) -> str:
-        """The badge: how many of the checks pass.
+        """The badge: how many checks pass.
 
         >>> Report("numpy", {}, [Result("add-float32-value-0", "", "passed")]).score
         '1 of 1 checks (100 %)'
@@ -113,7 +114,7 @@ class Report:
         return f"{passed} of {total} checks ({shown} %)"
 
     def reproduction(self, result: Result) -> str:
-        """A line to paste that runs one check alone."""
+        """A command line that runs one check alone."""
         return f"backburn conformance {shlex.quote(self.target)} --only {result.id}"
 
     @property
@@ -123,7 +124,7 @@ class Report:
         return [d for d in (*DTYPES, "quantized", NO_DTYPE) if d in seen]
 
     def matrix(self) -> dict[str, dict[str, str]]:
-        """Operation by dtype: what :data:`CELLS` lists."""
+        """A table of operations by dtypes, with cells as in :data:`CELLS`."""
         cells: dict[tuple[str, str], list[Result]] = {}
         for result in self.results:
             operation, dtype, _, _ = parts_of(result.id)
@@ -141,7 +142,7 @@ class Report:
         return "?" if declared and exists_in(operation, dtype) else ""
 
     def kind_matrix(self) -> dict[str, dict[str, str]]:
-        """Operation by kind of check: how many there were, with ``!`` where some failed."""
+        """A table of operations by kinds of check: the number of checks, with ``!`` if some failed."""
         cells: dict[tuple[str, str], list[Result]] = {}
         for result in self.results:
             operation, _, kind, _ = parts_of(result.id)
@@ -174,13 +175,13 @@ class Report:
         )  # fmt: skip
 
     def to_markdown(self) -> str:
-        """A page for people; equal runs give equal pages, so that they can be kept under version control."""
+        """A page for readers; equal runs give equal pages, so that it can be kept under version control."""
         from backburn.conformance.pages import markdown
 
         return markdown(self)
 
     def to_html(self) -> str:
-        """A page that needs nothing beside itself."""
+        """A self-contained page."""
         from backburn.conformance.pages import html
 
         return html(self)
@@ -227,7 +228,7 @@ def _cell(found: list[Result]) -> str:
 
 
 def describe(backend: Any) -> dict[str, Any]:
-    """What a report says of the backend: what it declares, where it is from, and with what it was run."""
+    """What a report says of the backend: its declarations, its origin, and the versions it was run with."""
     capabilities = backend.capabilities
     return {
         "spec": backend.spec,

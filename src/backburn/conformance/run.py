@@ -1,4 +1,4 @@
-"""Running checks, here or in worker processes, into a report."""
+"""Running checks, in this process or in worker processes, and reporting the results."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ def check_backend(
     memory: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run the checks of a backend and report.
+    """Run the checks of a backend and return a report.
 
     ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
-    or more, which needs one of the two strings or a backend that can be pickled, checks run in so many worker
-    processes: one that crashes, or takes longer than ``timeout`` seconds, fails alone. ``memory`` limits the gigabytes
-    of each worker, where the system can and the backend lives on the CPU. Otherwise they run in this process, where
-    ``timeout`` holds on the main thread of a POSIX system, if nothing else uses its timer (SIGALRM), and for what
-    returns to Python now and then.
+    or more, checks run in as many worker processes (``backend`` is then one of the two strings, or can be pickled): a
+    check that crashes, or takes longer than ``timeout`` seconds, fails without affecting others. ``memory`` limits the
+    gigabytes of each worker, if the system supports it and the backend computes on the CPU. Without ``jobs`` checks run
+    in this process, where ``timeout`` is enforced only on the main thread of a POSIX system, if nothing else uses its
+    timer (SIGALRM), and only for code that returns to Python now and then.
 
     ``expected_failures`` gives reasons for ids (or patterns with ``*`` for anything) of checks that may fail. They are
-    strict: such a check fails the run if it passes, and so does an id that no check of the backend has.
+    strict: the run fails if such a check passes, or if the backend has no check with this id.
+
+    Raises :class:`ArgumentError` or another error of backburn for a backend, operation, kind or id that does not exist.
 
         >>> report = check_backend("numpy", ops=["tanh"])
         >>> report.ok, report.failures
@@ -90,7 +92,7 @@ def check_backend(
 
 
 def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tuple[list[Check], dict[str, Any]]:
-    """The checks that are asked for, and what the report says besides their results."""
+    """The selected checks, and what the report says besides their results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         only = options.get("only")
@@ -128,7 +130,7 @@ def _advice(check_id: str, every: list[Check]) -> str:
 
 
 def outcome(check: Check) -> dict[str, Any]:
-    """What became of one check, as plain data."""
+    """The result of one check, as plain data."""
     started, message, smallest, error = time.perf_counter(), "", "", 0.0
     calls: set[str] = set()
     with warnings.catch_warnings():
@@ -164,7 +166,7 @@ def _calls_of(check: Check) -> set[str]:
 
 
 def described(failure: BaseException) -> str:
-    """An exception in words: what was asserted, or its class and message."""
+    """An exception in words: the message of an assertion, or class and message."""
     try:
         words = " ".join(str(failure).split())
     except Exception as error:  # the exception of a backend may be as broken as the backend

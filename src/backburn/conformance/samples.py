@@ -1,7 +1,7 @@
-"""Samples: for each operation a float64 reference and the calls to try, as data.
+"""Samples: for each operation, a float64 reference and the calls to try, as data.
 
-Every check of an operation is driven by them: values, dtypes, shapes, gradients of every order, inputs that are not
-contiguous, mutation. They are written once, with NumPy arrays in float64, and cast to the dtype that is tested::
+They drive every check of an operation: values, dtypes, shapes, gradients of every order, non-contiguous inputs,
+mutation. They are written once, with NumPy arrays in float64, and cast to the dtype under test::
 
     samples("hypot", np.hypot, case(real(2, 3), real(3)), case(real(4), 2.0), case(real(0), real(0)))
 """
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A quantized operand: ``values``, which ``scheme`` holds exactly and the reference sees, quantized by it."""
+    """A quantized operand: ``values``, which ``scheme`` holds exactly, and which the reference takes."""
 
     values: Array
     scheme: QuantizedDType
@@ -64,10 +64,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class SampleSet:
-    """All samples of one operation, its ``reference`` on float64 arrays, and what is particular to it.
+    """All samples of one operation, its ``reference`` on float64 arrays, and its special settings.
 
     ``tolerance`` multiplies the common tolerance of values, ``gradient_tolerance`` that of gradients, with a reason in
-    ``because``. ``dtypes`` limits the float dtypes where an operation does not exist in all of them.
+    ``because``. ``dtypes`` limits the float dtypes, for an operation that does not exist in all of them.
     """
 
     name: str
@@ -109,9 +109,9 @@ def _random(tag: str, shape: tuple[int, ...]) -> np.random.Generator:
 
 
 def real(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Array:
-    """Float64 values between ``low`` and ``high``, none nearer to 0 than 0.1, and no two alike.
+    """Distinct float64 values between ``low`` and ``high``, none nearer to 0 than 0.1.
 
-    They are spread evenly and shuffled, so that no two are nearer than a central difference reaches.
+    They are spread evenly and shuffled, so that no two are as near as a central difference reaches.
     """
     size = int(np.prod(shape))
     values = np.linspace(low, high, 2 * size + 1)[1::2] if size else np.zeros(0)
@@ -133,19 +133,19 @@ def unit(*shape: int, seed: int = 0) -> Array:
 
 
 def integers(*shape: int, low: int = -5, high: int = 6, seed: int = 0) -> Array:
-    """Int64 values from ``low`` up to and without ``high``."""
+    """Int64 values from ``low`` up to but excluding ``high``."""
     return _random(f"int{low}{high}{seed}", shape).integers(low, high, shape)
 
 
 def booleans(*shape: int, seed: int = 0) -> Array:
-    """Truth values, some of each where there are several."""
+    """Booleans, both true and false if there are several."""
     return _random(f"bool{seed}", shape).permutation(np.arange(int(np.prod(shape))) % 2 == 0).reshape(shape)
 
 
 def stored(name: str, *shape: int, seed: int = 0) -> Stored:
     """Random values that the scheme of this name holds exactly, with a step of 1/64 everywhere.
 
-    Values that share a step reach both ends of its range, from which every correct backend finds that step.
+    Values that share a step reach both ends of its range, so that every correct backend finds this step.
     """
     scheme = as_dtype(name)
     assert isinstance(scheme, QuantizedDType)

@@ -24,10 +24,10 @@ TRIES = 60
 
 
 def smallest_failing(check: Check, seconds: float | None = None) -> str:
-    """The call with the fewest elements on which ``check`` still fails; ``""`` where it makes no call of a sample.
+    """The call with the fewest elements for which ``check`` still fails; ``""`` if it does not call a sample.
 
-    It runs what has just gone wrong, again and again: where that goes wrong in another way, or takes longer than
-    ``seconds``, the call is the whole one.
+    It repeats what has just failed: if that then fails in another way, or takes longer than ``seconds``, the result is
+    the original call.
     """
     if check.sample is NO_SAMPLE:
         return ""
@@ -96,7 +96,7 @@ def _fails(check: Check) -> bool:
 
 
 def call_text(name: str, operands: list[Any], attributes: dict[str, Any]) -> str:
-    """A call of an operation much as it would be typed.
+    """A call of an operation, much as it would be typed.
 
     >>> call_text("add", [np.array([1.0, 2.0]), 2.0], {})
     'k.add(array([1., 2.], dtype=float64), 2.0)'

@@ -1,4 +1,4 @@
-"""Hearing the warnings of operations, of which the contract allows none."""
+"""Detecting warnings of operations; the contract allows none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from backburn.base.quiet import PACKAGES, ignore_warnings
 def unwarned(what: str) -> Iterator[None]:
     """Raise AssertionError after the block if anything in it warned.
 
-    A backend may tell Python not to warn where its own modules are concerned, as NumPy's does: filters that ignore a
-    module or a message stay, where they were set before the first call, and so does what a package has said by
-    :func:`backburn.base.quiet.ignore_warnings`, whatever a test runner has done to filters since. Those for whole
-    categories, which a user or a test runner sets, do not count. A warning of a resource that nobody closed is left
-    out: it comes whenever memory is collected, from anywhere.
+    A backend may tell Python to ignore warnings from its own modules, as NumPy's does. So filters for a module or a
+    message that were set before the first call are kept, and so is what a package has asked for by
+    :func:`backburn.base.quiet.ignore_warnings`, whatever a test runner has since done to the filters. Filters for whole
+    categories, which users and test runners set, are not. ResourceWarnings are ignored, since they may come from
+    anywhere, whenever garbage is collected.
     """
     with warnings.catch_warnings(record=True) as heard:
         particular = [f for f in _filters() if f[0] == "ignore" and (f[1] is not None or f[3] is not None)]

@@ -38,12 +38,14 @@ def checks(
     dtypes: Collection[str] | None = None,
     kinds: Collection[str] | None = None,
 ) -> Iterator[Check]:
-    """Every check of ``backend``, in the order of the operation table; those of some operations, dtypes or kinds.
+    """Every check of ``backend``, in the order of the operation table, for all or some operations, dtypes and kinds.
 
-    ``backend`` may differentiate itself (then its own gradients are checked), or not (then those of ``Autodiff``
-    around it are). With ``quick`` there are at most 600, spread over all operations and kinds, and the same in every
-    run; what the backend says of itself is among them. A backend that computes no values may name the kinds of check
-    that it is made for in an attribute ``conformance_kinds``; its reports say so.
+    If ``backend`` differentiates, its own gradients are checked, otherwise those of ``Autodiff`` around it. With
+    ``quick`` there are at most 600, spread over all operations and kinds, the same in every run, among them those of
+    the backend's own declarations. A backend that computes no values may name the kinds of check that apply to it in an
+    attribute ``conformance_kinds``; its reports say so.
+
+    Raises :class:`ArgumentError` for an operation, dtype or kind that does not exist.
 
         >>> from backburn_numpy import NumpyBackend
         >>> [c.id for c in checks(NumpyBackend(), ops=["neg"], kinds=["special", "fan_out"], dtypes=["float32"])]
@@ -66,7 +68,7 @@ def checks(
 
 
 def kinds_of(backend: Any) -> Collection[str] | None:
-    """The kinds of check that a backend, or the one that it wraps, says it is made for; None where it says nothing."""
+    """The kinds of check that apply to a backend, as it or a wrapped one declares; None if it declares none."""
     declared: Collection[str] | None = getattr(backend, "conformance_kinds", None)
     inner = getattr(backend, "inner_backend", None)
     return kinds_of(inner) if declared is None and inner is not None else declared

@@ -1,4 +1,4 @@
-"""From what an author types to a backend: an expression of the registry, or ``module:factory``."""
+"""From the command line to a backend: an expression of the registry, or ``module:factory``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PROPERTIES = ("spec", "device", "capabilities", "dtype")
 def load_target(target: str) -> Any:
     """The backend that ``target`` names: an expression such as ``"autodiff(numpy)"``, or ``"package.module:factory"``.
 
-    The factory is a class, a function without arguments, or a backend itself.
+    The factory is a class, a function without arguments, or a backend itself. Raises an error of backburn for anything
+    that cannot be used, with the missing required operations, if any.
 
         >>> load_target("backburn_numpy:NumpyBackend")
         <backend numpy>
@@ -41,17 +42,17 @@ def load_target(target: str) -> Any:
 
 
 def name_of(backend: Any) -> str:
-    """What was typed, or the spec of a backend."""
+    """The string that was given, or the spec of a backend."""
     return backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
 
 
 def loaded(backend: Any) -> Any:
-    """A usable backend, of its name or itself."""
+    """A usable backend, from its name or itself."""
     return load_target(backend) if isinstance(backend, str) else usable(backend, name_of(backend))
 
 
 def sendable(backend: Any) -> str:
-    """What :func:`received` makes the backend of, in another process: the string it was, or its pickle.
+    """What :func:`received` needs to make the backend in another process: the string that was given, or a pickle.
 
     Raises :class:`ArgumentError` for a backend that cannot be pickled.
     """
@@ -67,7 +68,7 @@ def sendable(backend: Any) -> str:
 
 
 def received(sent: str) -> Any:
-    """The backend of what :func:`sendable` gave. Only for what this program's parent process wrote."""
+    """The backend from the result of :func:`sendable`; only for data written by this program's parent process."""
     if not sent.startswith(PICKLED):
         return load_target(sent)
     return loaded(pickle.loads(base64.b64decode(sent.removeprefix(PICKLED))))

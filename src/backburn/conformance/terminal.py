@@ -15,7 +15,7 @@ SHOWN = 40
 
 
 def text(report: Report, matrices: bool = True) -> str:
-    """The whole report: what was run, both matrices, holes, failures, and the count."""
+    """The whole report: what was run, both tables, holes, failures, and counts."""
     parts = [*_head(report), ""]
     if matrices:
         parts += [*_table("operation", report.dtypes, report.matrix()), ""]

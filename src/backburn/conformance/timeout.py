@@ -1,4 +1,4 @@
-"""A limit of time for what runs in this process."""
+"""A time limit for code in this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ AGAIN = 1.0
 
 
 class OutOfTime(BaseException):
-    """The limit has passed. No Exception, so that a backend that catches those does not go on."""
+    """The limit has passed. Not an Exception, so that a backend that catches these does not go on."""
 
 
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
     """Raise :class:`OutOfTime` inside the block once it has run for ``seconds``.
 
-    It takes the timer of the process and SIGALRM. There is no limit with None, where the system has no such timer, off
-    the main thread, and where somebody else uses the signal or the timer; nor, until it returns, for a function
+    It uses the timer of the process and SIGALRM. There is no limit if ``seconds`` is None, if the system has no such
+    timer, off the main thread, and if anything else uses the signal or the timer; nor, until it returns, for a function
     written in C.
     """
     if seconds is None or not can_limit():

@@ -1,4 +1,4 @@
-"""How near a result must be to its float64 reference."""
+"""How close a result must be to its float64 reference."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SECOND_GRADIENT = 1e-5
 
 
 def widened(backend: Any, operation: str, dtype: str) -> float:
-    """The factor by which a backend declares that it needs more tolerance; it stands in its reports.
+    """The factor by which a backend declares to need more tolerance; its reports show it.
 
-    It is declared as an attribute ``conformance_tolerances``, with factors of at least 1 by operation, by dtype, or by
+    It is declared in an attribute ``conformance_tolerances``, with factors of at least 1 by operation, by dtype, or by
     both: ``{"erf": 2.0, "float16": 4.0, "tan-float32": 3.0}``.
     """
     declared = getattr(backend, "conformance_tolerances", {})

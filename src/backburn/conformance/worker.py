@@ -1,4 +1,4 @@
-"""The program of a worker process: makes the checks of a backend, and runs those that it is told."""
+"""The program of a worker process: creates the checks of a backend, and runs those that it is asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAITING = 5.0
 
 
 def main() -> None:
-    """Read an order and then ids from standard input, a line each, and answer each with a line of JSON."""
+    """Read the task and then ids from standard input, one per line, and answer each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a backend prints must not come between the answers
     order = json.loads(sys.stdin.readline())
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Let allocations beyond so much address space fail in this process; raises where the system has no such limit."""
+    """Let allocations beyond this address space fail in this process; raises if the system has no such limit."""
     from backburn.base.errors import ArgumentError
 
     try:
@@ -62,7 +62,7 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
 
 
 def is_lost(backend: Any) -> bool:
-    """Whether the device fails whatever is asked of it, as CUDA's does in a process after an illegal access."""
+    """Whether the device fails every call, as a CUDA device does in a process after an illegal access."""
     from backburn.base.errors import DeviceError, DeviceMemoryError
     from backburn.conformance.timeout import limited
 

@@ -1,8 +1,8 @@
-"""Worker processes: checks run where a crash or a hang takes one check with it, and nothing else.
+"""Worker processes: a check that crashes or hangs takes nothing else with it.
 
-A worker is a Python of its own, ``python -m backburn.conformance.worker``, that is told one id a line and answers one
-line of JSON. The parent never loads the backend. A worker that dies, or does not answer in time, is replaced; so is one
-whose device has failed for good, lest all checks after it fail as well.
+A worker is a separate Python process, ``python -m backburn.conformance.worker``, which reads one id per line and
+answers with one line of JSON. The parent never loads the backend. A worker that dies or does not answer in time is
+replaced, and so is one whose device has failed for good, since all further checks would fail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """One worker process: tell it something, and wait for the answer."""
+    """One worker process: send it a line, and wait for the answer."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self._order = order
@@ -47,7 +47,7 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def prepare(self, timeout: float) -> dict[str, Any]:
-        """Have the backend loaded and the checks made; raises the error of backburn that the worker met."""
+        """Let the worker load the backend and create the checks; raises the error of backburn that it reports."""
         try:
             answer = self.ask(self._order, max(timeout, LOADING))
         except WorkerError as error:
@@ -58,7 +58,7 @@ class Worker:
         return answer
 
     def ask(self, question: Any, timeout: float) -> dict[str, Any]:
-        """The answer to a question; :class:`WorkerError` where none comes in time."""
+        """The answer to a question; raises :class:`WorkerError` if there is none in time."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -112,7 +112,7 @@ def run_in_workers(
     progress: Callable[[Mapping[str, Any], int, int], None],
     memory: float | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run the checks of ``backend`` in ``jobs`` processes: what the report's head says, and the outcomes in order."""
+    """Run the checks of ``backend`` in ``jobs`` processes: the header of the report, and the outcomes in order."""
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
     order = {
         "target": name_of(backend), "sent": sendable(backend), "options": plain, "expected": expected,

@@ -1,4 +1,4 @@
-"""A package for a new backend, written into a folder: it works as it is, and waits for another array library."""
+"""A package for a new backend, written into a folder: it works as it is, and can be adapted to any array library."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FILES = {
 def write_template(name: str, folder: Path) -> list[Path]:
     """Write the package of a backend called ``name`` into ``folder``, and return the paths of its files.
 
-    Raises :class:`ArgumentError` for a name that cannot be one of Python's, or that a backend, a decorator or a package
-    has already, and where a file is there already.
+    Raises :class:`ArgumentError` for a name that is not a Python identifier, or that a backend, a decorator or a
+    package already has, and if a file exists already.
     """
     if not name.isidentifier() or not name.islower() or keyword.iskeyword(name):
         raise ArgumentError(f"{name!r} cannot name a backend: take a small Python name, such as mylibrary")
