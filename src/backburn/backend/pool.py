@@ -1,6 +1,6 @@
 """Pooling: the largest element or the mean of windows over the last axes.
 
-``x`` has the shape (examples, channels, *spatial). ``size``, ``stride`` and ``dilation`` have one number for each
+``x`` has the shape ``(examples, channels, *spatial)``. ``size``, ``stride`` and ``dilation`` have one number for each
 spatial axis, ``padding`` a pair. With ``ceil_mode`` the last window may extend beyond the end, as long as it begins in
 ``x`` or in the padding before it. Indices are positions in one channel, in row-major order.
 """

@@ -1,7 +1,7 @@
 """Reading between elements and beyond them: windows as columns, resizing, sampling at arbitrary positions.
 
-``x`` has the shape (examples, channels, *spatial). The bodies are recorded when they are differentiated. 16-bit floats
-are computed in float32.
+``x`` has the shape ``(examples, channels, *spatial)``. The bodies are recorded when they are differentiated. 16-bit
+floats are computed in float32.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     for name, what in (("ops", "operations"), ("dtypes", "dtypes"), ("kinds", "kinds of check")):
         command.add_argument(f"--{name}", metavar="A,B", type=_names, help=f"only these {what}, separated by commas")
-    command.add_argument("--only", metavar="ID", action="append", help="only the check of this id; may be repeated")
+    command.add_argument("--only", metavar="ID", action="append", help="only the check with this id; may be repeated")
     command.add_argument(
         "--xfail", metavar="FILE", type=Path, action="append", help="expected failures: lines 'ID: reason'"
     )
     for name in ("json", "markdown", "html"):
         command.add_argument(f"--{name}", metavar="FILE", type=Path, help=f"write the report as {name} too")
-    command.add_argument("--brief", action="store_true", help="print failures and the count alone")
+    command.add_argument("--brief", action="store_true", help="print only failures and the count")
     command.add_argument("--jobs", metavar="N", type=_positive_int, default=1, help="worker processes (default: 1)")
     command.add_argument(
         "--timeout", metavar="S", type=_positive, default=60.0, help="seconds that a check may take (default: 60)"

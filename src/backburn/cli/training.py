@@ -24,7 +24,7 @@ from backburn.tensor.create import full
 DEFAULT = "autodiff(numpy)"
 #: Exit statuses of a run that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-ORDER = "else what BACKBURN_BACKEND says, else what the file says"
+ORDER = "else BACKBURN_BACKEND, else that of the file"
 
 
 def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -33,15 +33,15 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
         "train",
         parents=[common],
         help="train a network on the handwritten digits",
-        description="Train a network on the handwritten digits, as a TOML file says.",
+        description="Train a network on the handwritten digits, as configured in a TOML file.",
     )
     command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
-    command.add_argument("--backend", metavar="SPEC", help=f"where to train; {ORDER}, {DEFAULT}")
-    command.add_argument("--epochs", metavar="N", type=int, help="how often to go through the images")
-    command.add_argument("--seed", metavar="N", type=int, help="what all random numbers follow from")
+    command.add_argument("--backend", metavar="SPEC", help=f"the backend to train on; {ORDER}, else {DEFAULT}")
+    command.add_argument("--epochs", metavar="N", type=int, help="the number of passes over the images")
+    command.add_argument("--seed", metavar="N", type=int, help="the seed of all random numbers")
     command.add_argument("--out", metavar="DIR", help="the folder of the model and the learning curves")
     earlier = command.add_mutually_exclusive_group()
-    earlier.add_argument("--resume", action="store_true", help="go on from the last epoch in the output folder")
+    earlier.add_argument("--resume", action="store_true", help="continue the run in the output folder")
     earlier.add_argument("--overwrite", action="store_true", help="replace a run in the output folder")
     command.set_defaults(run=train)
 
@@ -55,7 +55,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Print the accuracy of a saved model on the held-out digits.",
     )
     command.add_argument("model", metavar="MODEL", type=Path, help="a model file that 'backburn train' wrote")
-    command.add_argument("--backend", metavar="SPEC", help=f"where to compute; {ORDER}")
+    command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
     command.set_defaults(run=evaluate)
 
 

@@ -24,8 +24,6 @@ T = TypeVar("T")
 #: How far a value that is handed in may be from the one that a tape holds, relative to the largest of them.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
-#: Numbers beyond these are infinite in the dtype; Python's own are float64.
-
 
 def base_backend(backend: AnyBackend | str | None) -> Any:
     """The backend that computes a tape's gradients: ``backend``, or what it decorates if it is an autodiff backend.
