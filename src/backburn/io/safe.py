@@ -95,7 +95,16 @@ def load_model(path: str | os.PathLike[str]) -> Saved:
 
 
 def save_state(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write a tree of tensors and plain values, such as the state of a training run, like :func:`save_model`."""
+    """Write a tree of tensors and plain values, such as the state of a training run, like :func:`save_model`.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "state.safetensors")
+    ...     save_state(path, {"steps": 3, "x": [np.ones(2)]})
+    ...     load_state(path)
+    {'steps': 3, 'x': [array([1., 1.])]}
+    """
     arrays: dict[str, NDArray[Any]] = {}
     try:
         document = take_apart(tree, "", arrays)

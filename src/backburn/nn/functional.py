@@ -179,6 +179,10 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Any = N
 
     The random numbers come from ``generator``, or from the default one. Raises :class:`ArgumentError` unless
     ``0 <= p <= 1``.
+
+        >>> import backburn as bb
+        >>> sorted(set(dropout(bb.ones((100,)), 0.5).tolist())), dropout(bb.ones((2,)), 0.5, training=False).tolist()
+        ([0.0, 2.0], [1.0, 1.0])
     """
     check_probability("dropout", p)
     x = float_operand("dropout", x)

@@ -88,6 +88,9 @@ def kaiming_uniform(shape: Shape, gain: float = math.sqrt(2.0), fan: int | None 
     """Uniform with standard deviation ``gain / sqrt(inputs)`` (He et al. 2015); ``fan`` replaces the inputs.
 
     The gain of ReLU is the square root of 2.
+
+        >>> kaiming_uniform((100, 10)).shape
+        (100, 10)
     """
     return uniform(shape, _gain("kaiming_uniform", gain) * math.sqrt(3.0 / _fan(shape, fan)), **options)
 

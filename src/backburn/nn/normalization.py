@@ -49,6 +49,10 @@ class RMSNorm(Module):
     """Each example divided by its root mean square, times ``weight``: :class:`LayerNorm` without mean and bias.
 
     After Zhang and Sennrich (2019).
+
+        >>> import backburn as bb
+        >>> print(RMSNorm(2)(bb.asarray([[1.0, -7.0]])).numpy().round(2))
+        [[ 0.2 -1.4]]
     """
 
     weight: FloatTensor | None

@@ -96,6 +96,12 @@ def fake_quantize_model(
     and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes the
     quantized model. (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
     Integer-Arithmetic-Only Inference*, CVPR, section 3.)
+
+        >>> import backburn as bb
+        >>> model = bb.nn.Sequential(bb.nn.Linear(4, 2))
+        >>> trained = fake_quantize_model(model)  # train it, then:
+        >>> type(quantize_model(trained)[0]).__name__
+        'QuantizedLinear'
     """
     chosen = as_scheme("fake_quantize_model", scheme)
     changed: dict[str, Module] = {}
@@ -168,6 +174,11 @@ def add_adapters(model: M, rank: int = 4, alpha: float | None = None, pattern: P
     """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
 
     Layers may be quantized or not; only the adapters are trained. Raises :class:`ArgumentError` if none matches.
+
+        >>> import backburn as bb
+        >>> model = add_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), rank=1)
+        >>> [path for path, x in model.named_parameters() if x.is_require_grad]
+        ['0.down', '0.up']
     """
     frozen = copy.deepcopy(model)
     if frozen.parameters():

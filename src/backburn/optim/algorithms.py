@@ -130,6 +130,13 @@ class AdamW(Adam):
 
     A step multiplies the parameter by ``1 - lr * weight_decay`` instead of adding to its gradient. Options and errors
     are those of :class:`Adam`.
+
+        >>> import backburn as bb
+        >>> model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
+        >>> optimizer = AdamW(lr=0.5, weight_decay=0.5)
+        >>> optimizer.step(model, (model["w"] * model["w"]).sum().backward())
+        >>> model["w"].numpy().round(4).tolist()
+        [1.75, -1.0]
     """
 
     _decoupled = True

@@ -64,7 +64,13 @@ def named_by_leaf(model: Any, leaves: list[Leaf], gradients: Any) -> NamedGradie
 
 
 def add(first: Any, second: Any) -> NamedGradients:
-    """The sums of gradients, path by path; a gradient that only one side has is unchanged."""
+    """The sums of gradients, path by path; a gradient that only one side has is unchanged.
+
+    >>> import backburn as bb
+    >>> total = add({"a": bb.asarray([1.0])}, {"a": bb.asarray([2.0]), "b": bb.asarray([3.0])})
+    >>> {path: gradient.tolist() for path, gradient in total.items()}
+    {'a': [3.0], 'b': [3.0]}
+    """
     total = _named("add", first)
     for path, gradient in _named("add", second).items():
         total[path] = total[path] + gradient if path in total else gradient
@@ -72,7 +78,12 @@ def add(first: Any, second: Any) -> NamedGradients:
 
 
 def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
-    """The gradients times ``factor``, a number or a 0-d tensor; each keeps its dtype."""
+    """The gradients times ``factor``, a number or a 0-d tensor; each keeps its dtype.
+
+    >>> import backburn as bb
+    >>> scale({"a": bb.asarray([1.0, 2.0])}, 0.5)["a"].tolist()
+    [0.5, 1.0]
+    """
     named = _named("scale", gradients)
     if isinstance(factor, (int, float)):
         return {path: gradient * float(factor) for path, gradient in named.items()}

@@ -176,12 +176,27 @@ def seed(seed: int) -> None:
     """Reset the current generator: the same seed gives the same numbers.
 
     Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
+
+        >>> import backburn as bb
+        >>> bb.random.seed(0)
+        >>> x = bb.random.normal((3,))
+        >>> bb.random.seed(0)
+        >>> bool((bb.random.normal((3,)) == x).all())
+        True
     """
     default_generator().seed(seed)
 
 
 def get_state() -> dict[str, int]:
-    """The state of the current generator, a tree of integers."""
+    """The state of the current generator, a tree of integers.
+
+    >>> import backburn as bb
+    >>> state = bb.random.get_state()
+    >>> x = bb.random.normal((3,))
+    >>> bb.random.set_state(state)
+    >>> bool((bb.random.normal((3,)) == x).all())
+    True
+    """
     return default_generator().state()
 
 
