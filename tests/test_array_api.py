@@ -48,7 +48,7 @@ def test_info() -> None:
     assert set(info.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
     assert set(info.dtypes(kind=("bool", "real floating"))) == {"bool", "float32", "float64"}
     assert info.dtypes(kind="complex floating") == {}
-    with pytest.raises(ArgumentError, match="'strings' is no kind"):
+    with pytest.raises(ArgumentError, match="'strings' is not a kind"):
         info.dtypes(kind="strings")
 
 

@@ -332,7 +332,7 @@ def test_numbers_that_would_freeze_are_found() -> None:
         captured, state = bb.capture(step), {"w": bb.asarray(0.0, backend=TAPING), "count": start}
         one = bb.asarray(1.0, backend=TAPING)
         state, _ = captured(state, one)
-        with pytest.warns(CaptureWarning, match="a number in it that is no tensor changed"):
+        with pytest.warns(CaptureWarning, match="a number in it that is not a tensor changed"):
             state, _ = captured({**state, "count": start}, one)
         state, _ = captured({**state, "count": start}, one)
         assert state["w"].item() == 3.0

@@ -121,7 +121,7 @@ def test_programs_have_no_idle_steps_and_let_go_of_values() -> None:
 @pytest.mark.parametrize(
     ("subscripts", "count", "place", "words", "error"),
     [
-        ("ij,jk->i%", 2, 8, "'%' is no letter", ArgumentError),
+        ("ij,jk->i%", 2, 8, "'%' is not a letter", ArgumentError),
         ("ij,jk->iz", 2, 8, "'z' names no axis of an operand", ArgumentError),
         ("ij,jk->ii", 2, 8, "'i' names two axes of the result", ArgumentError),
         ("ij,jk", 1, 2, "more operands than the 1", ArgumentError),

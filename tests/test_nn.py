@@ -89,7 +89,7 @@ def test_a_module_is_a_node_of_trees() -> None:
     assert [path for path, _ in doubled.named_buffers()] == ["counts", "steps", "stats.mean"]
     other = Everything()
     other.name = "other"
-    with pytest.raises(ArgumentError, match="at the root, what is no leaf differs"):
+    with pytest.raises(ArgumentError, match="at the root, what is not a leaf differs"):
         tree_map(lambda x, y: x, model, other)
     stacked = nn.Sequential(nn.Linear(1, 2), nn.Tanh())
     mapped = tree_map(lambda x: x, stacked)

@@ -47,7 +47,7 @@ def test_patterns() -> None:
     for skip in ("head", ("0", "head"), "1"):
         with pytest.raises(ArgumentError, match=r"no layer's path matches '(head|1)', .*skipped. Layers: 0, 2"):
             quantize_model(model(), skip=skip)
-    with pytest.raises(ArgumentError, match="float32 is no scheme"):
+    with pytest.raises(ArgumentError, match="float32 is not a scheme"):
         quantize_model(model(), "float32")
 
 

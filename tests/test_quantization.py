@@ -354,7 +354,7 @@ def test_what_gptq_refuses() -> None:
         gptq(model(), [], INT4)
     with pytest.raises(NumericalInstabilityError, match=r"3 inputs is not positive definite.*damping"):
         compensated(bb.ones((2, 3)), bb.asarray([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]), scheme(INT4), damping=0.0)
-    with pytest.raises(ArgumentError, match="float32 is no scheme"):
+    with pytest.raises(ArgumentError, match="float32 is not a scheme"):
         gptq(model(), BATCHES, "float32")
     damped: Any = (-0.1, float("nan"), "much")
     for damping in damped:

@@ -228,7 +228,7 @@ def test_registering_again_replaces_and_leaves_others_alone(names) -> None:
 
 def test_what_a_factory_must_make(names) -> None:
     register_backend("toy", lambda: 3)
-    with pytest.raises(SpecError, match=r"'toy' made int, which is no backend: it lacks spec, "):
+    with pytest.raises(SpecError, match=r"'toy' made int, which is not a backend: it lacks spec, "):
         load_backend("toy")
     register_backend("toy", lambda: toy("numpy"))
     with pytest.raises(SpecError, match=r"'toy' \(Toy\) has the spec 'numpy'"):
@@ -439,7 +439,7 @@ class Delegating:
 def test_members_are_looked_for_on_the_class(names) -> None:
     register_decorator("toys", Delegating)
     words = r"it lacks spec, dtype, capabilities, \w+ and \d+ more\. Members are looked for on the class.*Wrapper"
-    with pytest.raises(SpecError, match=f"'toys' made Delegating, which is no backend: {words}"):
+    with pytest.raises(SpecError, match=f"'toys' made Delegating, which is not a backend: {words}"):
         load_backend("toys(numpy)")
     delegating: Any = Delegating(load_backend("numpy"))
     for decorator in (bb.Autodiff, bb.Forward, Toy):

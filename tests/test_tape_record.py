@@ -300,7 +300,7 @@ def test_errors_name_the_operation_and_the_slots() -> None:
         tape.record_mul(a, c)
     with pytest.raises(DTypeError, match="expected the index of a slot, not ndarray"):
         tape.record_add(a, np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match=r"slot 0 has shape \[3\] and is no matrix"):
+    with pytest.raises(ShapeError, match=r"slot 0 has shape \[3\] and is not a matrix"):
         tape.record_matmul(a, b)
     with pytest.raises(ShapeError, match="axis 5"):
         tape.record_softmax(a, axis=5)

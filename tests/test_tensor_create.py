@@ -212,7 +212,7 @@ def test_isdtype() -> None:
         assert {d for d in DTYPES if bb.isdtype(d, kind)} == members
     assert bb.isdtype(bb.int8, (bb.float32, "integral"))
     assert not bb.isdtype(bb.int8, bb.int64)
-    with pytest.raises(ArgumentError, match="isdtype: 'float' is no kind"):
+    with pytest.raises(ArgumentError, match="isdtype: 'float' is not a kind"):
         bb.isdtype(bb.int8, "float")
 
 

@@ -141,7 +141,7 @@ def test_attributes_of_dataclasses_that_are_no_fields_are_kept() -> None:
     vars(model)["config"] = derived
     assert vars(tree_map(lambda x: x, model))["config"].total == 3
     derived.total = bb.asarray([1.0])
-    with pytest.raises(ArgumentError, match=r"^Derived.total has a tensor and is no field of the dataclass"):
+    with pytest.raises(ArgumentError, match=r"^Derived.total has a tensor and is not a field of the dataclass"):
         flatten(derived)
 
 
@@ -164,7 +164,7 @@ def test_trees_that_differ(other: Any, words: str) -> None:
 
 
 def test_what_is_no_leaf_is_part_of_the_structure() -> None:
-    with pytest.raises(ArgumentError, match="at 'l', what is no leaf differs"):
+    with pytest.raises(ArgumentError, match="at 'l', what is not a leaf differs"):
         tree_map(lambda x, y: x, {"l": Layer(1, "first")}, {"l": Layer(1, "second")})
 
 

@@ -121,7 +121,7 @@ class Autodiff(
         node = _float(self, "set_require_grad", x).node
         if node is not None and node.backward is not None:
             advice = "retain_grad() keeps its gradient too" if flag else "detach() gives an untracked tensor"
-            raise GraphError(f"set_require_grad: the tensor was computed from tracked tensors and is no leaf; {advice}")
+            raise GraphError(f"set_require_grad: the tensor was computed from tracked ones and is not a leaf; {advice}")
         if flag:
             dtype = self.dtype(x)
             if dtype.kind != "float":  # from_inner takes what it is given
@@ -222,7 +222,7 @@ def _float(backend: Any, operation: str, tensor: Any) -> Any:
             if operation == "inner":
                 what += f", whose inner primitive {'q' if kind == 'quantized' else kind}_inner gives"
         except Exception:
-            what = f"{type(tensor).__name__}, which is no float primitive of {backend.spec}"
+            what = f"{type(tensor).__name__}, which is not a float primitive of {backend.spec}"
         raise NotDifferentiableError(f"{operation}: only float tensors have gradients, and this is {what}")
     return tensor
 

@@ -91,7 +91,7 @@ def gradient(
     for names, function, grouped in groups:
         code = getattr(function, "__code__", None)
         if code is None:
-            raise ArgumentError(f"the gradient rule of {name} is no plain function, but {function!r}: write a lambda")
+            raise ArgumentError(f"the gradient rule of {name} is not a function, but {function!r}: write a lambda")
         takes = code.co_varnames[: code.co_argcount]
         for unknown in (set(names) - set(entry.operands)) | (set(takes) - knows):
             raise ArgumentError(f"the gradient rule of {name} names {unknown!r}, which {name} does not have")

@@ -40,7 +40,7 @@ def define(
     name = body.__name__
     withdraw(name)
     if hasattr(Backend, name) or not name.isidentifier() or name.startswith("_"):
-        raise ArgumentError(f"operation: {name!r} is taken by the contract, or is no name for an operation")
+        raise ArgumentError(f"operation: {name!r} is taken by the contract, or not a valid name for an operation")
     if not (body.__doc__ or "").strip() and sys.flags.optimize < 2:  # python -OO strips docstrings
         raise ArgumentError(f"operation: {name} needs a docstring that says what it computes")
     enter = table.operation(kinds=kinds, shape=shape, result=result, differentiable=differentiable)
@@ -107,7 +107,7 @@ def implement(operation: Callable[..., Any] | str, backend: type[Any]) -> Callab
     """
     name = operation if isinstance(operation, str) else operation.__name__
     if name not in table.OPERATIONS:
-        raise ArgumentError(f"implement: {name!r} is no operation")
+        raise ArgumentError(f"implement: {name!r} is not an operation")
 
     def attach(function: C) -> C:
         setattr(backend, name, staticmethod(function))

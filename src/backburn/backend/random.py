@@ -65,7 +65,7 @@ def draws(kind: str, shape: Shape, dtype: DType = float32) -> int:
         return (2 * GAMMAS + 1) * words * size
     if kind == "poisson":
         return 2 * POISSONS * size
-    raise ArgumentError(f"draws: {kind!r} is no random operation")
+    raise ArgumentError(f"draws: {kind!r} is not a random operation")
 
 
 def check_stream(key: int, offset: int) -> None:

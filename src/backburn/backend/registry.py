@@ -331,7 +331,7 @@ def _call(expression: Expression, factory: Any, operands: tuple[AnyBackend, ...]
         why = f"{type(cause).__name__}: {cause}"
         raise BackendUnavailableError(f"backend {name!r}: cannot be used here ({why})") from cause
     if not is_backend(made):
-        raise SpecError(f"{name!r} made {type(made).__name__}, which is no backend: {lacking(made)}")
+        raise SpecError(f"{name!r} made {type(made).__name__}, which is not a backend: {lacking(made)}")
     backend: AnyBackend = made
     begin = f"{name}({operands[0].spec}" if operands else name
     if parse(backend.spec).name != name or not backend.spec.startswith(begin):

@@ -162,19 +162,19 @@ class QuantizedDType(DType):
         known = mode in ("symmetric", "affine") and granularity in ("tensor", "channel", "block")
         if stored is None or step is None or not known:
             raise DTypeError(
-                f"{name} is no scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
+                f"{name} is not a scheme: storage is one of {', '.join(STORAGES)}, scale one of {', '.join(_SCALES)}, "
                 "mode symmetric or affine, granularity tensor, channel or block"
             )
         given = (axis is not None, lengths != ())
         if given != (granularity == "channel", granularity == "block") or min(lengths, default=1) < 1:
             raise DTypeError(
-                f"{name} is no scheme with axis={axis} and block={block}: channel needs an axis, block lengths from 1 "
-                "on, and neither anything else"
+                f"{name} is not a scheme with axis={axis} and block={block}: channel needs an axis, block positive "
+                "lengths, and nothing else is allowed"
             )
         if stored is uint8 and mode == "symmetric":
-            raise DTypeError(f"{name} is no scheme: uint8 holds no negative values, so that its mode is affine")
+            raise DTypeError(f"{name} is not a scheme: uint8 holds no negative values, so its mode is affine")
         if isinstance(stored, FloatDType) and mode == "affine":
-            raise DTypeError(f"{name} is no scheme: floats are densest around 0, so that their mode is symmetric")
+            raise DTypeError(f"{name} is not a scheme: floats are densest around 0, so their mode is symmetric")
         if name in _SCHEMES:
             return _SCHEMES[name]
         self = object.__new__(cls)

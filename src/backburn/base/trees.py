@@ -167,7 +167,7 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
     for key, x, y in zip(a.keys, a.children, b.children, strict=True):
         if found := difference(x, y, joined(path, key)):
             return found
-    return None if same(a.rest, b.rest) else f"{where}, what is no leaf differs: {a.rest!r} and {b.rest!r}"
+    return None if same(a.rest, b.rest) else f"{where}, what is not a leaf differs: {a.rest!r} and {b.rest!r}"
 
 
 def _called(structure: Structure) -> str:
@@ -447,8 +447,8 @@ def _others(node: Any, fields: set[str]) -> dict[str, Any]:
             continue
         if any(hasattr(leaf, "__array__") for leaf in flatten(value)[0]):
             raise ArgumentError(
-                f"{type(node).__name__}.{name} has a tensor and is no field of the dataclass, so that it would stay as "
-                f"it is where the others are replaced: declare it, {name}: ... = field(init=False), or make it a "
+                f"{type(node).__name__}.{name} has a tensor and is not a field of the dataclass, so it would not be "
+                f"replaced with the others: declare it, {name}: ... = field(init=False), or make it a "
                 f"property"
             )
         others[name] = value

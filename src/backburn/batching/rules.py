@@ -86,7 +86,7 @@ def batching(operation: Callable[..., Any] | str, rule: Rule) -> None:
     """
     name = operation if isinstance(operation, str) else operation.__name__
     if name not in OPERATIONS or name in RULES:
-        raise ValueError(f"{name} is no operation, or has a batching rule already")
+        raise ValueError(f"{name} is not an operation, or has a batching rule already")
     RULES[name] = rule
     notify(name)
 

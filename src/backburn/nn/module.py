@@ -126,7 +126,7 @@ class Module:
             if value is not None and not is_tensor(value) and is_tensor(vars(self).get(name)) and _is_data(value):
                 write = "bb.asarray(...)" + ".require_grad()" * vars(self)[name].is_require_grad
                 raise DTypeError(
-                    f"{type(self).__name__}.{name}: holds a tensor, and this is none, so that it would be no part of "
+                    f"{type(self).__name__}.{name}: holds a tensor, and this is not one, so it would not be part of "
                     f"the state: {describe((value,))}. Write {write}"
                 )
             object.__setattr__(self, name, value)

@@ -179,7 +179,7 @@ def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
     """The scheme that ``scheme`` names. Raises :class:`ArgumentError` for any other dtype."""
     chosen = as_dtype(scheme)
     if not isinstance(chosen, QuantizedDType):
-        raise ArgumentError(f"{name}: {chosen} is no scheme; bb.qint8 is one")
+        raise ArgumentError(f"{name}: {chosen} is not a scheme; bb.qint8 is one")
     return chosen
 
 

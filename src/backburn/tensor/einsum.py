@@ -154,7 +154,7 @@ class _Text:
                 yield place, found
             elif not found.isspace():
                 words = {".": "an ellipsis is three points", "-": "an arrow is '->'", ">": "an arrow is '->'"}
-                self.refuse(place, words.get(found, f"{found!r} is no letter from a to z or A to Z"))
+                self.refuse(place, words.get(found, f"{found!r} is not a letter from a to z or A to Z"))
             place += len(found)
 
 

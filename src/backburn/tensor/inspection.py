@@ -97,7 +97,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         "numeric": found.kind in ("int", "float"),
     }
     if kind not in kinds:
-        raise ArgumentError(f"isdtype: {kind!r} is no kind of dtypes. Known: {', '.join(map(repr, kinds))}")
+        raise ArgumentError(f"isdtype: {kind!r} is not a kind of dtypes. Known: {', '.join(map(repr, kinds))}")
     return kinds[kind]
 
 
@@ -139,7 +139,7 @@ def finfo(type: Tensor | DType | str, /) -> FloatInfo:
     """
     dtype = _dtype(type)
     if dtype.kind != "float":
-        raise DTypeError(f"finfo: {dtype} is no float dtype; iinfo tells the limits of integers")
+        raise DTypeError(f"finfo: {dtype} is not a float dtype; iinfo has the limits of integers")
     digits, exponent = _FLOATS[dtype.name]
     largest = (2.0 - 2.0 ** (1 - digits)) * 2.0**exponent
     return FloatInfo(dtype.bits, 2.0 ** (1 - digits), largest, -largest, 2.0 ** (1 - exponent), dtype)
@@ -154,7 +154,7 @@ def iinfo(type: Tensor | DType | str, /) -> IntInfo:
     """
     dtype = _dtype(type)
     if dtype.kind != "int":
-        raise DTypeError(f"iinfo: {dtype} is no int dtype; finfo tells the limits of floats")
+        raise DTypeError(f"iinfo: {dtype} is not an int dtype; finfo has the limits of floats")
     bits = dtype.bits
     if dtype.name.startswith("u"):
         return IntInfo(bits, 2**bits - 1, 0, dtype)

@@ -93,7 +93,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     x, y = promoted("matmul", tensor_operand("vecdot", x1), tensor_operand("vecdot", x2))
     axis = integer("vecdot", "axis", axis)
     if not -min(x.ndim, y.ndim) <= axis < 0:
-        raise AxisError(f"vecdot: axis {axis} is no negative axis of both operands: {describe((x1, x2))}")
+        raise AxisError(f"vecdot: axis {axis} is not a negative axis of both operands: {describe((x1, x2))}")
     if x.shape[axis] != y.shape[axis]:
         raise ShapeError(
             f"vecdot: axis {axis} is {x.shape[axis]} and {y.shape[axis]}. Operands: {describe((x1, x2))}"

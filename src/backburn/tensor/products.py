@@ -44,7 +44,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     axis = integer("cross", "axis", axis)
     if not -min(x.ndim, y.ndim) <= axis < (x.ndim if x.ndim == y.ndim else 0):
         raise AxisError(
-            f"cross: axis {axis} is no axis of both operands; with different ranks it is negative. "
+            f"cross: axis {axis} is not an axis of both operands; with different ranks it is negative. "
             f"Operands: {describe((x1, x2))}"
         )
     axis = axis if axis < 0 else axis - x.ndim

@@ -73,7 +73,7 @@ class NamespaceInfo:
         kinds = tuple(_KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
         unknown = [k for k in kinds if k not in _KINDS]
         if unknown:
-            raise ArgumentError(f"dtypes: {unknown[0]!r} is no kind of dtype; kinds are {', '.join(_KINDS)}")
+            raise ArgumentError(f"dtypes: {unknown[0]!r} is not a kind of dtype; kinds are {', '.join(_KINDS)}")
         found = as_backend(device).capabilities.dtypes
         standard = (d for d in found if d.kind != "quantized" and d.name not in ("float16", "bfloat16"))
         return {d.name: d for d in standard if any(_KINDS[k](d) for k in kinds)}

@@ -168,7 +168,7 @@ def _problem(location: Sequence[str | int], kind: str, message: str, value: Any)
     if kind == "literal_error":
         return f"{key} = {value!r} is not one of its values. {hint_for(str(value), _values(names))}"
     if kind == "string_pattern_mismatch":
-        return f"{key} = {value!r}: this is no name"
+        return f"{key} = {value!r}: this is not a name"
     if kind == "model_type":
         return f"{key} = {value!r}: this is a table, [{key}]"
     return f"{key} = {value!r}: {message.removeprefix('Value error, ').replace('Input', 'it')}"

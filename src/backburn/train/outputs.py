@@ -88,7 +88,7 @@ def saved_model(path: str | os.PathLike[str], backend: AnyBackend) -> tuple[Modu
         model = quantize_like(model_of(config, backend), saved.state)
         model.load_state_dict(saved.state)
     except (KeyError, ValueError, TypeError) as error:
-        raise FileFormatError(f"{Path(path)}: this model is none that 'backburn train' makes: {error}") from error
+        raise FileFormatError(f"{Path(path)}: this is not a model that 'backburn train' makes: {error}") from error
     return model, config
 
 

@@ -323,7 +323,7 @@ class _Slots:
         if mine[0] != structure or mine[2] != paths:
             return "it has other parts"
         if not same(mine[1], others):
-            return "a number in it that is no tensor changed, and would stay as it is (use a tensor)"
+            return "a number in it that is not a tensor changed, and would be frozen (use a tensor)"
         pairs = zip(mine[4], tensors, strict=False)
         return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
 
@@ -335,7 +335,7 @@ class _Inputs:
         self._leaves, self._structure = flatten(batch)
         for x in self._leaves:
             if hasattr(x, "__array__") and not isinstance(x, Tensor):
-                raise ArgumentError(f"capture: the batch has tensors, and {type(x).__name__} is none: use bb.asarray")
+                raise ArgumentError(f"capture: the batch must have tensors, not {type(x).__name__}: use bb.asarray")
         self.tensors = [x for x in self._leaves if isinstance(x, Tensor)]
         self.primitives = [_primitive(x) for x in self.tensors]
         others = [None if isinstance(x, Tensor) else _constant(x) for x in self._leaves]

@@ -93,7 +93,7 @@ def hvp(f: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tup
     """
     check_pairs("hvp", primals, tangents)
     if not primals:
-        raise ArgumentError("hvp: there is no argument to differentiate for")
+        raise ArgumentError("hvp: there are no arguments to differentiate with respect to")
     return jvp(grad(f, tuple(range(len(primals)))), primals, tangents)[1]
 
 

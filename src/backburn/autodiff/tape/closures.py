@@ -399,7 +399,7 @@ def _floats(k: Any, t: Any) -> Any:
     x = primitive_of(t)
     dtype = dtype_at(k, x)
     if x.__class__ is float:
-        raise DTypeError("gradient: a Python number is no tensor that could be told from another. Make it an array")
+        raise DTypeError("gradient: a Python number cannot be told from an equal one. Make it an array")
     return x if dtype is not None and dtype.kind == "float" else as_float(k, x, "gradient")
 
 

@@ -182,8 +182,8 @@ class GradientTape(Slots):
                 return self._level.reshape(x, shape)
         if len(x.shape) != 2:
             raise ShapeError(
-                f"{where}: slot {place} has shape {list(x.shape)} and is no matrix. Pass the matrix, or make the slot "
-                f"with input(matrix)"
+                f"{where}: slot {place} has shape {list(x.shape)} and is not a matrix. Pass the matrix, or make the "
+                f"slot with input(matrix)"
             )
         return x
 

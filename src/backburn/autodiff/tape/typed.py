@@ -306,7 +306,7 @@ class GradGraph(GraphBuilder):
         source = self._node("vmap_forward", input)
         target = len(self._ops) - 1 if output is None else self._node("vmap_forward: output", output)
         if not isinstance(self._ops[source], (GradOp.Input, GradOp.Parameter)):
-            raise GraphError(f"vmap_forward: node {source} is computed ({self._ops[source]}), and is no input")
+            raise GraphError(f"vmap_forward: node {source} is computed ({self._ops[source]}), and is not an input")
         self._tensor("vmap_forward", target)
         elements = batch
         if hasattr(batch, "shape"):

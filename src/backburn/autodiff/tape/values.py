@@ -145,7 +145,7 @@ def as_primitive(k: Any, x: Any, where: str) -> Any:
     if isinstance(x, float):
         return k.full((), x, default_float(k))
     if isinstance(x, int):
-        raise DTypeError(f"{where}: gradients belong to floats, and {x!r} is none: write {float(x)}")
+        raise DTypeError(f"{where}: gradients belong to floats, and {x!r} is not a float: write {float(x)}")
     return on_backend(k, x, where)
 
 
