@@ -96,6 +96,22 @@ def test_transposed_convolutions(torch: Any, shape: Any, window: Any, options: d
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("examples", [0, 2])
+def test_gradients_of_windows_of_the_padding_alone(examples: int) -> None:
+    """Where an axis of the input is empty, and at second order, where such a gradient is differentiated."""
+    x = bb.ones((examples, 1, 0), dtype="float64")
+    weight, bias = bb.ones((3, 1, 2), dtype="float64"), bb.ones((3,), dtype="float64")
+
+    def loss(x: Any, weight: Any, bias: Any) -> Any:
+        return layers.conv(x, weight, bias, padding=2, stride=2).square().sum()
+
+    for again in (loss, lambda *given: sum(g.sum() for g in bb.grad(loss, argnums=(0, 1, 2))(*given))):
+        of_x, of_weight, of_bias = bb.grad(again, argnums=(0, 1, 2))(x, weight, bias)
+        assert of_x.shape == x.shape
+        assert of_weight.tolist() == np.zeros((3, 1, 2)).tolist()
+        assert of_bias.tolist() == [4.0 * examples] * 3
+
+
 def test_blocks_of_large_convolutions(torch: Any) -> None:
     """Several blocks of examples, and several blocks of one example, in float32."""
     for shape, window in (((40, 8, 40, 40), (4, 8, 3, 3)), ((2, 20, 90, 90), (2, 20, 3, 3))):

@@ -31,6 +31,8 @@ def conv_x(
     k: Any, g: Any, x_shape: Shape, weight: Any, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
     """Each window's gradient, laid where the window was."""
+    if 0 in x_shape[2:]:  # windows of the padding alone
+        return k.zeros(x_shape, k.dtype(g))
     rest = remainder(x_shape[2:], weight.shape[2:], stride, padding, dilation)
     return k.conv_transpose(g, weight, None, stride, padding, rest, dilation, groups)
 
@@ -53,27 +55,11 @@ gradient(
     ),
     bias=lambda k, g: of_bias(k, g),
 )
-
-
-def weight_backward_x(
-    k: Any,
-    g: Any,
-    x_shape: Shape,
-    grad: Any,
-    size: Shape,
-    stride: Shape,
-    padding: Pairs,
-    dilation: Shape,
-    groups: int,
-) -> Any:
-    """As for a convolution, with the gradient of its weight in the place of the weight."""
-    rest = remainder(x_shape[2:], size, stride, padding, dilation)
-    return k.conv_transpose(grad, g, None, stride, padding, rest, dilation, groups)
-
-
 gradient(
     "conv_weight_backward",
-    x=weight_backward_x,
+    x=lambda k, g, x_shape, grad, stride, padding, dilation, groups: conv_x(
+        k, grad, x_shape, g, stride, padding, dilation, groups
+    ),
     grad=lambda k, g, x, stride, padding, dilation, groups: k.conv(x, g, None, stride, padding, dilation, groups),
 )
 
