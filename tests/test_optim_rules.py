@@ -472,6 +472,7 @@ def test_lbfgs_stays_where_a_function_does_not_fall() -> None:
 
 def test_bad_options() -> None:
     wrong: Any = 1.5
+    untyped: Any = schedules
     cases: list[tuple[Any, str]] = [
         (lambda: RMSprop(alpha=1.0), "RMSprop: alpha is a number of at least 0 and below 1, not 1.0"),
         (lambda: RMSprop(0.1, eps=-1.0), "RMSprop: eps"),
@@ -508,6 +509,8 @@ def test_bad_options() -> None:
         (lambda: schedules.Plateau(0.1).load_state_dict({"best": 1.0}), "load_state_dict: the state of a Plateau has"),
         (lambda: schedules.Polynomial(0.1, 10, power=-1.0), "Polynomial: power"),
         (lambda: schedules.Restarts(0.1, 10, growth=wrong), "Restarts: growth is an integer of at least 1, not 1.5"),
+        (lambda: schedules.Cosine(untyped.Warmup(3, 0.1), 10), "Cosine: rate is a number, not Warmup"),
+        (lambda: untyped.Step(np.float32, 0.5, 3), "Step: rate is a number"),
         (lambda: schedules.MultiStep(0.1, 0.5, wrong), "MultiStep: at are numbers of steps, such as .*, not 1.5"),
         (lambda: schedules.MultiStep(0.1, 0.5, (3, -1)), r"MultiStep: at\[1\] is an integer of at least 0, not -1"),
     ]
@@ -685,6 +688,22 @@ def test_one_cycle_rises_and_falls() -> None:
     assert rates[:26] == sorted(rates[:26])
     assert rates[25:] == sorted(rates[25:], reverse=True)
     assert schedules.OneCycle(2.0, 10, share=0.0)(0) == 2.0
+
+
+def test_schedules_keep_numbers_of_python() -> None:
+    """Whatever kind they are given: a rate of float32 would round those of all steps."""
+    given: Any = schedules
+    for made, plain in [
+        (given.Cosine(np.float32(0.5), np.array(10)), schedules.Cosine(0.5, 10)),
+        (given.Linear(np.array(0.5), np.float16(0.25), bb.asarray(4)), schedules.Linear(0.5, 0.25, 4)),
+        (given.MultiStep(0.5, np.float64(0.5), [np.int64(3), 5]), schedules.MultiStep(0.5, 0.5, (3, 5))),
+        (given.OneCycle(np.float32(0.5), 10, share=np.float32(0.25)), schedules.OneCycle(0.5, 10, share=0.25)),
+        (given.Warmup(np.int32(3), np.float32(0.5)), schedules.Warmup(3, 0.5)),
+    ]:
+        assert made == plain
+        assert hash(made) == hash(plain)
+        assert [made(n) for n in range(12)] == [plain(n) for n in range(12)]
+        assert {type(made(n)) for n in range(12)} == {float}
 
 
 def test_schedules_are_values_that_optimizers_keep() -> None:

@@ -33,6 +33,10 @@ if not TYPE_CHECKING:
         raise missing_name("backburn.optim.schedules", name)
 
 
+#: The options that are numbers, in the place of which there is no other schedule.
+_NUMBERS = ("rate", "start", "end", "factor", "power", "rise", "fall")
+
+
 class Schedule:
     """The base class of schedules, which validates their options.
 
@@ -40,20 +44,23 @@ class Schedule:
     """
 
     def __post_init__(self) -> None:
-        """Check rates, factors and numbers of steps."""
+        """Check rates, factors and numbers of steps, and keep them as numbers of Python."""
         name = type(self).__name__
-        for option, value in vars(self).items():
+        for option, value in list(vars(self).items()):
+            kept: Any
             if option in ("steps", "every", "growth"):
-                integer(name, option, value, least=1)
+                kept = integer(name, option, value, least=1)
             elif option == "at":
                 if not isinstance(value, (tuple, list)):
                     raise ArgumentError(f"{name}: at are numbers of steps, such as (30, 80), not {value!r}")
-                for i, step in enumerate(value):
-                    integer(name, f"at[{i}]", step, least=0)
+                kept = tuple(integer(name, f"at[{i}]", step, least=0) for i, step in enumerate(value))
             elif option == "share":
-                bounded(name, option, value, least=0, below=1)
-            elif not callable(value):
-                bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
+                kept = bounded(name, option, value, least=0, below=1)
+            elif callable(value) and option not in _NUMBERS:
+                continue
+            else:
+                kept = bounded(name, option, value, least=1 if option in ("rise", "fall") else 0, below=math.inf)
+            object.__setattr__(self, option, kept)
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
