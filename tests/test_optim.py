@@ -350,6 +350,12 @@ def test_add_scale_norm_and_clip() -> None:
     total = optim.add(first, second)
     assert {k: v.tolist() for k, v in total.items()} == {"a": [2.0, 3.0], "b": [3.0], "c": [[4.0]]}
     assert {k: v.tolist() for k, v in optim.scale(total, 2).items()} == {"a": [4.0, 6.0], "b": [6.0], "c": [[8.0]]}
+    factors: list[Any] = [np.float32(2.0), np.array(2), bb.asarray(2), bb.asarray(2.0)]
+    for factor in factors:
+        scaled = optim.scale(total, factor)
+        assert {k: (v.tolist(), v.dtype) for k, v in scaled.items()} == {
+            k: ((2.0 * v).tolist(), v.dtype) for k, v in total.items()
+        }
     norm = optim.global_norm(total)
     assert norm.item() == pytest.approx(38.0**0.5)
     clipped, before = optim.clip_grad_norm(total, 2.0)
@@ -363,6 +369,12 @@ def test_add_scale_norm_and_clip() -> None:
     half = {"a": leaf([300.0, 400.0], "float16", "numpy")}
     assert optim.global_norm(half).item() == 500.0  # the squares are no float16
     assert optim.clip_grad_norm(half, 5.0)[0]["a"].tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("factor", [None, "2", [2.0], bb.asarray([2.0]), np.ones(2)])
+def test_a_factor_that_is_no_number_is_refused(factor: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^scale: factor is a number"):
+        optim.scale({"a": leaf([1.0], backend="numpy")}, factor)
 
 
 def test_accumulated_parts_are_the_whole() -> None:
@@ -468,13 +480,14 @@ def test_bad_states_change_nothing() -> None:
     optimizer.step(model, quadratic(model))
     state: dict[str, Any] = optimizer.state_dict()
     fresh = Adam(0.1)
-    changes: list[tuple[dict[str, Any], type[Exception], str]] = [
+    changes: list[tuple[dict[Any, Any], type[Exception], str]] = [
         ({"p0.m": None}, ArgumentError, r"missing in the state of Adam: p0\.m"),
         ({"steps": None}, ArgumentError, "missing in the state of Adam: steps"),
         ({"p0.velocity": 1}, ArgumentError, r"unexpected in the state of Adam: p0\.velocity"),
         ({"p0.m": 3}, DTypeError, r"p0\.m is a float tensor, not int"),
         ({"p0.m": bb.asarray([1, 2])}, DTypeError, r"p0\.m is a float tensor, not IntTensor"),
         ({"steps": "x"}, DTypeError, "steps is an integer, not 'x'"),
+        ({0: {}}, ArgumentError, r"unexpected in the state of Adam: \.0"),
         ({"p0.step": 1.5}, DTypeError, r"p0\.step is an integer, not 1\.5"),
     ]
     for change, kind, words in changes:
@@ -711,6 +724,12 @@ def test_what_holds_no_gradients_is_refused() -> None:
         ):
             with pytest.raises(ArgumentError, match=r"takes gradients.*named_gradients\(model, gradients\)"):
                 measure(wrong)
+    for array in ({"a": np.ones(2)}, {"a": 1.0}):
+        for measure in (lambda g: optim.clip_grad_value(g, 1.0), optim.global_norm, lambda g: optim.add(g, {})):
+            with pytest.raises(DTypeError, match=r"the gradient of a is a tensor, not (ndarray float64\[2\]|1\.0)"):
+                measure(array)
+    with pytest.raises(ShapeError, match=r"^add: two gradients of a differ in shape: float32\[2,3\]"):
+        optim.add({"a": bb.ones((2, 3))}, {"a": bb.ones((3,))})
     before = model.weight
     with pytest.raises(ArgumentError, match="step: takes gradients, and 'weight' is the parameter itself"):
         SGD(0.1).step(model, model)

@@ -27,7 +27,8 @@ from backburn.tensor.classes import FloatTensor
 from backburn.tensor.dispatch import cast
 from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
-from backburn.tensor.options import bounded
+from backburn.tensor.options import bounded, number
+from backburn.tensor.wrapping import is_tensor
 
 NamedGradients: TypeAlias = dict[str, FloatTensor]
 
@@ -66,6 +67,8 @@ def named_by_leaf(model: Any, leaves: list[Leaf], gradients: Any) -> NamedGradie
 def add(first: Any, second: Any) -> NamedGradients:
     """The sums of gradients, path by path; a gradient that only one side has is unchanged.
 
+    Raises :class:`ShapeError` for two gradients of different shapes under one path.
+
     >>> import backburn as bb
     >>> total = add({"a": bb.asarray([1.0])}, {"a": bb.asarray([2.0]), "b": bb.asarray([3.0])})
     >>> {path: gradient.tolist() for path, gradient in total.items()}
@@ -73,6 +76,8 @@ def add(first: Any, second: Any) -> NamedGradients:
     """
     total = _named("add", first)
     for path, gradient in _named("add", second).items():
+        if path in total and total[path].shape != gradient.shape:
+            raise ShapeError(f"add: two gradients of {path} differ in shape: {describe((total[path], gradient))}")
         total[path] = total[path] + gradient if path in total else gradient
     return total
 
@@ -80,14 +85,19 @@ def add(first: Any, second: Any) -> NamedGradients:
 def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
     """The gradients times ``factor``, a number or a 0-d tensor; each keeps its dtype.
 
+    Raises :class:`ArgumentError` for anything else.
+
     >>> import backburn as bb
     >>> scale({"a": bb.asarray([1.0, 2.0])}, 0.5)["a"].tolist()
     [0.5, 1.0]
     """
     named = _named("scale", gradients)
-    if isinstance(factor, (int, float)):
-        return {path: gradient * float(factor) for path, gradient in named.items()}
-    return {path: _times(gradient, factor) for path, gradient in named.items()}
+    if is_tensor(factor):
+        if factor.shape:
+            raise ArgumentError(f"scale: factor is a number or a 0-d tensor, not {describe((factor,))}")
+        return {path: _times(gradient, factor) for path, gradient in named.items()}
+    times = float(number("scale", "factor", factor))
+    return {path: gradient * times for path, gradient in named.items()}
 
 
 def global_norm(gradients: Any) -> FloatTensor:
@@ -176,7 +186,11 @@ def _is_by_path(gradients: Any) -> bool:
 def _named(name: str, gradients: Any) -> NamedGradients:
     """Gradients by path as a new dict, each tensor of a tree once; what holds no gradients is refused."""
     if _is_by_path(gradients):
-        return {path: gradient for path, gradient in gradients.items() if gradient is not None}
+        given = {path: gradient for path, gradient in gradients.items() if gradient is not None}
+        for path, gradient in given.items():
+            if not is_tensor(gradient):
+                raise DTypeError(f"{name}: the gradient of {path} is a tensor, not {describe((gradient,))}")
+        return given
     read = "named_gradients(model, gradients) reads them out of what backward returned"
     if not is_tree(gradients):
         raise ArgumentError(f"{name}: takes gradients by path, not {type(gradients).__name__}: {read}")

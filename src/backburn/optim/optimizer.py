@@ -392,7 +392,7 @@ class Optimizer(Settled):
             raise ArgumentError(f"load_state_dict: takes what state_dict() gives, not {given!r}")
         parts: dict[str, dict[str, Any]] = {}
         for key, value in state.items():
-            path, _, name = key.rpartition(".")
+            path, _, name = str(key).rpartition(".")
             if key != "steps":
                 parts.setdefault(path, {})[name] = value
         expected = {"step", *self.remembers}
