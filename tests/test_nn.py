@@ -377,6 +377,18 @@ def test_slices_of_rows_are_rows_of_the_same_modules() -> None:
         model["0"]  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("value", [np.ones(2), 1.0, [1, 2]])
+def test_what_is_no_tensor_is_neither_parameter_nor_buffer(value: Any) -> None:
+    """It would be no part of the state, without a word."""
+    model = nn.Linear(2, 2)
+    with pytest.raises(DTypeError, match=r"register_buffer: mean is no tensor: .* bb\.asarray"):
+        model.register_buffer("mean", value)
+    assert not hasattr(model, "mean")
+    assert not model.named_buffers()
+    with pytest.raises(DTypeError, match=r"^parameter: takes a tensor, not .* bb\.asarray"):
+        nn.parameter(value)
+
+
 def test_freezing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
     model.freeze("0").freeze("1.b*")
@@ -390,6 +402,8 @@ def test_freezing() -> None:
     assert all(x.is_require_grad for x in model.parameters())
     with pytest.raises(ArgumentError, match=r"freeze: no parameter's path matches '3\.weight'\. Did you mean '"):
         model.freeze("3.weight")
+    with pytest.raises(ArgumentError, match=r"freeze: takes one pattern of paths, such as .*, not \['0', '1'\]"):
+        model.freeze(["0", "1"])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="does not differentiate"):
         model.inner().require_grad()
 
@@ -596,6 +610,8 @@ def test_batch_norm() -> None:
         (nn.Pad(1), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 1)))),
         (nn.Pad((0, 2), "edge"), lambda a: np.pad(a, ((0, 0), (0, 0), (0, 2)), "edge")),
         (nn.Pad([(1, 0)], "wrap"), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 0)), "wrap")),
+        (nn.Pad(np.array(1)), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 1)))),  # type: ignore[arg-type]
+        (nn.Pad(np.array([0, 2])), lambda a: np.pad(a, ((0, 0), (0, 0), (0, 2)))),  # type: ignore[arg-type]
         (nn.Pad(1, value=3.0), lambda a: np.pad(a, ((0, 0), (0, 0), (1, 1)), constant_values=3.0)),
     ],
     ids=lambda value: repr(value) if isinstance(value, nn.Module) else "",
@@ -649,6 +665,7 @@ def test_orthogonal_and_truncated_first_values() -> None:
     [
         (lambda: init.xavier_uniform(5), "fans|xavier_uniform: the weight of a layer"),  # type: ignore[arg-type]
         (lambda: init.kaiming_normal((3, 3), fan="x"), "kaiming_normal: fan is an integer"),  # type: ignore[arg-type]
+        (lambda: init.kaiming_uniform((3, 3), fan=-1), "kaiming_uniform: fan is an integer of at least 0, not -1"),
         (lambda: init.orthogonal("a"), "a shape is one integer or several"),  # type: ignore[arg-type]
         (lambda: init.uniform((3,), "a"), "uniform: bound is a number"),  # type: ignore[arg-type]
         (lambda: init.constant((3,), (1,)), "constant: value is a number"),  # type: ignore[arg-type]
@@ -659,7 +676,7 @@ def test_orthogonal_and_truncated_first_values() -> None:
         (lambda: nn.PReLU(slope="a"), "PReLU: slope is a number"),  # type: ignore[arg-type]
         (lambda: nn.ModuleList(5), "ModuleList: takes a list of modules"),  # type: ignore[arg-type]
         (lambda: nn.Function(5), "Function: takes a function"),
-        (lambda: nn.Pad(1.5)(bb.ones((1, 1, 3))), "Pad: widths is an integer"),  # type: ignore[arg-type]
+        (lambda: nn.Pad(1.5)(bb.ones((1, 1, 3))), "Pad: widths are an integer, a pair, or a pair for"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_another_kind_are_refused(call: Callable[[], Any], words: str) -> None:

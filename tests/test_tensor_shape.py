@@ -57,6 +57,7 @@ ONE: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("pad", ((1, 2),), {"value": 1}, lambda a: np.pad(a, (1, 2), constant_values=1)),
     ("pad", (((0, 1), (2, 0), (1, 1)),), {"mode": "edge"}, lambda a: np.pad(a, ((0, 1), (2, 0), (1, 1)), "edge")),
     ("pad", (1,), {"mode": "reflect"}, lambda a: np.pad(a, 1, "reflect")),
+    ("pad", (np.array([1, 2]),), {}, lambda a: np.pad(a, (1, 2))),
     ("pad", (5,), {"mode": "wrap"}, lambda a: np.pad(a, 5, "wrap")),
     ("sliding_window", (2,), {}, lambda a: view(a, 2, -1)),
     ("sliding_window", (2,), {"axis": 0}, lambda a: view(a, 2, 0)),

@@ -134,7 +134,7 @@ def _gain(name: str, gain: float) -> float:
 
 
 def _fan(shape: Shape, fan: int | None) -> int:
-    return max(1, fans(shape)[0] if fan is None else integer("fans", "fan", fan))
+    return max(1, fans(shape)[0] if fan is None else integer("fans", "fan", fan, least=0))
 
 
 def _float(x: Any) -> FloatTensor:

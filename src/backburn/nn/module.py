@@ -41,6 +41,7 @@ from backburn.nn.summary import summary
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.defaults import as_backend, default_dtype
 from backburn.tensor.dispatch import cast as cast_to
+from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.host import asarray
 from backburn.tensor.messages import describe
 from backburn.tensor.wrapping import is_tensor
@@ -140,7 +141,12 @@ class Module:
     # ---- what it is made of ----
 
     def register_buffer(self, name: str, value: Any) -> None:
-        """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained."""
+        """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained.
+
+        None leaves it without one. Raises :class:`DTypeError` for arrays and numbers, which are no part of the state.
+        """
+        if value is not None and not is_tensor(value) and _is_data(value):
+            raise DTypeError(f"register_buffer: {name} is no tensor: {describe((value,))}; bb.asarray(...) makes one")
         self._buffers, self._results = self._buffers | {name}, self._results - {name}
         setattr(self, name, value)
 
@@ -322,6 +328,9 @@ class Module:
         return copy.deepcopy(self, memo)
 
     def _replace(self, pattern: str, change: Callable[[Any], Any], operation: str) -> Self:
+        given: object = pattern
+        if not isinstance(given, str):
+            raise ArgumentError(f"{operation}: takes one pattern of paths, such as '0.*' or '*.bias', not {given!r}")
         parameters = self._parameters()
         chosen = [leaf for leaf in parameters if any(path_matches(path, pattern) for path in leaf.paths)]
         if parameters and not chosen:
@@ -335,12 +344,15 @@ class Module:
 def parameter(x: Tensor) -> FloatTensor:
     """``x`` as the initial value of a parameter: it requires gradients if its backend differentiates.
 
+    Raises :class:`DTypeError` for anything but a tensor.
+
     >>> import backburn as bb
     >>> parameter(bb.asarray([1.0])).is_require_grad
     True
     >>> parameter(bb.asarray([1.0], backend="numpy")).is_require_grad
     False
     """
+    tensor_operand("parameter", x)
     return x.require_grad() if is_autodiff(x.backend) else cast(FloatTensor, x)
 
 

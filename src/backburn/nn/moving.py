@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from backburn.base.errors import ShapeError
 from backburn.nn import functional
@@ -12,7 +11,7 @@ from backburn.tensor import moving, shape
 from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import tensor_operand
 from backburn.tensor.messages import describe
-from backburn.tensor.options import axis_of, integer, integers_of, one_of
+from backburn.tensor.options import axis_of, integers_of, one_of
 
 
 class Dropout(Module):
@@ -105,11 +104,8 @@ class Pad(Module):
     def forward(self, x: Tensor) -> Tensor:
         """The padded input."""
         tensor_operand("Pad", x)
-        given, places = self.widths, x.ndim - 2
+        places = x.ndim - 2
         if places < 1:
             raise ShapeError(f"Pad: the input has the shape (examples, channels, *spatial), not {describe((x,))}")
-        if not isinstance(given, Iterable):
-            given = (integer("Pad", "widths", given),) * 2
-        pair: list[Any] = list(given)
-        pairs = [pair] * places if len(pair) == 2 and all(isinstance(n, int) for n in pair) else pair
-        return moving.pad(x, [(0, 0), (0, 0), *pairs], mode=self.mode, value=self.value)
+        widths = [(0, 0), (0, 0), *moving.ends_of("Pad", self.widths, places)]
+        return moving.pad(x, widths, mode=self.mode, value=self.value)

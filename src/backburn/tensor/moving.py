@@ -7,7 +7,7 @@ Negative axes count from the end. Gradients are moved back, and summed for eleme
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
@@ -165,21 +165,28 @@ def pad(
     if surplus or wrong:
         refuse(pad, surplus, wrong)
     x = kind_operand("pad", x)
-    try:
-        pairs: list[Any] = [index(widths)] * 2  # type: ignore[arg-type]
-    except TypeError:
-        pairs = list(widths) if isinstance(widths, Iterable) else [widths]
-    if len(pairs) == 2 and all(isinstance(n, int) for n in pairs):
-        pairs = [pairs] * x.ndim
-    try:
-        ends = tuple((index(before), index(after)) for before, after in pairs)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"pad: widths are a number, a pair, or a pair for each axis, not {widths!r}") from None
+    ends = ends_of("pad", widths, x.ndim)
     if len(ends) != x.ndim:
         raise ShapeError(f"pad: {len(ends)} pairs of widths for {x.ndim} axes. Operand: {describe((x,))}")
     if one_of("pad", "mode", mode, MODES, of=(x,)) == "constant" and any(n < 0 for pair in ends for n in pair):
         x, ends = _cut(x, ends), tuple((max(before, 0), max(after, 0)) for before, after in ends)
     return call("pad", x, widths=ends, mode=mode, value=fitted("pad", value, x.dtype))
+
+
+def ends_of(name: str, widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
+    """A pair of widths for each of ``rank`` axes, of integers of any kind; more or fewer where others were given."""
+    try:
+        return tuple((index(before), index(after)) for before, after in widths)
+    except (TypeError, ValueError, ShapeError):
+        pass
+    try:
+        numbers = integers_of(name, "widths", widths)
+    except ArgumentError:
+        numbers = ()
+    if len(numbers) in (1, 2):
+        return ((numbers[0], numbers[-1]),) * rank
+    words = f"widths are an integer, a pair, or a pair for each axis, not {widths!r}"
+    raise ArgumentError(f"{name}: {words}")
 
 
 def _cut(x: Any, ends: tuple[Shape, ...]) -> Any:
