@@ -147,6 +147,11 @@ def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
     yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
     yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))
+    no: Any = "False"
+    yield ArgumentError, "drop_last is True or False", lambda: batches(np.arange(3), batch_size=1, drop_last=no)
+    images, seed = np.zeros((1, 2, 2)), row[0]
+    yield ArgumentError, "distort: how is a Distortion", lambda: distort(images, seed, np.random.default_rng(0))
+    yield ArgumentError, "distort: random is a generator", lambda: distort(images, Distortion(), seed)
     yield ArgumentError, "integers from 0 on", lambda: batches(np.arange(3), batch_size=1, seed=-1)
 
 

@@ -136,6 +136,10 @@ def test_spawned_generators_are_independent_and_follow_from_the_state() -> None:
     assert len({*keys, 4}) == 6
     assert [g.key for g in (*b.spawn(3), *b.spawn(2))] == keys
     assert random.uniform(4, generator=first[0]).tolist() != random.uniform(4, generator=first[1]).tolist()
+    for count in (-1, 2.0, None):
+        with pytest.raises(ArgumentError, match=r"^Generator.spawn: the number of generators is"):
+            a.spawn(count)  # type: ignore[arg-type]
+    assert a.state() == b.state()
 
 
 def test_generators_are_copied_and_pickled_with_their_state() -> None:
@@ -255,6 +259,8 @@ def test_gradients_flow_through_location_and_scale() -> None:
         (lambda: random.uniform(2, low=-bb.inf), ArgumentError, "uniform: -inf to 1.0 is wider"),
         (lambda: random.normal(2, generator=3), ArgumentError, "normal: the generator .* not int"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 5, 5), ArgumentError, "integers: .*from 5 up to and without 5"),
+        (lambda: random.integers(10), ArgumentError, r"integers: the shape comes first, then .*\(\(\), 10\) is one"),
+        (lambda: random.choice([1, 2]), ArgumentError, "choice: x, unless it is a tensor, is an integer"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 0, 300, dtype="uint8"), ArgumentError, "integers: .*beyond uint8"),
         (lambda: random.integers(2, 0, 2.5), DTypeError, r"integers: the bounds are integers, not 0 and 2\.5"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 3, dtype="float32"), DTypeError, "integers: draws integers, not float32"),

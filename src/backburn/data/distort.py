@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.errors import DTypeError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.tensor.options import bounded
 
 
@@ -36,7 +36,8 @@ def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) 
     """Each image under a random affine map within the limits ``how``; pixels are interpolated, and 0 outside.
 
     ``images`` has shape (number, height, width), the result its shape and dtype. Raises :class:`ShapeError` for
-    other ranks. The method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural
+    other ranks, :class:`DTypeError` for other than floats, and :class:`ArgumentError` for other limits and generators.
+    The method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural
     Networks Applied to Visual Document Analysis*, ICDAR, section 2, without its elastic part.
 
         >>> image = np.eye(3, dtype=np.float32)[None]
@@ -48,6 +49,12 @@ def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) 
         raise DTypeError(f"distort: takes a NumPy array of floats, not {getattr(given, 'dtype', type(given).__name__)}")
     if images.ndim != 3:
         raise ShapeError(f"distort: images have shape (number, height, width), not {list(images.shape)}")
+    limits: object = how
+    if not isinstance(limits, Distortion):
+        raise ArgumentError(f"distort: how is a Distortion(...), not {limits!r}")
+    source: object = random
+    if not isinstance(source, np.random.Generator):
+        raise ArgumentError(f"distort: random is a generator of NumPy, such as default_rng(0), not {source!r}")
     return _sample(images, _positions(images.shape, how, random))
 
 

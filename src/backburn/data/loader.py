@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from backburn.base.calls import checked
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
+from backburn.tensor.options import flags
 
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 
@@ -57,6 +58,7 @@ def batches(
     length = _common_length("batches", arrays)
     if not _is_whole(batch_size, 1):
         raise ArgumentError(f"batches: batch_size is an integer from 1 on, not {batch_size!r}")
+    flags("batches", drop_last=drop_last)
     order = np.arange(length) if seed is None else generator(seed, epoch).permutation(length)
     end = length - length % batch_size if drop_last else length
     return Batches(arrays, [order[i : i + batch_size] for i in range(0, end, batch_size)])

@@ -20,7 +20,7 @@ from backburn.batching import levels_of_vmap
 from backburn.tensor.defaults import BackendLike, as_backend
 from backburn.tensor.dispatch import call, create, scalar_of
 from backburn.tensor.levels import levels_between, lift
-from backburn.tensor.options import dtype_or_default, number
+from backburn.tensor.options import dtype_or_default, integer, number
 from backburn.tensor.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -95,11 +95,13 @@ class Generator:
     def spawn(self, count: int) -> list[Generator]:
         """``count`` generators with distinct keys, for workers or parts of a program.
 
-        The keys follow from this generator's state, which advances, so that the next ones are different.
+        The keys follow from this generator's state, which advances, so that the next ones are different. Raises
+        :class:`ArgumentError` for a ``count`` that is not an integer of at least 0.
 
             >>> [child.offset for child in Generator(7).spawn(2)]
             [0, 0]
         """
+        count = integer("spawn", "the number of generators", count, least=0)
         key, offset = self.take(8)
         digests = (blake2b(f"{key}:{offset}:{i}".encode(), digest_size=16).digest() for i in range(count))
         return [Generator(int.from_bytes(digest, "little")) for digest in digests]

@@ -158,6 +158,9 @@ def integers(
     found = int64 if dtype is None else as_dtype(dtype)
     if not isinstance(found, IntDType):
         raise DTypeError(f"integers: draws integers, not {found}; bb.random.uniform and normal draw floats")
+    if high is None and low.__class__ is int and low == 0:
+        one = f"; integers((), {shape}) is one integer below {shape}" if shape.__class__ is int and shape else ""
+        raise ArgumentError(f"integers: the shape comes first, then the bound: integers({shape!r}, n){one}")
     if shape.__class__ is int and shape == 0 and high is None:
         raise ArgumentError(
             f"integers: the shape comes first, and this one has no elements: integers((), 0, {low!r}) is one integer, "
@@ -232,9 +235,13 @@ def permutation(
         n = y.shape[along]
         order = draw("permutation", (n,), int64, y.backend, generator, n=n)
         return call("take", y, order, axis=along)
-    (n,) = shape_of("permutation", integer("permutation", "x", x))
+    (n,) = shape_of("permutation", integer("permutation", _COUNT, x))
     where = given_backend(backend, device)
     return draw("permutation", (n,), int64, where, generator, n=n)
+
+
+#: What numbers are drawn from: how many there are.
+_COUNT = "x, unless it is a tensor,"
 
 
 def _staying(name: str, x: Any, place: Any) -> Any:
@@ -288,7 +295,7 @@ def choice(
         along = axis_of("choice", values, axis)
         n, place = values.shape[along], values.backend
     else:
-        (n,) = shape_of("choice", integer("choice", "x", x))
+        (n,) = shape_of("choice", integer("choice", _COUNT, x))
     if count > (n if not replace else n * count):
         raise ArgumentError(f"choice: {count} are to be drawn from {n}{'' if replace else ', none of them twice'}")
     drawn: Any
