@@ -200,6 +200,13 @@ def test_every_changed_byte_is_noticed(model_file: Path) -> None:
     assert all(words.startswith(f"{model_file}: ") for words in refused)
 
 
+def test_npz_holds_arrays_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archives need an extension of their format for more than 2 GiB; the limit is lowered here."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
+    save_npz(tmp_path / "large.npz", {"x": np.arange(1000)})
+    assert load_npz(tmp_path / "large.npz")["x"].tolist() == list(range(1000))
+
+
 def test_npz_damage_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "s.npz"
     save_npz(path, STATE)

@@ -37,7 +37,7 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
             raise DTypeError(f"{name}: npz files cannot hold {array.dtype}: save it as float32, or with save_model")
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w") as file:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:  # also for more than 2 GiB
                 np.lib.format.write_array(file, array, allow_pickle=False)
     write_atomically(path, buffer.getvalue())
 
