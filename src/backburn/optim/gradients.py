@@ -23,7 +23,7 @@ from backburn.base.dtypes import DType, float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchError, DTypeError, ShapeError, hint_for
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import leaves_with_paths, node_type
-from backburn.tensor.classes import FloatTensor
+from backburn.tensor.classes import FloatTensor, Tensor
 from backburn.tensor.dispatch import cast
 from backburn.tensor.levels import inner_of, innermost
 from backburn.tensor.messages import describe
@@ -82,7 +82,7 @@ def add(first: Any, second: Any) -> NamedGradients:
     return total
 
 
-def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
+def scale(gradients: Any, factor: float | Tensor) -> NamedGradients:
     """The gradients times ``factor``, a number or a 0-d tensor; each keeps its dtype.
 
     Raises :class:`ArgumentError` for anything else.
@@ -92,7 +92,7 @@ def scale(gradients: Any, factor: float | FloatTensor) -> NamedGradients:
     [0.5, 1.0]
     """
     named = _named("scale", gradients)
-    if is_tensor(factor):
+    if isinstance(factor, Tensor):
         if factor.shape:
             raise ArgumentError(f"scale: factor is a number or a 0-d tensor, not {describe((factor,))}")
         return {path: _times(gradient, factor) for path, gradient in named.items()}
@@ -163,7 +163,7 @@ def _beside(x: FloatTensor, number: FloatTensor) -> FloatTensor:
     return number if innermost(number.backend) == innermost(x.backend) else number.to(x.backend)
 
 
-def _times(gradient: FloatTensor, factor: FloatTensor) -> FloatTensor:
+def _times(gradient: FloatTensor, factor: Any) -> FloatTensor:
     """A product in the gradient's dtype, computed in the wider one of both."""
     return cast(gradient * _beside(gradient, factor), gradient.dtype)
 
