@@ -189,6 +189,14 @@ def test_permutation_of_a_tensor_moves_whole_entries() -> None:
     assert y.is_tracked
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_probabilities_of_16_bits_are_small_where_they_say_so(dtype: str) -> None:
+    """Uniform numbers of their dtype are multiples of 1/2048 or 1/256, so that 0 alone would be drawn more often."""
+    chances = bb.full((100_000,), 1e-4, dtype=dtype)
+    drawn = random.bernoulli(p=chances, generator=random.Generator(8)).numpy()
+    assert 0 < drawn.sum() < 30  # 10 are expected
+
+
 def test_choices_are_integers_permutations_and_categories() -> None:
     """By the functions of these names, from the same words; entries of a tensor take the places of numbers."""
     generator = lambda: random.Generator(4)
