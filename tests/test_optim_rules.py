@@ -706,6 +706,16 @@ def test_schedules_keep_numbers_of_python() -> None:
         assert {type(made(n)) for n in range(12)} == {float}
 
 
+@pytest.mark.parametrize("rate", [schedules.Exponential(1e-3, 1.1), schedules.Step(1e-3, 10.0, 1)])
+def test_a_rate_that_grows_beyond_floats_is_refused(rate: Any) -> None:
+    assert rate(10_000) == np.inf
+    model = {"w": bb.asarray([1.0]).require_grad()}
+    optimizer = SGD(rate)
+    optimizer.steps = 10_000
+    with pytest.raises(ArgumentError, match=r"SGD: lr\(10000\) is a finite number of at least 0, not inf"):
+        optimizer.step(model, (model["w"] * 1.0).sum().backward())
+
+
 def test_schedules_are_values_that_optimizers_keep() -> None:
     rate = schedules.Warmup(2, schedules.Cosine(0.4, 10))
     assert pickle.loads(pickle.dumps(rate)) == rate

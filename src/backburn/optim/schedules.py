@@ -150,6 +150,14 @@ class Restarts(Schedule):
         return self.end + (self.rate - self.end) * 0.5 * (1.0 + math.cos(math.pi * step / length))
 
 
+def _power(factor: float, exponent: float) -> float:
+    """``factor ** exponent``, infinity where it is beyond floats: as a rate, an optimizer refuses that."""
+    try:
+        return float(factor**exponent)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class Exponential(Schedule):
     """``rate * factor ** (n / every)`` after ``n`` steps: smooth exponential decay.
@@ -165,7 +173,7 @@ class Exponential(Schedule):
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
-        return float(self.rate * self.factor ** (step / self.every))
+        return self.rate * _power(self.factor, step / self.every)
 
 
 @dataclass(frozen=True)
@@ -183,7 +191,7 @@ class Step(Schedule):
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
-        return float(self.rate * self.factor ** (step // self.every))
+        return self.rate * _power(self.factor, step // self.every)
 
 
 @dataclass(frozen=True)
@@ -201,7 +209,7 @@ class MultiStep(Schedule):
 
     def __call__(self, step: int) -> float:
         """The rate after so many steps."""
-        return float(self.rate * self.factor ** sum(step >= n for n in self.at))
+        return self.rate * _power(self.factor, sum(step >= n for n in self.at))
 
 
 @dataclass(frozen=True)
