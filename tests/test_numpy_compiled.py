@@ -31,6 +31,7 @@ from backburn.conformance.kinds import VALUE_KINDS
 from backburn_numpy import (
     alignment,
     blas,
+    choice,
     compiled,
     conv_compiled,
     formulas,
@@ -46,6 +47,7 @@ from backburn_numpy import (
     ufuncs,
 )
 from backburn_numpy import blocks as blocks_module
+from backburn_numpy import shape as shape_module
 from backburn_numpy.compiled import build
 
 BASE = load_backend("numpy")
@@ -67,6 +69,8 @@ def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     use_level(monkeypatch, level)
     monkeypatch.setattr(halves, "SMALL", 1)
     monkeypatch.setattr(compiled, "FEW_PASSES", {})
+    for module in (choice, shape_module):
+        monkeypatch.setattr(module, "MANY", 1)
     for module in (blocks_module, formulas, sequence):
         monkeypatch.setattr(module, "SHARED", 1)
     for module in (alignment, blocks_module, index, planes, quantized_products, scan, standardize):
@@ -94,7 +98,8 @@ def test_the_library_tells_the_types_of_parameters() -> None:
 
 WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
     "sigmoid", "soft", "silu", "gelu", "norm", "cross_entropy", "step", "scan", "conv", "take", "index_add",
-    "linear", "embedding", "gather", "scatter", "attention", "lstm", "gru", "pool", "ctc",
+    "linear", "embedding", "gather", "scatter", "attention", "lstm", "gru", "pool", "ctc", "concat", "stack", "triu",
+    "tril",
 ))]  # fmt: skip
 
 
@@ -999,6 +1004,34 @@ def test_functions_of_two() -> None:
             with np.errstate(all="ignore"):
                 expected = ufunc(a, b, dtype=np.float32)
             np.testing.assert_array_equal(operation(a, b), expected, err_msg=f"{name} {a} {b}")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
+def test_rows_side_by_side(dtype: str) -> None:
+    """Rows of every width, and of operands that are no contiguous arrays, in the place of NumPy's."""
+    for width in (*range(1, 20), 31, 32, 33, 64, 100, 5000):
+        x, y = ((numbers(9, n, 2, seed=n) * 99).astype(dtype) for n in (width, 3))
+        for tensors in ([x, y], [y, x[:, ::-1], y], [x.swapaxes(0, 1).copy().swapaxes(0, 1), y[:, :0], y]):
+            np.testing.assert_array_equal(BASE.concat(tensors, 1), np.concatenate(tensors, 1), strict=True)
+        np.testing.assert_array_equal(BASE.stack([x, x], 2), np.stack([x, x], 2), strict=True)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
+def test_triangles(dtype: str) -> None:
+    """Of matrices of every form, with the diagonal everywhere, and what is left out not a number."""
+    for shape in ((1, 1), (5, 5), (3, 7), (2, 3, 9, 4), (1, 70), (300, 200)):
+        x = (numbers(*shape) * 99).astype(dtype)
+        if dtype.startswith("float"):
+            x[..., 0], x[..., 1:2] = np.nan, np.inf
+        for operand in (x, np.asfortranarray(x), x[..., ::-1]):
+            for offset in (*range(-8, 9), -(2**70), 2**70):
+                near = min(max(offset, -1000), 1000)
+                np.testing.assert_array_equal(BASE.triu(operand, offset), np.triu(operand, near), strict=True)
+                np.testing.assert_array_equal(BASE.tril(operand, offset), np.tril(operand, near), strict=True)
 
 
 @needs_kernels

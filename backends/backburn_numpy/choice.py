@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from backburn.backend.shapes import broadcast
+from backburn_numpy import compiled
 from backburn_numpy.memory import empty
-from backburn_numpy.threads import WORTH_A_THREAD, for_parts
+from backburn_numpy.threads import WORTH_A_THREAD, available, for_parts
 
 Array = Any
 
@@ -68,11 +69,24 @@ def _in_parts(work: Callable[..., None], *operands: Array) -> Array:
 
 
 def triu(x: Array, /, offset: int = 0) -> Array:
-    return where(_above(x, offset), x, 0)
+    return _triangle(x, offset, True)
 
 
 def tril(x: Array, /, offset: int = 0) -> Array:
-    return where(_above(x, offset + 1), 0, x)
+    return _triangle(x, offset + 1, False)
+
+
+def _triangle(x: Array, offset: int, upper: bool) -> Array:
+    """The part on and above a diagonal, or that below it, by a kernel if ``x`` is large."""
+    if x.size < MANY or (fast := compiled.kernel("triangle")) is None:
+        above = _above(x, offset)
+        return where(above, x, 0) if upper else where(above, 0, x)
+    (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
+    offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
+    whole = np.ascontiguousarray(x)
+    sizes = x.itemsize, height, width, offset, upper, x.size // width, compiled.PORTION // width or 1
+    fast(compiled.address(out), compiled.address(whole), *sizes, available())
+    return out
 
 
 def _above(x: Array, offset: int) -> Array:

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from ctypes import c_int64
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,19 @@ from numpy.lib.stride_tricks import as_strided
 
 from backburn.backend import quantized_moves
 from backburn.backend.shapes import joined, overlapped, padded, tiled, windows
-from backburn_numpy import memory
+from backburn_numpy import compiled, memory
 from backburn_numpy.halves import narrowed, wide_dtype
 from backburn_numpy.quantize import QuantizedArray, plain
+from backburn_numpy.threads import available
 
 Array = Any
 Shape = tuple[int, ...]
 
 #: Fewer bytes are copied in less time than NumPy takes to make a view.
 FEW = 1 << 12
+
+#: From this many bytes on, a kernel joins rows faster than NumPy; a thread does so many at a time.
+MANY = 1 << 15
 
 
 def reshape(x: Array, /, shape: Shape) -> Array:
@@ -56,10 +61,25 @@ def permute_dims(x: Array, /, axes: Shape) -> Array:
 def concat(tensors: Sequence[Array], /, axis: int) -> Array:
     if tensors[0].__class__ is QuantizedArray:
         return quantized_moves.concat(plain(), tensors, axis)
-    if sum([x.nbytes for x in tensors]) < memory.THRESHOLD:
+    if sum([x.nbytes for x in tensors]) < MANY:
         return np.concatenate(tensors, axis)
     shape = joined([x.shape for x in tensors], axis=axis)
-    return np.concatenate(tensors, axis, out=memory.empty(shape, tensors[0].dtype))
+    out, rows = memory.empty(shape, tensors[0].dtype), math.prod(shape[:axis])
+    if rows == 1 or not _side_by_side(out, tensors, rows):
+        np.concatenate(tensors, axis, out=out)
+    return out
+
+
+def _side_by_side(out: Array, tensors: Sequence[Array], rows: int) -> bool:
+    """Fill the rows of ``out`` with those of the tensors by a kernel, in several threads; False if there is none."""
+    fast = compiled.kernel("concat")
+    if fast is None or any(x.dtype != out.dtype for x in tensors):
+        return False
+    whole = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in tensors]
+    numbers, step = c_int64 * len(whole), out.nbytes // rows
+    starts, widths = numbers(*map(compiled.address, whole)), numbers(*[x.nbytes // rows for x in whole])
+    fast(compiled.address(out), starts, widths, len(whole), step, rows, -(-MANY // step), available())
+    return True
 
 
 def stack(tensors: Sequence[Array], /, axis: int) -> Array:

@@ -125,13 +125,15 @@ def joined(tensors: Sequence[Shape], *, axis: int, **_: Any) -> Shape:
         raise ShapeError("there is no tensor to join")
     first = tensors[0]
     axis = check_axis(axis, len(first))
+    before, after = first[:axis], first[axis + 1 :]
     for shape in tensors[1:]:
         if len(shape) != len(first):
             raise ShapeError(f"the tensors have {len(first)} and {len(shape)} dimensions")
-        for other, (n, m) in enumerate(zip(first, shape, strict=True)):
-            if n != m and other != axis:
-                raise ShapeError(f"the tensors differ in axis {other}, along which they are not joined: {n} and {m}")
-    return (*first[:axis], sum(s[axis] for s in tensors), *first[axis + 1 :])
+        if shape[:axis] != before or shape[axis + 1 :] != after:
+            other = next(i for i, n in enumerate(shape) if n != first[i] and i != axis)
+            n, m = first[other], shape[other]
+            raise ShapeError(f"the tensors differ in axis {other}, along which they are not joined: {n} and {m}")
+    return (*before, sum([s[axis] for s in tensors]), *after)
 
 
 def stacked(tensors: Sequence[Shape], *, axis: int, **_: Any) -> Shape:

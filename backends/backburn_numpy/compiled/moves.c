@@ -1,0 +1,76 @@
+/* Copies of rows of any type. */
+#include "kernels.h"
+
+#include "team.h"
+
+typedef struct {
+    char *out;
+    const int64_t *starts, *widths;
+    int64_t count, step;
+} Concat;
+
+/* In vectors of 64 bytes. */
+INLINE void copy(char *restrict to, const char *restrict from, int64_t bytes) {
+    for (; bytes >= 64; to += 64, from += 64, bytes -= 64) memcpy(to, from, 64);
+    memcpy(to, from, (size_t)bytes);
+}
+
+INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows, int64_t step, int64_t width) {
+    for (int64_t row = 0; row < rows; row++, to += step, from += width) copy(to, from, width);
+}
+
+#define NEAR (1 << 14) /* bytes of the result that stay in the cache until the next array's are written */
+
+/* Copies of a known, small width are no calls. */
+static void concat_rows(const void *what, int64_t first, int64_t last) {
+    const Concat *c = what;
+    const int64_t step = c->step, near = step < NEAR ? NEAR / step : 1;
+    for (int64_t row = first; row < last; row += near) {
+        const int64_t rows = last - row < near ? last - row : near;
+        char *to = c->out + row * step;
+        for (int64_t i = 0; i < c->count; to += c->widths[i++]) {
+            const int64_t width = c->widths[i];
+            const char *from = (const char *)(intptr_t)c->starts[i] + row * width;
+            if (width == 4) copy_rows(to, from, rows, step, 4);
+            else if (width == 8) copy_rows(to, from, rows, step, 8);
+            else if (width == 16) copy_rows(to, from, rows, step, 16);
+            else if (width == 32) copy_rows(to, from, rows, step, 32);
+            else if (width == 64) copy_rows(to, from, rows, step, 64);
+            else copy_rows(to, from, rows, step, width);
+        }
+    }
+}
+
+/* Rows of several arrays side by side. Widths are in bytes, and step their sum. */
+KERNEL(concat, char *out, const int64_t *starts, const int64_t *widths, int64_t count, int64_t step, int64_t rows,
+       int64_t grain, int threads) {
+    const Concat all = {out, starts, widths, count, step};
+    backburn_team_do(concat_rows, &all, rows, grain, threads);
+}
+
+typedef struct {
+    char *out;
+    const char *x;
+    int64_t size, height, width, offset;
+    int upper;
+} Triangle;
+
+static void triangle_rows(const void *what, int64_t first, int64_t last) {
+    const Triangle *t = what;
+    for (int64_t row = first; row < last; row++) {
+        const int64_t from = row % t->height + t->offset, step = t->width * t->size;
+        const int64_t cut = from < 0 ? 0 : from > t->width ? step : from * t->size;
+        char *to = t->out + row * step;
+        const char *x = t->x + row * step;
+        memset(to + (t->upper ? 0 : cut), 0, (size_t)(t->upper ? cut : step - cut));
+        if (t->upper) copy(to + cut, x + cut, step - cut);
+        else copy(to, x, cut);
+    }
+}
+
+/* The part on and above a diagonal, or below it, of matrices with elements of size bytes; 0 elsewhere. */
+KERNEL(triangle, char *out, const char *x, int64_t size, int64_t height, int64_t width, int64_t offset, int upper,
+       int64_t rows, int64_t grain, int threads) {
+    const Triangle all = {out, x, size, height, width, offset, upper};
+    backburn_team_do(triangle_rows, &all, rows, grain, threads);
+}
