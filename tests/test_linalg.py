@@ -210,6 +210,29 @@ def test_options_of_triangular_solve(y: Array, upper: bool, left: bool, unitrian
     bb.check_grads(solved, (tensor(SQUARE), tensor(y)), order=2)
 
 
+def test_large_matrices() -> None:
+    """Of so many rows that functions of the BLAS library may be called one by one, in every order of elements."""
+    large = GENERATOR.normal(size=(2, 40, 40)) / 9 + 3 * np.eye(40)
+    definite, y = large @ large.mT, GENERATOR.normal(size=(40, 3))
+    for dtype, rtol in (("float64", 1e-10), ("float32", 1e-4), ("float16", 2e-2)):
+        for x in (definite[0], definite):
+            close(bb.linalg.cholesky(tensor(x, dtype)).astype("float64"), np.linalg.cholesky(x), rtol)
+        for upper, triangle in ((False, np.tril(large)), (True, np.triu(large))):
+            read = np.where(triangle == 0, np.nan, large)
+            for a, exact in ((tensor(read, dtype), triangle), (tensor(read[0].T.copy(), dtype).T, triangle[0])):
+                found = bb.linalg.triangular_solve(a, tensor(y, dtype), upper=upper)
+                expected = np.linalg.solve(exact, np.broadcast_to(y, (*exact.shape[:-2], 40, 3)))
+                close(found.astype("float64"), expected, rtol)
+            of_all = bb.linalg.triangular_solve(a, tensor(np.stack([y, y]), dtype), upper=upper)
+            np.testing.assert_array_equal(of_all.numpy(), np.stack([found.numpy()] * 2))
+    bb.check_grads(bb.linalg.cholesky, (tensor(definite[0]),), order=2)
+    bb.check_grads(bb.linalg.triangular_solve, (tensor(large), tensor(y)), order=2)
+    with pytest.raises(LinearAlgebraError, match="cholesky: the matrix is not positive definite"):
+        bb.linalg.cholesky(tensor(definite[0] - 10 * np.eye(40)))
+    with pytest.raises(SingularMatrixError, match=r"triangular_solve: .* at \[1\] is singular"):
+        bb.linalg.triangular_solve(tensor(large * np.arange(1, -1, -1)[:, None, None]), tensor(y))
+
+
 def test_eigenvalues_by_a_triangle() -> None:
     for UPLO, read in (("L", np.tri(4)), ("U", np.tri(4).T)):
         x = tensor(np.where(read == 1, SQUARE, np.nan))

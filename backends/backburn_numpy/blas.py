@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,16 @@ def product() -> int | None:
 def can_be_single() -> bool:
     """Whether :func:`single` has an effect: the library is a known one."""
     return _functions is not None
+
+
+@cache
+def function(name: str, *types: Any) -> Any:
+    """A function of the library, with 64-bit integers and arguments of those types; None for an unknown library."""
+    for library in _libraries():
+        if (found := getattr(library, name, None)) is not None:
+            found.restype, found.argtypes = None, types
+            return found
+    return None
 
 
 @contextmanager

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
 
-from backburn.backend.decompose import EPS, LEADING
+from backburn.backend.decompose import EPS, LEADING, solution
 from backburn.backend.table import OPERATIONS
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
+from backburn_numpy import blas
+from backburn_numpy.choice import tril, triu
+from backburn_numpy.compiled import address
 from backburn_numpy.halves import narrowed, widened
 from backburn_numpy.ufuncs import quietly
 
 Array = Any
+
+#: BLAS's names of the forms of operands.
+ROW_MAJOR, NO_TRANS, TRANS, UPPER, LOWER, NON_UNIT, LEFT = 101, 111, 112, 121, 122, 131, 141
 
 
 @quietly
@@ -54,9 +61,32 @@ def _symmetric(x: Array) -> Array:
     return np.add(half, np.matrix_transpose(half))
 
 
+#: From this many rows on, functions of the BLAS library are called for each matrix.
+LARGE = 32
+
+
 def cholesky(x: Array, /) -> Array:
     why = "is not positive definite"
-    return narrowed(_attempt(np.linalg.cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
+    return narrowed(_attempt(_cholesky, _symmetric(x), why=why, error=LinearAlgebraError), x)
+
+
+def _cholesky(x: Array) -> Array:
+    """NumPy's, without the copies that it makes of a large matrix to and from the order of Fortran; of symmetric ones."""
+    rows = x.shape[-1]
+    number, text = POINTER(c_int64), c_char_p
+    name = f"scipy_{_letter(x)}potrf_64_"
+    if x.ndim > 2 or rows < LARGE or (fast := blas.function(name, text, number, c_void_p, number, number)) is None:
+        return np.linalg.cholesky(x)
+    size, failed, factor = c_int64(rows), c_int64(0), x.copy()
+    fast(b"L", size, address(factor), size, failed)
+    if failed.value:
+        raise np.linalg.LinAlgError
+    return tril(factor.T, 0)
+
+
+def _letter(x: Array) -> str:
+    """How BLAS names the dtype."""
+    return "d" if x.dtype == np.float64 else "s"
 
 
 def lu(x: Array, /) -> tuple[Array, Array, Array]:
@@ -127,6 +157,25 @@ def eigvalsh(x: Array, /) -> Array:
 def solve(x: Array, y: Array, /) -> Array:
     y = widened(y)[None] if y.ndim == 1 else widened(y)
     return narrowed(_attempt(np.linalg.solve, widened(x), y, why="is singular", error=SingularMatrixError), x)
+
+
+def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
+    a, b = widened(x), widened(y)
+    real = c_double if a.dtype == np.float64 else c_float
+    types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
+    fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= LARGE else None
+    if fast is None or not np.diagonal(a, axis1=-2, axis2=-1).all():
+        return solve(triu(x, 0) if upper else tril(x, 0), y)
+    shape = solution(a.shape, b.shape)
+    rows, columns = shape[-2:]
+    a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
+    for place in np.ndindex(shape[:-2]):
+        one, turned = a[place], a[place].T
+        by_rows = one.flags.c_contiguous or not turned.flags.c_contiguous
+        whole = np.ascontiguousarray(one if by_rows else turned)
+        form = UPPER if upper == by_rows else LOWER, NO_TRANS if by_rows else TRANS
+        fast(ROW_MAJOR, LEFT, *form, NON_UNIT, rows, columns, 1.0, address(whole), rows, address(out[place]), columns)
+    return narrowed(out, x)
 
 
 def inv(x: Array, /) -> Array:

@@ -87,7 +87,8 @@ def _eigenvalues(x: Shape, **_: Any) -> Shape:
     return _square(x)[:-1]
 
 
-def _solve(x: Shape, y: Shape, **_: Any) -> Shape:
+def solution(x: Shape, y: Shape, **_: Any) -> Shape:
+    """The shape of ``solve``."""
     _square(x)
     rows, columns = _matrix(y)
     if rows != x[-1]:
@@ -307,12 +308,12 @@ class Decompose(Kinds[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- solutions and inverses ----
 
-    @operation(kinds="F", shape=_solve, required=True, differentiable=True)
+    @operation(kinds="F", shape=solution, required=True, differentiable=True)
     def solve(self, x: F, y: F, /) -> F:
         """The matrix ``z`` with ``x @ z = y``. Raises for a singular ``x``."""
         return missing("solve")
 
-    @operation(kinds="F", shape=_solve, differentiable=True)
+    @operation(kinds="F", shape=solution, differentiable=True)
     def triangular_solve(self: Any, x: F, y: F, /, upper: bool = False) -> F:
         """``solve`` with the lower or upper triangle of ``x``; the other elements are not read.
 
