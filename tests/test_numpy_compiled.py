@@ -1211,6 +1211,40 @@ def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=1e-2)
 
 
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(1, 9_001), (3, 4_097), (700, 9), (5, 1030), (1, 1), (4, 1, 3)], ids=str)
+def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whole arrays, rows and columns: summed in float32, which keeps what 16 bits would lose, and rounded once."""
+    monkeypatch.setattr(reductions, "SMALL", 1)
+    dtype = as_dtype(name).dtype
+    x = numbers(*shape).astype(dtype)
+    near_one = (1 + numbers(*shape) / 3000).astype(dtype)
+    for axis in (tuple(range(len(shape))), (len(shape) - 1,), (0,), tuple(range(len(shape) - 1)), (len(shape) - 2,)):
+        for operation in ("sum", "mean", "max", "min", "prod", "max_abs"):
+            operand = near_one if operation == "prod" else x
+            wide = operand.astype(np.float64)
+            expected = np.abs(wide).max(axis) if operation == "max_abs" else getattr(np, operation)(wide, axis=axis)
+            for keepdims in (False, True):
+                got = getattr(BASE, operation)(operand, axis, keepdims=keepdims)
+                assert got.dtype == dtype
+                assert got.shape == np.sum(wide, axis, keepdims=keepdims).shape
+                rounded = expected.astype(dtype).astype(np.float64).reshape(got.shape)
+                close = {"rtol": 1e-2 if operation == "prod" else 2.0**-7, "atol": 1e-3}
+                np.testing.assert_allclose(got.astype(np.float64), rounded, err_msg=f"{operation} {axis}", **close)
+        for operation in ("max", "min"):  # which are no sums: to the bit
+            got = getattr(BASE, operation)(x, axis).astype(np.float64)
+            np.testing.assert_array_equal(got, getattr(np, operation)(x.astype(np.float64), axis=axis))
+    ones = np.ones((3000, 3), dtype)
+    np.testing.assert_array_equal(BASE.sum(ones, (0,)).astype(np.float64), np.float64(3000).astype(dtype))
+    x[..., -1] = np.nan
+    with np.errstate(invalid="ignore"):
+        for operation in ("sum", "max", "min"):
+            assert np.isnan(getattr(BASE, operation)(x, (len(shape) - 1,)).astype(np.float64)).all()
+    np.testing.assert_array_equal(BASE.argmax(x, len(shape) - 1), shape[-1] - 1)
+
+
 # ---- random numbers ----
 
 

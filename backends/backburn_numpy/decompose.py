@@ -71,14 +71,14 @@ def cholesky(x: Array, /) -> Array:
 
 
 def _cholesky(x: Array) -> Array:
-    """NumPy's, without the copies that it makes of a large matrix to and from the order of Fortran; of symmetric ones."""
+    """NumPy's for symmetric matrices, without the copies that it makes of a large one."""
     rows = x.shape[-1]
     number, text = POINTER(c_int64), c_char_p
     name = f"scipy_{_letter(x)}potrf_64_"
     if x.ndim > 2 or rows < LARGE or (fast := blas.function(name, text, number, c_void_p, number, number)) is None:
         return np.linalg.cholesky(x)
     size, failed, factor = c_int64(rows), c_int64(0), x.copy()
-    fast(b"L", size, address(factor), size, failed)
+    fast(b"L", size, address(factor), size, failed)  # by columns
     if failed.value:
         raise np.linalg.LinAlgError
     return tril(factor.T, 0)

@@ -73,12 +73,19 @@ def fill(out: Array, x: Array) -> None:
         compiled.share(fast, places, [out.itemsize, x.itemsize], x.size, 0, available())
 
 
+def widening(x: Array) -> Any:
+    """The kernel that makes float32 of ``x``, 16-bit floats; None if there is none or it does not pay."""
+    if x.size < SMALL or not x.flags.c_contiguous or not is_half(x):
+        return None
+    return compiled.kernel("float_of_half" if x.dtype == FLOAT16 else "float_of_brain")
+
+
 def _kernel(x: Array, dtype: np.dtype[Any]) -> Any:
     """The kernel that converts ``x``; None if there is none or it does not pay."""
+    if dtype == FLOAT32:
+        return widening(x)
     if x.size < SMALL or not x.flags.c_contiguous:
         return None
-    if dtype == FLOAT32 and is_half(x):
-        return compiled.kernel("float_of_half" if x.dtype == FLOAT16 else "float_of_brain")
     if x.dtype == FLOAT32 and dtype.itemsize == 2 and dtype.kind not in "iu":
         return compiled.kernel("half_of_float" if dtype == FLOAT16 else "brain_of_float")
     return None

@@ -23,15 +23,23 @@ INT64 = np.dtype(np.int64)
 
 def sum(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
-        return narrowed(sum(widened(x), axis, keepdims), x)
+        return narrowed(_in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims), x)
     if x.size >= reductions.SMALL and (total := reductions.total(x, axis)) is not None:
         return total.reshape(result_shape(x, axis, keepdims))
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=...)
 
 
+def _in_float32(
+    operation: Callable[..., Array], kernel: str, join: Callable[[Array], Any], x: Array, axis: Axes, keepdims: bool
+) -> Array:
+    """A reduction of 16-bit floats, in float32; by a kernel if there is one for the axes."""
+    found = reductions.of_halves(x, axis, kernel, join)
+    return operation(widened(x), axis, keepdims) if found is None else found.reshape(result_shape(x, axis, keepdims))
+
+
 def prod(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     if is_half(x):
-        return narrowed(prod(widened(x), axis, keepdims), x)
+        return narrowed(_in_float32(prod, "prod_rows", np.multiply.reduce, x, axis, keepdims), x)
     if (
         x.size >= reductions.LARGE
         and (found := reductions.by_rows(x, axis, "prod_rows", np.multiply.reduce)) is not None
@@ -45,12 +53,16 @@ def count_nonzero(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def max(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_half(x):
+        return narrowed(_in_float32(max, "max_rows", np.maximum.reduce, x, axis, keepdims), x)
     if x.size >= reductions.SMALL and (top := _extreme(x, axis, "max", np.maximum.reduce)) is not None:
         return top.reshape(result_shape(x, axis, keepdims))
     return np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
 
 
 def min(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_half(x):
+        return narrowed(_in_float32(min, "min_rows", np.minimum.reduce, x, axis, keepdims), x)
     if x.size >= reductions.SMALL and (low := _extreme(x, axis, "min", np.minimum.reduce)) is not None:
         return low.reshape(result_shape(x, axis, keepdims))
     return np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=...)
@@ -63,6 +75,8 @@ def _extreme(x: Array, axis: Axes, name: str, join: Callable[[Array], Any]) -> A
 
 
 def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
+    if is_half(x):
+        return narrowed(max_abs(widened(x), axis, keepdims), x)
     largest = np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=...)
     if x.dtype.kind == "u":
         return largest
@@ -73,11 +87,11 @@ def max_abs(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def argmax(x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return np.asarray(x.argmax(axis, keepdims=keepdims), INT64)
+    return np.asarray(widened(x).argmax(axis, keepdims=keepdims), INT64)
 
 
 def argmin(x: Array, /, axis: int, keepdims: bool = False) -> Array:
-    return np.asarray(x.argmin(axis, keepdims=keepdims), INT64)
+    return np.asarray(widened(x).argmin(axis, keepdims=keepdims), INT64)
 
 
 def any(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
@@ -89,7 +103,7 @@ def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 
 
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
-    total = sum(widened(x), axis, keepdims)
+    total = _in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims) if is_half(x) else sum(x, axis, keepdims)
     total /= count(x, axis)
     return narrowed(total, x)
 

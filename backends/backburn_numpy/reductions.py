@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from backburn_numpy import compiled, halves
 from backburn_numpy.blocks import BLOCK, WORTH, in_parts, scratch
+from backburn_numpy.compiled import FLOAT32
+from backburn_numpy.memory import empty
 from backburn_numpy.rows import for_blocks, moments, powers, products, sums
 from backburn_numpy.threads import WORTH_A_THREAD, for_parts
 
@@ -86,6 +89,39 @@ def _by_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Array |
         return np.array([join(np.append(found, lines[0, cut:]).astype(np.float64))], lines.dtype)
     out = np.empty(len(lines), lines.dtype)
     return out if in_parts(kernel, (lines, out), *lines.shape) else None
+
+
+def of_halves(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
+    """16-bit floats ``x`` reduced over the last axes by a kernel of float32, or summed over the first; flat, or None.
+
+    In float32, without a copy of ``x`` in memory.
+    """
+    widen, fast = halves.widening(x), compiled.kernel(kernel)
+    if x.size < SMALL or widen is None or fast is None or not axis:
+        return None
+    if axis == tuple(range(x.ndim - len(axis), x.ndim)):
+        return _rows_of_halves(x.reshape(math.prod(x.shape[: axis[0]]), -1), widen, fast, join)
+    if axis == tuple(range(len(axis))) and kernel == "sum_rows":
+        out = empty((math.prod(x.shape[len(axis) :]),), FLOAT32)
+        sums: Any = compiled.kernel("column_sums_of_halves")
+        sums(compiled.address(out), compiled.address(x), widen.where, x.size // out.size, out.size)
+        return out
+    return None
+
+
+def _rows_of_halves(lines: Array, widen: Any, fast: Any, join: Callable[[Array], Any]) -> Array | None:
+    """Each row reduced by the kernel ``fast``; a single long row is split."""
+    width = lines.shape[1]
+    if len(lines) == 1 and width > ROW:
+        cut = width // ROW * ROW
+        parts = _rows_of_halves(lines[:, :cut].reshape(-1, ROW), widen, fast, join)
+        whole = np.append(parts, halves.widened(lines[0, cut:])).astype(np.float64)
+        return np.array([join(whole)], FLOAT32)
+    if width > ROW:
+        return None
+    out = np.empty(len(lines), FLOAT32)
+    in_parts("rows_of_halves", (out, lines), len(lines), width, widen.where, fast.where)
+    return out
 
 
 def _total(lines: Array, along: int) -> Array:

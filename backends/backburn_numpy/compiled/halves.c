@@ -1,5 +1,6 @@
 /* 16-bit floats to float32 and back, rounded to nearest, ties to even; NaN stays NaN. */
 #include "kernels.h"
+#include "team.h"
 
 #ifdef __F16C__
 #include <immintrin.h>
@@ -54,4 +55,55 @@ KERNEL(brain_of_float, uint16_t *restrict out, const float *restrict x, int64_t 
         const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
         out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
     }
+}
+
+/* ---- reductions, in which a row or a part of it is float32 only in the L1 cache ---- */
+
+#define ROOM 4096
+
+typedef void Widen(float *restrict, const uint16_t *restrict, int64_t);
+typedef void Reduce(const float *restrict, float *restrict, int64_t, int64_t);
+
+/* Rows of at most ROOM elements, by a kernel that reduces rows of float32. */
+KERNEL(rows_of_halves, float *out, const uint16_t *x, void *widen, void *reduce, int64_t rows, int64_t width) {
+    float room[ROOM];
+    for (int64_t r = 0; r < rows; r++, x += width) {
+        ((Widen *)widen)(room, x, width);
+        ((Reduce *)reduce)(room, out + r, 1, width);
+    }
+}
+
+typedef struct {
+    float *out;
+    const uint16_t *x;
+    void *widen, *reduce;
+    int64_t width;
+} Halves;
+
+static void some_rows_of_halves(const void *what, int64_t first, int64_t last) {
+    const Halves *h = what;
+    backburn_rows_of_halves(h->out + first, h->x + first * h->width, h->widen, h->reduce, last - first, h->width);
+}
+
+KERNEL(share_rows_of_halves, float *out, const uint16_t *x, void *widen, void *reduce, int64_t rows, int64_t width,
+       int64_t grain, int threads) {
+    const Halves all = {out, x, widen, reduce, width};
+    backburn_team_do(some_rows_of_halves, &all, rows, grain, threads);
+}
+
+/* The sums of columns, those of blocks of rows first, so that errors do not grow with the number of rows. */
+KERNEL(column_sums_of_halves, float *restrict out, const uint16_t *restrict x, void *widen, int64_t rows,
+       int64_t width) {
+    float room[ROOM / 4], some[ROOM / 4];
+    memset(out, 0, (size_t)width * sizeof *out);
+    for (int64_t start = 0; start < rows; start += 256)
+        for (int64_t at = 0; at < width; at += ROOM / 4) {
+            const int64_t count = width - at < ROOM / 4 ? width - at : ROOM / 4;
+            memset(some, 0, sizeof some);
+            for (int64_t row = start; row < rows && row < start + 256; row++) {
+                ((Widen *)widen)(room, x + row * width + at, count);
+                LOOP for (int64_t i = 0; i < count; i++) some[i] += room[i];
+            }
+            LOOP for (int64_t i = 0; i < count; i++) out[at + i] += some[i];
+        }
 }

@@ -2,14 +2,26 @@
 #define UNROLLED
 #include "kernels.h"
 
+#include "lanes.h"
+
 #define MAXIMUM_AND(count, top) _Pragma(TEXT(omp simd reduction(+ : count) reduction(max : top)))
 #define MINIMUM_AND(count, low) _Pragma(TEXT(omp simd reduction(+ : count) reduction(min : low)))
 #define PRODUCT_OF(product) _Pragma(TEXT(omp simd reduction(* : product)))
 #define BLOCK 1024 /* elements summed in float32 */
 
+#define VECTORS 4 /* sums of their own: one would wait for each addition */
+
 INLINE float sum_of_block(const float *restrict x, int64_t count) {
     float sum = 0.0f;
-    SUM_OF(sum) for (int64_t i = 0; i < count; i++) sum += x[i];
+    int64_t start = 0;
+    if (count >= 2 * VECTORS * LANES) {
+        Lanes sums[VECTORS] = {0};
+        for (; start + VECTORS * LANES <= count; start += VECTORS * LANES)
+            for (int v = 0; v < VECTORS; v++) sums[v] += lanes_at(x + start + v * LANES);
+        const Lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        SUM_OF(sum) for (int i = 0; i < LANES; i++) sum += all[i];
+    }
+    SUM_OF(sum) for (int64_t i = start; i < count; i++) sum += x[i];
     return sum;
 }
 
