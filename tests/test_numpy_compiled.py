@@ -991,6 +991,30 @@ def test_functions_of_one_array() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("name", "units"), [("lgamma", 5), ("digamma", 11)])
+def test_gamma_functions(name: str, units: int) -> None:
+    """In rounding units of the result or, below 0, of what it is a difference of."""
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0, -1.0, -2.0, 1e38, -1e38, 1e-40, -8388606.5, -8388608.0]
+    runs = [np.linspace(a, b, 5000) for a, b in ((-0.48, 0.52), (0.4, 7.0), (-40.3, -0.4), (5.0, 1e6))]
+    for x in (*(run.astype(np.float32) for run in (*runs, *(runs[1][:n] for n in (1, 9, 255, 257)))),):
+        function = getattr(BASE, name)
+        with np.errstate(invalid="ignore"):
+            got, expected, of_size = function(x), function(x.astype(np.float64)), function(np.abs(x.astype(np.float64)))
+        near = (x > 0) | (x < -0.5)
+        scale = np.where(x > 0, np.abs(expected), np.maximum(1.0, np.maximum(np.abs(expected), np.abs(of_size))))
+        error = np.abs(got - expected) / (scale * 2.0**-24 + 1e-45)
+        assert error[near & np.isfinite(expected)].max(initial=0.0) < 2 * units
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
+    x = np.array(special * 50, np.float32)
+    with np.errstate(over="ignore"):
+        expected = function(np.array(special, np.float32).astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(function(x), np.tile(expected, 50), rtol=1e-6)
+    out = function(x.reshape(-1, 2)[:, 0])
+    np.testing.assert_array_equal(out, function(x)[::2])
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
 def test_functions_of_two() -> None:
     """To the bit, of arrays and of numbers on either side; which zero is the larger one is nobody's rule."""
     x, y = ends(MANY), ends(MANY)[::-1].copy()

@@ -52,7 +52,8 @@ JOINED = {
 
 #: How many of NumPy's passes a kernel is, if more than one.
 PASSES = {
-    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, **dict.fromkeys(JOINED.values(), 2)
+    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, "lgamma": 8, "digamma": 8,
+    **dict.fromkeys(JOINED.values(), 2),
 }  # fmt: skip
 
 #: The kernels of operations.
@@ -61,7 +62,7 @@ KERNELS = {
     **{name: name for name in (
         "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "log1p", "tanh", "sigmoid",
         "log_sigmoid", "silu", "add", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "where",
-        "erf", "erfc",
+        "erf", "erfc", "lgamma", "digamma",
     )},
 }  # fmt: skip
 #: The kernels of those whose first operand is a number.
@@ -313,6 +314,6 @@ def in_one_pass(name: str, otherwise: Callable[..., Any] | None) -> Callable[...
 FORMULAS = (
     *("hard_sigmoid", "hard_swish", "relu6", "leaky_relu", "prelu", "threshold", "hardtanh", "elu", "celu", "selu"),
     *("mish", "softsign", "tanhshrink", "softshrink", "hardshrink", "clamp", "lerp", "hypot", "logaddexp", "rsqrt"),
-    *("erf", "erfc", "erfinv", "i0", "i1", "log1p"),
+    *("erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "i1", "log1p"),
     *("huber", "binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )
