@@ -52,7 +52,7 @@ JOINED = {
 
 #: How many of NumPy's passes a kernel is, if more than one.
 PASSES = {
-    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, "lgamma": 8, "digamma": 8,
+    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, "lgamma": 8, "digamma": 8, "huber": 4,
     **dict.fromkeys(JOINED.values(), 2),
 }  # fmt: skip
 
@@ -112,6 +112,9 @@ class _Trace(Trace):
 
     def softplus(self, x: Value, beta: float = 1.0) -> Value:
         return self.call("softplus", x) if beta == 1 else OPERATIONS["softplus"].body(self, x, beta)
+
+    def huber(self, x: Value, targets: Value, delta: float = 1.0) -> Value:
+        return self.call("huber", x, targets, delta)
 
     def logical_and(self, x: Value, y: Value) -> Value:
         return self.call("multiply", x, y)

@@ -70,6 +70,13 @@ OF_THREE(scale_add, 0, 1, x * y + z)
 OF_THREE(scale_add_number, 0, 0, x * y + z)
 OF_THREE(scale_multiply, 0, 1, x * y * z)
 
+INLINE REAL NAMED(huber_of)(REAL difference, REAL delta) {
+    const REAL above = difference < -delta ? -delta : difference, inside = above > delta ? delta : above;
+    return inside * (difference - inside / 2);
+}
+
+OF_THREE(huber, 1, 1, NAMED(huber_of)(x - y, z))
+
 /* The maximum with a number, then the minimum with another. */
 KERNEL(clamp, REAL *out, const REAL *xs, const REAL *low, const REAL *high,
        int64_t count) {
