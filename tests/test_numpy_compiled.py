@@ -554,6 +554,10 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 30, 31), (3, 1, 2, 3), {"groups": 3, "stride": (2, 3), "dilation": (9, 12), "padding": ((5, 0), (3, 9))}),
     ((2, 2, 11, 9), (4, 1, 2, 2), {"groups": 2, "stride": (4, 3), "padding": ((0, 5), (4, 0))}),
     ((1, 2, 300, 601), (2, 1, 4, 3), {"groups": 2, "stride": (2, 2), "padding": ((3, 2), (2, 2))}),
+    ((7, 6, 4, 4), (8, 3, 3, 3), {"groups": 2, "padding": ((1, 1), (1, 1))}),
+    ((5, 3, 2, 5), (4, 3, 5, 3), {"padding": ((2, 2), (0, 2))}),
+    ((5, 3, 3, 4), (4, 3, 3, 3), {"padding": ((9, 9), (5, 5)), "dilation": (9, 5)}),
+    ((6, 2, 9), (3, 2, 4), {"padding": ((3, 0),)}),
 ]
 
 
@@ -585,6 +589,20 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
         channels = numbers(window[1] * options["groups"], seed=4)
         got, expected = both(monkeypatch, "conv_transpose", grad, weight, channels, **more)
         np.testing.assert_allclose(got[0], expected[0], **close)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_images_beside_one_that_is_not_a_number() -> None:
+    """Small images are copied together with what lies beside them, which must not be seen."""
+    x, weight = numbers(5, 3, 4, 4), numbers(4, 3, 3, 3, seed=1)
+    grad, padding = numbers(5, 4, 4, 4, seed=2), {"padding": ((1, 1), (1, 1)), "stride": (1, 1), "dilation": (1, 1)}
+    x[2], grad[2] = np.nan, np.inf
+    for name, image in (("conv", x), ("conv_transpose", grad)):
+        more = {"output_padding": (0, 0)} if name == "conv_transpose" else {}
+        got = getattr(BASE, name)(image, weight, None, **padding, **more)
+        assert np.isfinite(got[[0, 1, 3, 4]]).all()
+        assert not np.isfinite(got[2]).any()
 
 
 @needs_kernels

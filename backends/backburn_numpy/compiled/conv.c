@@ -61,6 +61,41 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
     }
 }
 
+/* Windows of stride 1 in all rows of images as small and of the size of the outputs: an element of all of them is the
+ * image shifted, with bits for where it is not padding. */
+#define SMALL 256
+
+typedef struct {
+    int32_t bits[SMALL];
+    int64_t shift;
+} Shift;
+
+INLINE int is_shift(const Geometry *g, const Block *b) {
+    return g->stride[0] * g->stride[1] == 1 && g->columns == g->width && g->rows == g->height &&
+           b->last - b->first == g->rows && g->rows * g->columns <= SMALL;
+}
+
+/* Where an element of the windows of a block lies, and how it is a shift if s is not null. */
+static Place element_of(const Geometry *g, const Block *b, int64_t element, Shift *s) {
+    const int64_t row_offset = element / g->size[1] * g->dilation[0] - g->before[0];
+    const int64_t offset = element % g->size[1] * g->dilation[1] - g->before[1];
+    const Place p = place_of(g, b->first, b->last, row_offset, offset);
+    if (s) {
+        s->shift = row_offset * g->width + offset;
+        for (int64_t row = 0; row < g->rows; row++)
+            for (int64_t i = 0; i < g->columns; i++)
+                s->bits[row * g->columns + i] = -(row >= p.top && row < p.bottom && i >= p.from && i < p.to);
+    }
+    return p;
+}
+
+INLINE float masked(float x, int32_t bits) { return from_bits(to_bits(x) & bits); }
+
+INLINE void add_shifted(float *restrict plane, const float *restrict windows, int64_t count, const Shift *s) {
+    const int64_t from = s->shift < 0 ? -s->shift : 0, to = s->shift > 0 ? count - s->shift : count;
+    LOOP for (int64_t i = from; i < to; i++) plane[i + s->shift] += masked(windows[i], s->bits[i]);
+}
+
 /* Adds one element of all windows to the plane. May zero elements of windows that lie in the padding. */
 INLINE void add_element(float *restrict plane, float *restrict windows, const Geometry *g, const Place *p) {
     const int64_t stride = g->stride[1], columns = g->columns, from = p->from, to = p->to;
@@ -96,16 +131,22 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
                          g->rows == g->height && g->columns == g->width;
     if (is_image && b->stop == b->start + 1 && count == plane)
         return x + (b->start * g->groups + group) * g->inputs * plane;
-    for (int64_t i = 0; i < g->size[0]; i++)
-        for (int64_t j = 0; j < g->size[1]; j++) {
-            const Place p = place_of(g, b->first, b->last, i * g->dilation[0] - g->before[0],
-                                     j * g->dilation[1] - g->before[1]);
-            for (int64_t c = 0; c < g->inputs; c++)
-                for (int64_t n = b->start; n < b->stop; n++) {
-                    float *out = columns + ((c * g->size[0] + i) * g->size[1] + j) * all + (n - b->start) * count;
-                    copy_element(out, x + ((n * g->groups + group) * g->inputs + c) * plane, g, &p, b->last - b->first);
-                }
-        }
+    const int shifts = is_shift(g, b);
+    const int64_t elements = g->size[0] * g->size[1];
+    const int64_t start = b->start * g->groups * g->inputs * plane, stop = b->stop * g->groups * g->inputs * plane;
+    for (int64_t e = 0; e < elements; e++) {
+        Shift s = {.shift = 0};
+        const Place p = element_of(g, b, e, shifts ? &s : 0);
+        for (int64_t c = 0; c < g->inputs; c++)
+            for (int64_t n = b->start; n < b->stop; n++) {
+                float *restrict out = columns + (c * elements + e) * all + (n - b->start) * count;
+                const int64_t at = ((n * g->groups + group) * g->inputs + c) * plane, from = at + s.shift;
+                if (shifts && from >= start && from + count <= stop) /* beside the image there are others */
+                    LOOP for (int64_t k = 0; k < count; k++) out[k] = masked(x[from + k], s.bits[k]);
+                else
+                    copy_element(out, x + at, g, &p, b->last - b->first);
+            }
+    }
     return columns;
 }
 
@@ -200,21 +241,27 @@ KERNEL(conv_input, float *restrict out, const float *restrict y, const float *re
             const float *outputs = outputs_of(y, side, g, b, group, &step);
             product(ROW_MAJOR, TRANS, NO_TRANS, (last - first) * elements, all, g->outputs, 1.0f,
                     weight + group * g->outputs * depth + first * elements, depth, outputs, step, 0.0f, columns, all);
-            float *images = out + (b->start * g->groups + group) * g->inputs * plane;
+            float *all_images = out + (b->start * g->groups + group) * g->inputs * plane;
+            const int shifts = is_shift(g, b);
             for (int64_t c = first; c < last; c++) {
-                float *images = out + ((b->start * g->groups + group) * g->inputs + c) * plane;
+                float *images = all_images + c * plane;
                 const int64_t apart = g->groups * g->inputs * plane, examples = b->stop - b->start;
                 const float start = bias ? bias[group * g->inputs + c] : 0.0f;
                 for (int64_t n = 0; b->first == 0 && n < examples; n++)
                     LOOP for (int64_t i = 0; i < plane; i++) images[n * apart + i] = start;
-                for (int64_t i = 0; i < g->size[0]; i++)
-                    for (int64_t j = 0; j < g->size[1]; j++) {
-                        const Place p = place_of(g, b->first, b->last, i * g->dilation[0] - g->before[0],
-                                                 j * g->dilation[1] - g->before[1]);
-                        float *windows = columns + (((c - first) * g->size[0] + i) * g->size[1] + j) * all;
-                        for (int64_t n = 0; n < examples; n++)
-                            add_element(images + n * apart, windows + n * count, g, &p);
-                    }
+                for (int64_t e = 0; !shifts && e < elements; e++) {
+                    const Place p = element_of(g, b, e, 0);
+                    float *windows = columns + ((c - first) * elements + e) * all;
+                    for (int64_t n = 0; n < examples; n++) add_element(images + n * apart, windows + n * count, g, &p);
+                }
+            }
+            for (int64_t e = 0; shifts && e < elements; e++) {
+                Shift s;
+                element_of(g, b, e, &s);
+                for (int64_t c = first; c < last; c++)
+                    for (int64_t n = 0; n < b->stop - b->start; n++)
+                        add_shifted(all_images + (n * g->groups * g->inputs + c) * plane,
+                                    columns + ((c - first) * elements + e) * all + n * count, plane, &s);
             }
         }
 }
