@@ -1298,6 +1298,7 @@ def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, 
     from backburn_numpy import random
 
     key = 0x0123456789ABCDEF << 64 | 0xFEDCBA9876543210
+    early = min(offset, 2**63)  # where several words for each number are left
 
     def draws() -> list[Any]:
         return [
@@ -1305,6 +1306,9 @@ def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, 
             random.uniform(key, offset, (count,), float32),
             random.bernoulli(key, offset, (count,), 0.3),
             random.bernoulli(key, offset, (count,), 1.0),
+            random.poisson(np.linspace(0.0, 30.0, count), key=key, offset=early),
+            *random._columns(key, early, 17, count)(slice(None), 0, 17),
+            *random._columns(key, early, 32, count)(np.arange(0, count, 3)[::-1], 5, 2),
             random.normal(key, offset, (count,), float32),
         ]
 

@@ -52,8 +52,8 @@ JOINED = {
 
 #: How many of NumPy's passes a kernel is, if more than one.
 PASSES = {
-    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, "lgamma": 8, "digamma": 8, "huber": 4,
-    **dict.fromkeys(JOINED.values(), 2),
+    "sigmoid": 3, "silu": 3, "softplus": 4, "log_sigmoid": 4, "erf": 8, "erfc": 8, "lgamma": 8, "digamma": 8,
+    "huber": 4, **dict.fromkeys(JOINED.values(), 2),
 }  # fmt: skip
 
 #: The kernels of operations.

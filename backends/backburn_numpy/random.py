@@ -19,6 +19,8 @@ from backburn_numpy.threads import for_parts
 
 Array = Any
 Shape = tuple[int, ...]
+#: Words of some rows: from which column on, and of how many columns.
+Columns = Callable[[Any, int, int], list[Array]]
 
 #: Elements per block: they and their temporaries stay in the processor's cache.
 BLOCK = 1 << 14
@@ -207,13 +209,13 @@ def permutation(key: int, offset: int, n: int) -> Array:
 def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
     k, each = _backend(), 2 if alpha.dtype == np.float64 else 1
 
-    def make(alpha: Array, bits: Array) -> Array:
+    def make(alpha: Array, columns: Columns) -> Array:
         alpha = alpha.astype(np.float64 if each == 2 else np.float32, copy=False)
         d, c = formulas.gamma_scale(k, alpha)
         t, left = np.zeros_like(d), np.arange(d.size)
         for i in range(0, GAMMAS, 2):
             waits = np.ones(left.size, np.bool_)
-            for z, u in formulas.gamma_numbers(k, _columns(bits, left, 2 * each * i, 4 * each)):
+            for z, u in formulas.gamma_numbers(k, columns(left, 2 * each * i, 4 * each)):
                 found, accepted = formulas.gamma_candidate(k, d[left], c[left], z, u)
                 accepted &= waits
                 t[left[accepted]] = found[accepted]
@@ -221,7 +223,9 @@ def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
             left = left[waits]
             if not left.size:
                 break
-        last = _columns(bits, slice(None), 2 * GAMMAS * each, each)
+        last, small = [np.zeros(d.size, np.int64) for _ in range(each)], np.flatnonzero(alpha < 1)
+        for word, found in zip(last, columns(small, 2 * GAMMAS * each, each), strict=True):
+            word[small] = found
         return np.asarray(formulas.gamma_result(k, alpha, d, t, last, log))
 
     return _by_blocks(alpha, key, offset, (2 * GAMMAS + 1) * each, make)
@@ -230,25 +234,29 @@ def gamma(alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
 def poisson(rate: Array, /, key: int, offset: int) -> Array:
     k = _backend()
 
-    def make(rate: Array, bits: Array) -> Array:
+    def make(rate: Array, columns: Columns) -> Array:
         rate = rate.astype(np.float64)
         few, many = np.zeros_like(rate), np.floor(rate)
         left = np.flatnonzero(rate < MANY)
-        u, p = formulas.open_uniform(k, _columns(bits, left, 0, 1)), np.exp(-rate[left])
-        total, mean = p.copy(), rate[left]
+        u, p = formulas.open_uniform(k, columns(left, 0, 1)), np.exp(-rate[left])
+        total, mean, count = p.copy(), rate[left], np.zeros(left.size)
         for n in range(1, TERMS + 1):
             waits = u > total
-            few[left[waits]] += 1.0
-            if not waits.any() or n == TERMS:
+            count += waits
+            number = np.count_nonzero(waits)
+            if not number or n == TERMS:
                 break
-            left, u, mean = left[waits], u[waits], mean[waits]
-            p = p[waits] * (mean * (1.0 / n))
-            total = total[waits] + p
+            if 2 * number < count.size:  # what is found goes on, unchanged, until it is more than half
+                few[left] = count
+                left, u, p, total, mean, count = (x[waits] for x in (left, u, p, total, mean, count))
+            p *= mean * (1.0 / n)
+            total += p
+        few[left] = count
         left = np.flatnonzero(rate >= MANY)
         for i in range(POISSONS):
             if not left.size:
                 break
-            first, second = (formulas.open_uniform(k, [x]) for x in _columns(bits, left, 2 * i, 2))
+            first, second = (formulas.open_uniform(k, [x]) for x in columns(left, 2 * i, 2))
             found, accepted = formulas.poisson_candidate(k, np.minimum(rate[left], 2.0**1000), first, second)
             many[left[accepted]] = found[accepted]
             left = left[~accepted]
@@ -257,25 +265,38 @@ def poisson(rate: Array, /, key: int, offset: int) -> Array:
     return _by_blocks(rate, key, offset, 2 * POISSONS, make)
 
 
-def _by_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Array, Array], Array]) -> Array:
-    """``make(elements, words)`` of each block of ``x``, with ``count`` words in the row of each element."""
+def _by_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Array, Columns], Array]) -> Array:
+    """``make(elements, columns)`` of each block of ``x``, with ``count`` words in the row of each element."""
     check_stream(key, offset)
     flat, result = x.reshape(-1), empty((x.size,), x.dtype)
 
     def work(first: int, last: int) -> None:
         for start in range(first * BLOCK, min(last * BLOCK, result.size), BLOCK):
             some = flat[start : start + BLOCK]
-            bits = words(key, offset + start * count, some.size * count + some.size * count % 2)[: some.size * count]
             with np.errstate(all="ignore"):
-                result[start : start + some.size] = make(some, bits.reshape(-1, count))
+                columns = _columns(key, offset + start * count, count, some.size)
+                result[start : start + some.size] = make(some, columns)
 
     for_parts(work, -(-result.size // BLOCK), WORTH_A_THREAD)
     return result.reshape(x.shape)
 
 
-def _columns(words: Array, rows: Any, first: int, count: int) -> list[Array]:
-    """So many of the words of some elements, as the formulas take them."""
-    return [words[rows, first + i].astype(np.int64) for i in range(count)]
+def _columns(key: int, offset: int, count: int, size: int) -> Columns:
+    """How to get words of ``size`` rows of ``count``, as the formulas take them; a kernel makes no others."""
+    fast = compiled.kernel("random_columns")
+    if fast is None or offset + size * count >= WORDS:
+        bits = words(key, offset, size * count + size * count % 2)[: size * count].reshape(size, count)
+        return lambda rows, first, number: [bits[rows, first + i].astype(np.int64) for i in range(number)]
+    every, both = np.arange(size), _halves(key)
+
+    def made(rows: Any, first: int, number: int) -> list[Array]:
+        chosen = every[rows]  # contiguous, whatever the rows are
+        out = np.empty((number, chosen.size), np.int64)
+        places = compiled.address(out), compiled.address(both), offset + first, compiled.address(chosen)
+        fast(*places, count, number, chosen.size)
+        return [*out]
+
+    return made
 
 
 def _backend() -> Any:

@@ -22,9 +22,9 @@ INLINE uint64_t high_product(uint64_t x, uint64_t y, uint64_t *low) {
 #define SIDE 4
 
 /* The eight words of each of SIDE blocks, the low half of each number first. */
-INLINE void blocks_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *restrict words) {
+INLINE void blocks_of(const uint64_t *counters, uint64_t key, uint64_t other, uint32_t *restrict words) {
     uint64_t a[SIDE], b[SIDE] = {0}, c[SIDE] = {0}, d[SIDE] = {0};
-    for (int j = 0; j < SIDE; j++) a[j] = counter + (uint64_t)j;
+    for (int j = 0; j < SIDE; j++) a[j] = counters[j];
     for (int i = 0; i < 10; i++, key += 0x9E3779B97F4A7C15u, other += 0xBB67AE8584CAA73Bu) {
         _Pragma("GCC unroll 4") for (int j = 0; j < SIDE; j++) {
             uint64_t first, second;
@@ -43,9 +43,36 @@ INLINE void blocks_of(uint64_t counter, uint64_t key, uint64_t other, uint32_t *
 /* Up to WORDS words from offset on; returns where they start in room. */
 static const uint32_t *words_of(const uint64_t *key, uint64_t offset, int64_t count, uint32_t *room) {
     const int64_t skipped = (int64_t)(offset % 8);
-    for (int64_t i = 0; i < skipped + count; i += 8 * SIDE)
-        blocks_of(offset / 8 + 1 + (uint64_t)(i / 8), key[0], key[1], room + i);
+    for (int64_t i = 0; i < skipped + count; i += 8 * SIDE) {
+        uint64_t counters[SIDE];
+        for (int j = 0; j < SIDE; j++) counters[j] = offset / 8 + 1 + (uint64_t)(i / 8 + j);
+        blocks_of(counters, key[0], key[1], room + i);
+    }
     return room + skipped;
+}
+
+/* The words from offset on, of rows that are step words long: so many columns, as int64 (columns, number). Only the
+ * blocks that hold them are computed. */
+KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint64_t offset,
+       const int64_t *restrict rows, int64_t step, int64_t columns, int64_t number) {
+    uint64_t counters[SIDE] = {0};
+    int64_t starts[SIDE], owners[SIDE];
+    int filled = 0;
+    for (int64_t row = 0; row < number; row++) {
+        const uint64_t first = offset + (uint64_t)(rows[row] * step);
+        const int64_t skipped = (int64_t)(first % 8);
+        for (int64_t start = -skipped; start < columns; start += 8) {
+            counters[filled] = first / 8 + 1 + (uint64_t)((start + skipped) / 8);
+            starts[filled] = start, owners[filled++] = row;
+            if (filled < SIDE && (row + 1 < number || start + 8 < columns)) continue;
+            uint32_t words[8 * SIDE];
+            blocks_of(counters, key[0], key[1], words);
+            for (int j = 0; j < filled; j++)
+                for (int64_t i = starts[j] < 0 ? -starts[j] : 0; i < 8 && starts[j] + i < columns; i++)
+                    out[(starts[j] + i) * number + owners[j]] = words[8 * j + i];
+            filled = 0;
+        }
+    }
 }
 
 /* Fills out in packs of WORDS; w are the words of a pack, n its number of elements. */
